@@ -1,0 +1,113 @@
+"""The engine's knobs. Each field is written once: its description becomes form help, `--help` and the docs.
+
+Bounds stand in the field's metadata (`ge`, `gt`, `le`, `lt`), under the names pydantic knows, so that a spec
+holding one of these validates it without a second list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from engine.errors import EngineError
+
+Family = Literal["llama", "gpt2", "opt"]
+Precision = Literal["fp32", "bf16"]
+Evidence = Literal["prefix", "last_token"]
+GateKind = Literal["posterior", "fixed"]
+
+
+def knob(default: Any, description: str, **bounds: float) -> Any:
+    """A dataclass field with its sentence and its bounds."""
+    return field(default=default, metadata={"description": description, **bounds})
+
+
+_TESTS = {
+    "ge": (lambda v, b: v >= b, "at least"),
+    "gt": (lambda v, b: v > b, "above"),
+    "le": (lambda v, b: v <= b, "at most"),
+    "lt": (lambda v, b: v < b, "below"),
+}
+
+
+def complaints(config: Any) -> list[str]:
+    """Everything that is wrong with a config's numbers, all at once."""
+    found = []
+    for one in fields(config):
+        value = getattr(config, one.name)
+        for name, (holds, words) in _TESTS.items():
+            bound = one.metadata.get(name)
+            if bound is not None and value is not None and not holds(value, bound):
+                found.append(f"{one.name} must be {words} {bound}, but is {value} instead.")
+    return found
+
+
+class Checked:
+    """Refuses numbers out of bounds when made."""
+
+    def __post_init__(self) -> None:
+        found = complaints(self)
+        if found:
+            raise EngineError(" ".join(found), "Change the values named and try again.")
+
+
+@dataclass(frozen=True)
+class ModelConfig(Checked):
+    """The shape of a fresh small decoder."""
+
+    family: Family = knob("llama", "Architecture of the decoder: llama, gpt2 or opt.")
+    num_layers: int = knob(4, "Transformer layers.", ge=1, le=200)
+    width: int = knob(128, "Hidden size; must be a multiple of the number of heads.", ge=8)
+    num_heads: int = knob(4, "Attention heads.", ge=1)
+    ffn_width: int = knob(512, "Inner size of each feed-forward network.", ge=8)
+    max_positions: int = knob(1024, "Longest context in tokens.", ge=16)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % self.num_heads:
+            raise EngineError(
+                f"width must be a multiple of num_heads, but is {self.width} with {self.num_heads} heads instead.",
+                "Choose a width that the heads divide.",
+            )
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Checked):
+    """How to train. Defaults follow DEMix tables 9–12 where they carry over to any size."""
+
+    num_steps: int = knob(300, "Optimizer updates.", ge=1)
+    block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8)
+    sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1)
+    accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1)
+    learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0)
+    warmup: float = knob(0.08, "Share of the steps in which the rate rises from zero.", ge=0, le=1)
+    decay_power: float = knob(1.0, "Power of the polynomial decay; 1 is a straight line to zero.", ge=0)
+    weight_decay: float = knob(0.1, "Decoupled weight decay.", ge=0)
+    beta1: float = knob(0.9, "Adam's first decay rate.", ge=0, lt=1)
+    beta2: float = knob(0.95, "Adam's second decay rate.", ge=0, lt=1)
+    epsilon: float = knob(1e-8, "Adam's epsilon.", gt=0)
+    clip: float = knob(0.1, "Largest norm of all gradients together; 0 switches clipping off.", ge=0)
+    precision: Precision = knob("fp32", "Arithmetic of the forward and backward pass: fp32 or bf16.")
+    checkpoint_every: int = knob(100, "Steps between checkpoints.", ge=1)
+    evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
+    evaluation_blocks: int = knob(8, "Held-out blocks per domain in such an evaluation.", ge=1)
+    seed: int = knob(0, "Seed of everything random.", ge=0)
+
+
+@dataclass(frozen=True)
+class GateConfig(Checked):
+    """How expert weights come about (DEMix §5.1)."""
+
+    kind: GateKind = knob("posterior", "posterior: by Bayes' rule from the text so far; fixed: the given weights.")
+    evidence: Evidence = knob("prefix", "What the posterior sees: the whole prefix (paper) or the last token (code).")
+    top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1)
+
+
+@dataclass(frozen=True)
+class SamplingConfig(Checked):
+    """How the next token is drawn from the mixture."""
+
+    max_tokens: int = knob(128, "Tokens to generate at most.", ge=1)
+    temperature: float = knob(1.0, "0 takes the most probable token; 1 samples from the mixture itself.", ge=0)
+    top_p: float = knob(1.0, "Sample from the smallest set of tokens with this much probability.", gt=0, le=1)
+    seed: int | None = knob(None, "Seed of the draw; empty draws anew each time.", ge=0)

@@ -1,0 +1,68 @@
+"""News from long work. Every long function of the engine is an iterator of these; closing it means stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`done` of `total` units so far; `total` is None while it is unknown."""
+
+    done: float
+    total: float | None
+    unit: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer update: losses in nats per token, speed in tokens per second."""
+
+    step: int
+    num_steps: int
+    loss: float
+    learning_rate: float
+    num_tokens: int
+    tokens_per_second: float
+    loss_by_domain: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Losses in nats per token on held-out text, after `step` updates."""
+
+    step: int
+    loss_by_domain: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A whole checkpoint lies on disk; training can go on from `step`."""
+
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token, its log-probability under the mixture, and the weight of each expert behind it."""
+
+    id: int
+    text: str
+    logprob: float
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a generation: `reason` is `stop` (end of document), `length` or `phrase` (a stop phrase)."""
+
+    reason: str
+    num_prompt_tokens: int
+    num_tokens: int
+    text: str = ""  # held-back text that no later token completed
+
+
+Event = Progress | Step | Evaluated | Saved
