@@ -1,0 +1,134 @@
+"""What a screen reads: frozen values without a database behind them. Times are seconds since 1970 (UTC)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Card(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class DomainCard(Card):
+    id: str
+    name: str
+    corpus: str
+    role: str  # train | novel
+    source: str
+    licence: str
+    num_documents: int
+    num_words: int  # white-space tokens, as in DEMix table 1
+    num_bytes: int
+    splits: dict[str, dict[str, int]]  # split -> {documents, words, bytes}
+    data_sha256: str
+    created_at: float
+
+
+class CorpusCard(Card):
+    id: str
+    name: str
+    source: str
+    licence: str
+    report: dict[str, Any]  # {"refused": [{"path", "line", "reason"}], "num_refused": int, "num_duplicates": int, …}
+    domains: list[str]
+    created_at: float
+
+
+class SeedCard(Card):
+    id: str
+    name: str
+    source: str
+    family: str
+    num_parameters: int
+    tokenizer_sha256: str
+    config: dict[str, Any]
+    size_bytes: int
+    created_at: float
+
+
+class ExpertCard(Card):
+    id: str
+    name: str
+    method: str
+    domain: str
+    seed: str | None
+    parent: str | None
+    base_id: str
+    sha256: str
+    tokenizer_sha256: str
+    data_sha256: str
+    num_parameters: int
+    size_bytes: int
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    tags: list[str]
+    notes: str
+    enabled: bool
+    mixtures: list[str]
+    code_version: str
+    job_id: str | None
+    created_at: float
+
+
+class MemberCard(Card):
+    expert_id: str
+    expert: str
+    domain: str
+    weight: float
+    active: bool  # in this mixture
+    enabled: bool  # in the registry; a disabled expert takes part nowhere
+
+
+class MixtureCard(Card):
+    id: str
+    name: str
+    base_id: str
+    gate: dict[str, Any]
+    members: list[MemberCard]
+    notes: str
+    created_at: float
+
+
+class JobCard(Card):
+    id: str
+    kind: str
+    title: str
+    spec: dict[str, Any]
+    state: str  # queued, running, interrupted, paused, done, failed, cancelled
+    attempt: int
+    stop_requested: str
+    progress: float
+    progress_note: str
+    eta_seconds: float | None
+    error: str
+    next_step: str
+    result: dict[str, Any]
+    after: list[str]
+    owner: str
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+
+
+class EventCard(Card):
+    at: float
+    attempt: int
+    message: str
+
+
+class MetricPoint(Card):
+    name: str
+    step: int
+    value: float
+
+
+class EvaluationCard(Card):
+    expert: str
+    domain: str
+    split: str
+    block_size: int
+    num_tokens: int
+    perplexity: float
+    created_at: float

@@ -1,0 +1,76 @@
+"""Failures of the registry that a person can act on.
+
+WorkbenchError
+├── NotFound         no such thing; lists what there is
+├── NameTaken        names are unique within a kind
+├── BadSpec          a wish that cannot be granted; all complaints at once
+├── InUse            something else depends on it
+├── NoRegistry       there is no registry here, or it is of another version
+├── JobError         a job that cannot do what is asked of it
+│   └── LeaseLost    another worker holds this job now; nothing may be written
+└── StorageError     artifacts that cannot be kept or found
+    └── DiskFull     the disk has no room; nothing was destroyed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from engine.errors import Problem
+
+
+class WorkbenchError(Problem):
+    """Raised on purpose by the registry."""
+
+
+class NotFound(WorkbenchError):
+    """There is no `what` called `name`."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str] = ()) -> None:
+        names = sorted(known)
+        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+        super().__init__(
+            f"There is no {what} called “{name}”.",
+            f"Known: {shown}." if names else f"There is no {what} yet.",
+        )
+        self.what = what
+        self.name = name
+
+
+class NameTaken(WorkbenchError):
+    """A `what` called `name` exists already."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"A {what} called “{name}” exists already.", "Choose another name.")
+
+
+class BadSpec(WorkbenchError):
+    """A wish that cannot be granted; `complaints` holds every reason."""
+
+    def __init__(self, complaints: Sequence[str], next_step: str = "Change what is named and submit again.") -> None:
+        super().__init__(" ".join(complaints), next_step)
+        self.complaints = list(complaints)
+
+
+class InUse(WorkbenchError):
+    """Something else depends on it."""
+
+
+class NoRegistry(WorkbenchError):
+    """There is no registry here, or it is of another version."""
+
+
+class JobError(WorkbenchError):
+    """A job that cannot do what is asked of it."""
+
+
+class LeaseLost(JobError):
+    """Another worker holds this job now; nothing may be written."""
+
+
+class StorageError(WorkbenchError):
+    """Artifacts that cannot be kept or found."""
+
+
+class DiskFull(StorageError):
+    """The disk has no room; nothing was destroyed."""

@@ -1,0 +1,66 @@
+"""What this machine is like: read from the environment (`WORKBENCH_…`), never from a job."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Settings of one machine. Each is an environment variable with the prefix WORKBENCH_."""
+
+    model_config = SettingsConfigDict(env_prefix="WORKBENCH_", frozen=True, extra="ignore")
+
+    home: Path = Field(Path(".workbench"), description="Folder of the registry, artifacts, queue and logs.")
+    database_url: str = Field("", description="SQLAlchemy URL; empty is an SQLite file in the home folder.")
+    broker_url: str = Field("", description="Celery broker, such as redis://…; empty is a folder queue in the home folder.")
+    artifacts: Path | None = Field(None, description="Folder of weights and texts; empty is `artifacts` in the home folder.")
+    host: str = Field("127.0.0.1", description="Address to listen on; any but loopback needs a token.")
+    api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
+    studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
+    token: SecretStr = Field(SecretStr(""), description="Bearer token that API clients must send; empty asks for none.")
+    device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
+    threads: int = Field(0, ge=0, description="Threads of each computing process; 0 is one for each core.")
+    worker_slots: int = Field(1, ge=1, description="Jobs that one worker runs at the same time.")
+    lease_seconds: float = Field(30.0, gt=0, description="Seconds after which a silent job is taken back.")
+    heartbeat_seconds: float = Field(10.0, gt=0, description="Seconds between two signs of life of a job.")
+    reconcile_seconds: float = Field(15.0, gt=0, description="Seconds between two looks for lost or dead jobs.")
+    max_attempts: int = Field(3, ge=1, description="Times a job is started before it fails for good.")
+    cancel_seconds: float = Field(8.0, gt=0, description="Seconds a job has to stop by itself once asked.")
+    max_streams: int = Field(4, ge=1, description="Generations that run at the same time; more wait.")
+    cache_bytes: int = Field(4 << 30, ge=1 << 20, description="Memory for loaded models in the API server.")
+
+    @property
+    def root(self) -> Path:
+        """The home folder as an absolute path."""
+        return self.home.expanduser().resolve()
+
+    @property
+    def artifacts_folder(self) -> Path:
+        return (self.artifacts.expanduser().resolve() if self.artifacts else self.root / "artifacts")
+
+    @property
+    def jobs_folder(self) -> Path:
+        """Checkpoints and logs of jobs, one folder each, named by the job's id."""
+        return self.root / "jobs"
+
+    @property
+    def database(self) -> str:
+        return self.database_url or f"sqlite:///{self.root / 'registry.db'}"
+
+    @property
+    def api_url(self) -> str:
+        return f"http://{self.host}:{self.api_port}"
+
+    @property
+    def studio_url(self) -> str:
+        return f"http://{self.host}:{self.studio_port}"
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """The settings of this process, read once. Tests call `get_settings.cache_clear()`."""
+    return Settings()

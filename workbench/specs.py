@@ -1,0 +1,154 @@
+"""What a person may ask for. A spec validates itself, is stored as JSON on its job, and is the only input of the work.
+
+Every description here is shown as form help, in `--help` and in the API schema. Things are named by their names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from engine.config import GateConfig, ModelConfig, TrainingConfig
+from workbench.errors import BadSpec
+
+
+def _name(value: str) -> str:
+    value = value.strip()
+    if not value or len(value) > 80:
+        raise ValueError("a name must have 1 to 80 characters")
+    if not value.isprintable():
+        raise ValueError("a name must not hold control characters")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class Spec(BaseModel):
+    """A wish. Frozen; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ImportCorpus(Spec):
+    """Read text, refuse what is broken, split it and keep it as one or several domains."""
+
+    kind: Literal["import-corpus"] = "import-corpus"
+    name: Name = Field(description="Name of the corpus, and of its domain unless the records name theirs.")
+    path: str = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
+    dataset: str = Field("", description="Name of a Hugging Face data set; downloads it.")
+    found: str = Field("", description="Text found on this machine: one of the demo's sources.")
+    role: Literal["train", "novel"] = Field("train", description="train, or novel: kept aside to test on.")
+    text_field: str = Field("text", description="Field or column that holds the text.")
+    domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
+    group_field: str = Field("", description="Records that agree in this field stay in one split (such as source).")
+    licence: str = Field("", description="Licence of the text, as you know it.")
+    max_bytes: int | None = Field(None, gt=0, description="Stop after this many bytes of text; empty reads all.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ImportCorpus:
+        if sum(map(bool, (self.path, self.dataset, self.found))) != 1:
+            raise ValueError("give exactly one of path, dataset and found")
+        return self
+
+
+class MakeSeed(Spec):
+    """Make a seed model: take one from a folder or the hub, or begin a fresh small one with a tokenizer."""
+
+    kind: Literal["make-seed"] = "make-seed"
+    name: Name = Field(description="Name of the seed model.")
+    source: Literal["fresh", "folder", "hub"] = Field("fresh", description="fresh, folder (local) or hub (downloads).")
+    location: str = Field("", description="Folder or hub name of the model; empty for a fresh one.")
+    shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
+    vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
+    domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
+    seed: int = Field(0, ge=0, description="Seed of the fresh weights.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> MakeSeed:
+        if self.source == "fresh" and not self.domains:
+            raise ValueError("a fresh seed needs at least one domain to train its tokenizer on")
+        if self.source != "fresh" and not self.location:
+            raise ValueError("give the location of the model: a folder, or its name on the hub")
+        return self
+
+
+class TrainDemix(Spec):
+    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3)."""
+
+    kind: Literal["train-demix"] = "train-demix"
+    name: Name = Field(description="Name of the mixture that will hold the experts; they are called NAME/DOMAIN.")
+    seed_model: Name = Field(description="Seed model to start from.")
+    domains: list[Name] = Field(min_length=1, description="Domains, one expert each.")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> TrainDemix:
+        if len(set(self.domains)) < len(self.domains):
+            raise ValueError("name each domain once")
+        return self
+
+
+class TrainExpert(Spec):
+    """Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6)."""
+
+    kind: Literal["train-expert"] = "train-expert"
+    name: Name = Field(description="Name of the new expert.")
+    domain: Name = Field(description="Domain to train on.")
+    mixture: Name = Field(description="Mixture whose base the expert is for; its experts are the possible parents.")
+    parent: Name | None = Field(None, description="Expert to copy; empty takes the nearest by its posterior on held-out text.")
+    join: bool = Field(True, description="Put the new expert into the mixture when it is done.")
+    training: TrainingConfig = Field(
+        default_factory=lambda: TrainingConfig(learning_rate=1e-4), description="How to train (the paper: a tenth of the rate)."
+    )
+
+
+class Evaluate(Spec):
+    """Score experts on held-out text and keep every token's log-likelihood."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    mixture: Name = Field(description="Mixture whose experts are scored.")
+    domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    block_size: int = Field(256, ge=8, description="Tokens of context at most.")
+    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
+
+
+AnySpec = Annotated[
+    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate, Field(discriminator="kind")
+]
+SPECS: dict[str, type[Spec]] = {
+    "import-corpus": ImportCorpus,
+    "make-seed": MakeSeed,
+    "train-demix": TrainDemix,
+    "train-expert": TrainExpert,
+    "evaluate": Evaluate,
+}
+_adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)
+
+
+class MixtureSpec(Spec):
+    """A named composition of experts (made at once, without a job)."""
+
+    name: Name = Field(description="Name of the mixture.")
+    experts: list[Name] = Field(min_length=1, description="Experts, all on the same base.")
+    weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
+    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+
+
+def parse_spec(data: dict[str, Any]) -> Any:
+    """A spec from its JSON, or BadSpec with all complaints at once."""
+    try:
+        return _adapter.validate_python(data)
+    except ValidationError as error:
+        raise BadSpec(sentences(error)) from None
+
+
+def sentences(error: ValidationError) -> list[str]:
+    """A sentence for each complaint of a validation."""
+    found = []
+    for one in error.errors():
+        where = ".".join(str(part) for part in one["loc"] if part not in SPECS) or "spec"
+        found.append(f"{where}: {one['msg'].removeprefix('Value error, ')}.")
+    return found

@@ -1,0 +1,253 @@
+"""The registry's tables: what exists, where it lies, who made it from what.
+
+Names are data and unique within their table; ids are random and the only thing that ever becomes a path.
+Times are seconds since 1970 (UTC).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+def new_id() -> str:
+    """A random id of 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+class Base(DeclarativeBase):
+    """One naming convention from day one: migrations need it."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {float: Double, dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012
+
+
+class Artifact(Base):
+    """A folder of files kept in storage under its id, with the SHA-256 of its manifest.
+
+    `key` names a thing that can be made again from what it names, so that it is made once
+    (such as `tokens:<domain id>:<tokenizer hash>`).
+    """
+
+    __tablename__ = "artifacts"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    kind: Mapped[str] = mapped_column(String(32))
+    key: Mapped[str | None] = mapped_column(String(300), unique=True)
+    sha256: Mapped[str] = mapped_column(String(64))
+    size_bytes: Mapped[int] = mapped_column(default=0)
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+
+class Corpus(Base):
+    """One import of text: where it came from and what was refused."""
+
+    __tablename__ = "corpora"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    source: Mapped[str] = mapped_column(Text)
+    licence: Mapped[str] = mapped_column(Text, default="")
+    report: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    domains: Mapped[list[Domain]] = relationship(back_populates="corpus")
+
+
+class Domain(Base):
+    """Documents under one label, split into train, dev and test by content."""
+
+    __tablename__ = "domains"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    corpus_id: Mapped[str] = mapped_column(ForeignKey("corpora.id"))
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    role: Mapped[str] = mapped_column(String(16), default="train")  # train | novel
+    num_documents: Mapped[int]
+    num_words: Mapped[int]
+    num_bytes: Mapped[int]
+    splits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # split -> {documents, words, bytes}
+    data_sha256: Mapped[str] = mapped_column(String(64))
+    artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    corpus: Mapped[Corpus] = relationship(back_populates="domains")
+    artifact: Mapped[Artifact] = relationship()
+
+
+class SeedModel(Base):
+    """A whole decoder with its tokenizer that experts start from."""
+
+    __tablename__ = "seed_models"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    source: Mapped[str] = mapped_column(Text)  # fresh | folder | hub:<name>
+    family: Mapped[str] = mapped_column(String(32))
+    config: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    num_parameters: Mapped[int]
+    tokenizer_sha256: Mapped[str] = mapped_column(String(64))
+    artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    artifact: Mapped[Artifact] = relationship()
+
+
+class Expert(Base):
+    """The parameters that one domain trained, with everything needed to say where they came from.
+
+    `base` holds what the expert needs around it (for DEMix: the shared parameters); experts mix only on the same base.
+    """
+
+    __tablename__ = "experts"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    method: Mapped[str] = mapped_column(String(32))
+    domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
+    seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))
+    base_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    tokenizer_sha256: Mapped[str] = mapped_column(String(64))
+    data_sha256: Mapped[str] = mapped_column(String(64))
+    num_parameters: Mapped[int]
+    config: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    tags: Mapped[list[Any]] = mapped_column(default=list)
+    notes: Mapped[str] = mapped_column(Text, default="")
+    enabled: Mapped[bool] = mapped_column(default=True)
+    code_version: Mapped[str] = mapped_column(String(64), default="")
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    domain: Mapped[Domain] = relationship()
+    seed: Mapped[SeedModel | None] = relationship()
+    parent: Mapped[Expert | None] = relationship(remote_side=[id])
+    base: Mapped[Artifact] = relationship(foreign_keys=[base_id])
+    artifact: Mapped[Artifact] = relationship(foreign_keys=[artifact_id])
+
+
+class Mixture(Base):
+    """A named composition of experts on one base, with its gate."""
+
+    __tablename__ = "mixtures"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # engine.config.GateConfig
+    notes: Mapped[str] = mapped_column(Text, default="")
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    members: Mapped[list[MixtureMember]] = relationship(
+        back_populates="mixture", order_by="MixtureMember.position", cascade="all, delete-orphan"
+    )
+
+
+class MixtureMember(Base):
+    """An expert's place in a mixture: its prior (or fixed) weight, and whether it takes part."""
+
+    __tablename__ = "mixture_members"
+    mixture_id: Mapped[str] = mapped_column(ForeignKey("mixtures.id"), primary_key=True)
+    expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"), primary_key=True)
+    position: Mapped[int]
+    weight: Mapped[float] = mapped_column(default=1.0)
+    active: Mapped[bool] = mapped_column(default=True)
+
+    mixture: Mapped[Mixture] = relationship(back_populates="members")
+    expert: Mapped[Expert] = relationship()
+
+
+class Evaluation(Base):
+    """One expert on one split of one domain; the token log-likelihoods lie in the artifact."""
+
+    __tablename__ = "evaluations"
+    __table_args__ = (UniqueConstraint("expert_id", "domain_id", "split", "block_size", "num_tokens"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    expert_id: Mapped[str] = mapped_column(ForeignKey("experts.id"))
+    domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
+    split: Mapped[str] = mapped_column(String(16))
+    block_size: Mapped[int]
+    num_tokens: Mapped[int]
+    log_likelihood: Mapped[float]  # nats, summed
+    artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    expert: Mapped[Expert] = relationship()
+    domain: Mapped[Domain] = relationship()
+    artifact: Mapped[Artifact] = relationship()
+
+
+class Job(Base):
+    """A wish and how far it has come. This row is the truth; the broker only wakes somebody up.
+
+    States: queued -> running -> done | failed | cancelled, and paused. `fence` rises with every claim;
+    each later write carries it. `stop_requested` is "", "cancel" or "pause".
+    """
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_state", "state", "priority", "created_at"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    kind: Mapped[str] = mapped_column(String(32))
+    title: Mapped[str] = mapped_column(String(300))
+    spec: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(String(16), default="queued")
+    priority: Mapped[int] = mapped_column(default=0)
+    attempt: Mapped[int] = mapped_column(default=0)
+    fence: Mapped[int] = mapped_column(default=0)
+    owner: Mapped[str] = mapped_column(String(120), default="")
+    lease_until: Mapped[float | None]
+    stop_requested: Mapped[str] = mapped_column(String(16), default="")
+    progress: Mapped[float] = mapped_column(default=0.0)  # 0 to 1
+    progress_note: Mapped[str] = mapped_column(Text, default="")
+    eta_seconds: Mapped[float | None]
+    error: Mapped[str] = mapped_column(Text, default="")
+    next_step: Mapped[str] = mapped_column(Text, default="")
+    result: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    created_at: Mapped[float] = mapped_column(default=time.time)
+    sent_at: Mapped[float | None]
+    started_at: Mapped[float | None]
+    finished_at: Mapped[float | None]
+
+    events: Mapped[list[JobEvent]] = relationship(back_populates="job", order_by="JobEvent.id")
+
+
+class JobDependency(Base):
+    """`job_id` starts only when `after_id` is done."""
+
+    __tablename__ = "job_dependencies"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    after_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+
+
+class JobEvent(Base):
+    """What happened to a job, in order; rows are only ever added."""
+
+    __tablename__ = "job_events"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    at: Mapped[float] = mapped_column(default=time.time)
+    attempt: Mapped[int] = mapped_column(default=0)
+    message: Mapped[str] = mapped_column(Text)
+
+    job: Mapped[Job] = relationship(back_populates="events")
+
+
+class Metric(Base):
+    """One number of a job's curve. A resumed job writes the same step again: the newer value stands."""
+
+    __tablename__ = "metrics"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(160), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float]
