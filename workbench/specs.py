@@ -45,6 +45,7 @@ class ImportCorpus(Spec):
     group_field: str = Field("", description="Records that agree in this field stay in one split (such as source).")
     licence: str = Field("", description="Licence of the text, as you know it.")
     max_bytes: int | None = Field(None, gt=0, description="Stop after this many bytes of text; empty reads all.")
+    skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
 
     @model_validator(mode="after")
     def _one_source(self) -> ImportCorpus:

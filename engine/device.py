@@ -1,0 +1,53 @@
+"""Where to compute, and how a process must be set up before torch is first imported."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from engine.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def process_environment(threads: int = 0) -> dict[str, str]:
+    """Variables of every process that computes. `threads` 0 means one for each core.
+
+    Waiting OpenMP threads must sleep: two busy PyTorch processes otherwise spin against each other.
+    Nothing may call home.
+    """
+    count = str(threads or os.cpu_count() or 1)
+    return {
+        "OMP_WAIT_POLICY": "passive",
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "DO_NOT_TRACK": "1",
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
+    }
+
+
+def prepare_process(threads: int = 0) -> None:
+    """Sets those variables here, unless they are set already. Call it before anything imports torch."""
+    for name, value in process_environment(threads).items():
+        os.environ.setdefault(name, value)
+
+
+def choose_device(wish: str = "auto") -> torch.device:
+    """The device for a wish such as `auto`, `cpu`, `cuda:1`; raises ModelError when it is not there."""
+    import torch
+
+    if wish == "auto":
+        wish = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wish)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"The device must be one of this machine's, but is “{wish}” instead ({str(error).splitlines()[0]}).",
+            "Set WORKBENCH_DEVICE to auto, cpu or a device that is there.",
+        ) from None
+    return device

@@ -1,0 +1,106 @@
+"""Folders that are whole or absent: written aside, hashed, synced, renamed; checked before use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import DamagedFile
+
+MANIFEST = "manifest.json"
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a folder beside `path` to fill; when the block ends well it becomes `path`, with a manifest.
+
+    An existing `path` is replaced only then. When the block fails, nothing of the new folder is left.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        write_manifest(aside)
+        _sync(aside)
+        _put(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_manifest(folder: Path) -> str:
+    """Lists every file with its size and SHA-256; gives the SHA-256 of the list itself."""
+    files = {
+        str(file.relative_to(folder)): {"sha256": sha256_of(file), "size_bytes": file.stat().st_size}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != MANIFEST
+    }
+    manifest = folder / MANIFEST
+    manifest.write_text(json.dumps({"files": files}, indent=1, sort_keys=True), encoding="utf-8")
+    return sha256_of(manifest)
+
+
+def verify_folder(folder: Path, sha256: str | None = None) -> str:
+    """Checks every byte against the manifest (and the manifest against `sha256`); gives the manifest's SHA-256.
+
+    Raises DamagedFile that names the first file which is missing, cut short or changed.
+    """
+    manifest = folder / MANIFEST
+    try:
+        actual = sha256_of(manifest)
+        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedFile(f"{folder} must hold a readable {MANIFEST}, but does not ({error}).", _MEND) from None
+    if sha256 is not None and actual != sha256:
+        raise DamagedFile(f"The manifest of {folder} is not the one that was recorded.", _MEND)
+    for name, expected in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise DamagedFile(f"{file} is missing.", _MEND)
+        if file.stat().st_size != expected["size_bytes"] or sha256_of(file) != expected["sha256"]:
+            raise DamagedFile(f"{file} is not the file that was written: its bytes changed.", _MEND)
+    return actual
+
+
+_MEND = "Restore it from a copy, or run the job that made it again."
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _sync(folder: Path) -> None:
+    for file in [*folder.rglob("*"), folder]:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _put(aside: Path, path: Path) -> None:
+    if path.exists():
+        old = path.with_name(f".{path.name}.{os.getpid()}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+        aside.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        aside.rename(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
