@@ -6,6 +6,7 @@ WorkbenchError
 ├── BadSpec          a wish that cannot be granted; all complaints at once
 ├── InUse            something else depends on it
 ├── NoRegistry       there is no registry here, or it is of another version
+│   └── RegistryAway the database does not answer now; trying again may help
 ├── JobError         a job that cannot do what is asked of it
 │   └── LeaseLost    another worker holds this job now; nothing may be written
 └── StorageError     artifacts that cannot be kept or found
@@ -58,6 +59,10 @@ class InUse(WorkbenchError):
 
 class NoRegistry(WorkbenchError):
     """There is no registry here, or it is of another version."""
+
+
+class RegistryAway(NoRegistry):
+    """The database does not answer now; trying again may help."""
 
 
 class JobError(WorkbenchError):

@@ -23,6 +23,7 @@ def _name(value: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
+ExpertName = Annotated[str, AfterValidator(str.strip)]  # of one that is there; MIXTURE/DOMAIN may be longer than a name
 
 
 class Spec(BaseModel):
@@ -98,7 +99,7 @@ class TrainExpert(Spec):
     name: Name = Field(description="Name of the new expert.")
     domain: Name = Field(description="Domain to train on.")
     mixture: Name = Field(description="Mixture whose base the expert is for; its experts are the possible parents.")
-    parent: Name | None = Field(None, description="Expert to copy; empty takes the nearest by its posterior on held-out text.")
+    parent: ExpertName | None = Field(None, description="Expert to copy; empty takes the nearest by its posterior on held-out text.")
     join: bool = Field(True, description="Put the new expert into the mixture when it is done.")
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(learning_rate=1e-4), description="How to train (the paper: a tenth of the rate)."
@@ -133,7 +134,7 @@ class MixtureSpec(Spec):
     """A named composition of experts (made at once, without a job)."""
 
     name: Name = Field(description="Name of the mixture.")
-    experts: list[Name] = Field(min_length=1, description="Experts, all on the same base.")
+    experts: list[ExpertName] = Field(min_length=1, description="Experts, all on the same base.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
     gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
 

@@ -10,7 +10,18 @@ import time
 import uuid
 from typing import Any
 
-from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 NAMING = {
@@ -31,7 +42,12 @@ class Base(DeclarativeBase):
     """One naming convention from day one: migrations need it."""
 
     metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map = {float: Double, dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012
+    type_annotation_map = {  # noqa: RUF012
+        int: BigInteger().with_variant(Integer(), "sqlite"),  # bytes and parameters outgrow 32 bits
+        float: Double,
+        dict[str, Any]: JSON,
+        list[Any]: JSON,
+    }
 
 
 class Artifact(Base):
@@ -80,6 +96,7 @@ class Domain(Base):
     splits: Mapped[dict[str, Any]] = mapped_column(default=dict)  # split -> {documents, words, bytes}
     data_sha256: Mapped[str] = mapped_column(String(64))
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    folder: Mapped[str] = mapped_column(String(16), default="0")  # its place within the artifact
     created_at: Mapped[float] = mapped_column(default=time.time)
 
     corpus: Mapped[Corpus] = relationship(back_populates="domains")
@@ -112,7 +129,7 @@ class Expert(Base):
 
     __tablename__ = "experts"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    name: Mapped[str] = mapped_column(String(120), unique=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
     method: Mapped[str] = mapped_column(String(32))
     domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))

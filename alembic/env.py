@@ -1,0 +1,13 @@
+"""Runs migrations on the connection that workbench.database.migrate has begun: all of them or none."""
+
+from alembic import context
+from workbench.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,  # SQLite changes a table by making it anew
+    compare_type=True,
+)
+with context.begin_transaction():
+    context.run_migrations()
