@@ -1,0 +1,111 @@
+"""Curves and bars: how a training goes, who is better where, what a choice costs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ui.parts.pictures import COLOURS, GREY, Picture, colour_of, label, name_axis, new_figure
+from workbench.cards import EvaluationCard, ExpertCard, MetricPoint
+
+PERPLEXITY = "perplexity (per token, lower is better)"
+
+
+def curves(points: Sequence[MetricPoint], subject: str = "") -> Picture | None:
+    """Losses over steps, one line per metric; None when there is nothing to draw yet."""
+    lines = _by_name(points)
+    if not lines:
+        return None
+    figure = new_figure("step (optimizer updates)", "loss (nats per token)")
+    for index, (name, line) in enumerate(lines.items()):
+        figure.add_scatter(
+            x=[point.step for point in line],
+            y=[point.value for point in line],
+            name=label(name),
+            mode="lines+markers" if len(line) < 40 else "lines",
+            line={"color": colour_of(index)},
+        )
+    table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
+    title = "Is it still learning? A falling line is, a flat one has learned what it can"
+    return Picture(figure, title, _curve_words(lines, subject), table)
+
+
+def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
+    lines: dict[str, list[MetricPoint]] = {}
+    for point in sorted(points, key=lambda p: (p.name, p.step)):
+        lines.setdefault(point.name, []).append(point)
+    return lines
+
+
+def _curve_words(lines: Mapping[str, list[MetricPoint]], subject: str) -> str:
+    def told(name: str) -> str:
+        first, last = lines[name][0], lines[name][-1]
+        return (
+            f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
+        )
+
+    more = f"; {len(lines) - 4} more lines are in the table" if len(lines) > 4 else ""
+    return f"Line chart{' of ' + subject if subject else ''}: {'; '.join(map(told, list(lines)[:4]))}{more}."
+
+
+def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Picture:
+    """Perplexity on each domain, as saved and with what is chosen now (rows of `/v1/workbench/mix`)."""
+    before = {row["domain"]: row["perplexity"] for row in saved}
+    domains = [row["domain"] for row in now]
+    figure = new_figure("domain", PERPLEXITY)
+    places = name_axis(figure, "x", domains)
+    figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
+    figure.add_bar(x=places, y=[r["perplexity"] for r in now], name="chosen now", marker_color=COLOURS[0])
+    table = [_mix_row(row, before.get(row["domain"])) for row in now]
+    return Picture(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
+
+
+def _mix_row(row: Mapping[str, Any], before: float | None) -> dict[str, Any]:
+    now = row["perplexity"]
+    return {
+        "domain": row["domain"],
+        "tokens": row["num_tokens"],
+        "perplexity as saved": before,
+        "perplexity now": now,
+        "change (%)": (now / before - 1) * 100 if now and before else None,
+        "best single expert": row.get("best_expert"),
+    }
+
+
+def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
+    changed = [row for row in table if row["change (%)"] is not None and abs(row["change (%)"]) >= 0.05]
+    if not changed:
+        return "Bar chart of perplexity by domain: the choice gives the same perplexities as what is saved."
+    worst = max(changed, key=lambda row: abs(row["change (%)"]))
+    return (
+        "Bar chart of perplexity by domain, as saved and as chosen now: "
+        f"{len(changed)} of {len(table)} domains change; the largest change is on {worst['domain']}, "
+        f"from {worst['perplexity as saved']:,.2f} to {worst['perplexity now']:,.2f} per token "
+        f"({worst['change (%)']:+.1f} %)."
+    )
+
+
+def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Picture | None:
+    """Perplexity of the chosen experts side by side on every domain that one of them was scored on."""
+    names = [expert.name for expert in experts]
+    found = {(e.expert, e.domain): e.perplexity for e in evaluations if e.expert in names}
+    domains = sorted({domain for _, domain in found})
+    if not domains:
+        return None
+    figure = new_figure("domain", PERPLEXITY)
+    places = name_axis(figure, "x", domains)
+    for index, name in enumerate(names):
+        values = [found.get((name, domain)) for domain in domains]
+        figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
+    table = [{"domain": d, **{name: found.get((name, d)) for name in names}} for d in domains]
+    return Picture(
+        figure, "Who is better where: the shortest bar of a group wins", _winners(names, found), table
+    )
+
+
+def _winners(names: Sequence[str], found: Mapping[tuple[str, str], float]) -> str:
+    domains = sorted({domain for _, domain in found})
+    best = [
+        f"{min((n for n in names if (n, d) in found), key=lambda n: found[n, d])} on {d}" for d in domains[:6]
+    ]
+    return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}."

@@ -1,0 +1,150 @@
+"""Widgets for the questions of a spec; their values live in the session, so that presets can set them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.parts.questions import Question
+from ui.parts.words import plain
+
+Answers = dict[tuple[str, ...], Any]
+
+# Only sizes a person would choose between; everything else keeps the paper's default.
+PRESETS: dict[str, dict[str, Any]] = {
+    "Standard (300 steps)": {},
+    "Quick look (60 steps)": {
+        "num_steps": 60,
+        "block_size": 128,
+        "checkpoint_every": 30,
+        "evaluate_every": 20,
+    },
+    "Thorough (2000 steps)": {
+        "num_steps": 2000,
+        "block_size": 512,
+        "checkpoint_every": 200,
+        "evaluate_every": 200,
+    },
+}
+GROUP_TITLES = {
+    "training": "Training details",
+    "shape": "Shape of a fresh model",
+    "gate": "How weights come about",
+}
+
+
+def ask_all(form: str, questions: Iterable[Question]) -> Answers:
+    """Draws the spec's own questions, then each group in an expander; gives the answers by path."""
+    questions = list(questions)
+    answers = {q.path: ask(form, q) for q in questions if not q.group}
+    for group in dict.fromkeys(q.group for q in questions if q.group):
+        inside = [q for q in questions if q.group == group]
+        with st.expander(GROUP_TITLES.get(group, group), icon=":material/tune:"):
+            answers |= _ask_group(form, inside)
+    return answers
+
+
+def _ask_group(form: str, questions: Sequence[Question]) -> Answers:
+    columns = st.columns(3)
+    answers: Answers = {}
+    for place, question in enumerate(questions):
+        with columns[place % 3]:
+            answers[question.path] = ask(form, question)
+    return answers
+
+
+def ask(form: str, question: Question) -> Any:
+    """One widget; its value as the spec wants it."""
+    return _WIDGETS[question.kind](key_of(form, question), question)
+
+
+def key_of(form: str, question: Question) -> str:
+    return ".".join((form, *question.path))
+
+
+def _text(key: str, q: Question) -> str:
+    return st.text_input(q.label, value=q.default or "", key=key, help=q.help) or ""
+
+
+def _whole(key: str, q: Question) -> int | None:
+    bounds = {"min_value": _int(q.least), "max_value": _int(q.most)}
+    value = _remembered(key, q.default)
+    return st.number_input(q.label, value=value, step=1, key=key, help=q.help, **bounds)  # type: ignore[no-any-return]
+
+
+def _real(key: str, q: Question) -> float | None:
+    step = max(1e-9, abs(q.default or 0.1) / 10)
+    bounds = {"min_value": q.least and float(q.least), "max_value": q.most and float(q.most)}
+    value = _remembered(key, q.default)
+    return st.number_input(q.label, value=value, step=step, format="%g", key=key, help=q.help, **bounds)  # type: ignore[no-any-return]
+
+
+def _int(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)
+
+
+def _remembered(key: str, default: Any) -> Any:
+    # A widget whose value was set in the session must not be given a second one.
+    return st.session_state.get(key, default)
+
+
+def _switch(key: str, q: Question) -> bool:
+    return st.checkbox(q.label, value=q.default, key=key, help=q.help)
+
+
+def _choice(key: str, q: Question) -> str:
+    place = q.choices.index(q.default) if q.default in q.choices else 0
+    return str(st.selectbox(q.label, q.choices, index=place, key=key, help=q.help))
+
+
+def _name(key: str, q: Question) -> str | None:
+    options = (None, *q.choices) if q.optional else q.choices
+    return st.selectbox(
+        q.label, options, key=key, help=q.help, format_func=lambda name: name or "choose for me"
+    )
+
+
+def _names(key: str, q: Question) -> list[str]:
+    return list(st.multiselect(q.label, q.choices, default=q.default or [], key=key, help=q.help))
+
+
+_WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
+    "text": _text,
+    "whole": _whole,
+    "real": _real,
+    "switch": _switch,
+    "choice": _choice,
+    "name": _name,
+    "names": _names,
+}
+
+
+def ask_preset(form: str, questions: Sequence[Question]) -> None:
+    """A row of presets that fill in the training's questions; each can still be changed below."""
+    training = [q for q in questions if q.group == "training"]
+    if not training:
+        return
+
+    def fill_in() -> None:
+        wanted = PRESETS[st.session_state[f"{form}.preset"]]
+        for question in training:
+            st.session_state[key_of(form, question)] = wanted.get(question.path[-1], question.default)
+
+    st.selectbox(
+        "Preset",
+        list(PRESETS),
+        key=f"{form}.preset",
+        on_change=fill_in,
+        help="Fills in the training details below.",
+    )
+
+
+def show_command(command: str, spec_json: str) -> None:
+    """The same wish for the terminal and as JSON."""
+    with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
+        st.caption(plain("Run this in a terminal instead of pressing the button:"))
+        st.code(command, language="bash", wrap_lines=True)
+        st.caption(plain("The spec that is stored with the job:"))
+        st.code(spec_json, language="json")

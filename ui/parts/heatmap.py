@@ -1,0 +1,143 @@
+"""The specialization heatmap: who is at home where (DEMix figure 2). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ui.parts.pictures import MARK, Picture, label, name_axis, new_figure
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Perplexity of each expert (row) on each domain (column), None where not evaluated."""
+
+    experts: Sequence[str]
+    domains: Sequence[str]
+    perplexity: Sequence[Sequence[float | None]]
+    home_of: Mapping[str, str]  # expert -> the domain that trained it
+
+    def own(self, column: int) -> float | None:
+        """The perplexity of the domain's own expert, the best one if there are several."""
+        rows = [row for row, expert in enumerate(self.experts) if self.is_home(expert, self.domains[column])]
+        known = [p for row in rows if (p := self.perplexity[row][column]) is not None]
+        return min(known, default=None)
+
+    def is_home(self, expert: str, domain: str) -> bool:
+        return self.home_of.get(expert) == domain
+
+    def ratios(self) -> list[list[float | None]]:
+        """Perplexity over that of the domain's own expert; None where either is missing."""
+        own = [self.own(column) for column in range(len(self.domains))]
+        return [
+            [p / o if p and o else None for p, o in zip(row, own, strict=True)] for row in self.perplexity
+        ]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row for each cell, as the data table shows it."""
+        ratios = self.ratios()
+        for i, expert in enumerate(self.experts):
+            for j, domain in enumerate(self.domains):
+                yield {
+                    "expert": expert,
+                    "domain": domain,
+                    "at home": self.is_home(expert, domain),
+                    "perplexity (per token)": self.perplexity[i][j],
+                    "ratio to own expert": ratios[i][j],
+                }
+
+
+def specialization(scores: Scores) -> Picture:
+    """Each expert's perplexity on each domain, as a ratio to the domain's own expert."""
+    figure = new_figure("domain of the text", "expert", height=130 + 46 * len(scores.experts))
+    _paint(figure, scores)
+    _mark_homes(figure, scores)
+    name_axis(figure, "x", scores.domains)
+    name_axis(figure, "y", scores.experts, limit=32)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
+    return Picture(figure, _title(scores), _words(scores), list(scores.rows()))
+
+
+def _paint(figure: go.Figure, scores: Scores) -> None:
+    ratios = scores.ratios()
+    num_cells = len(scores.experts) * len(scores.domains)
+    figure.add_heatmap(
+        z=ratios,
+        x=list(range(len(scores.domains))),
+        y=list(range(len(scores.experts))),
+        zmin=1.0,
+        zmax=_ceiling(ratios),
+        colorscale="Viridis",
+        xgap=2,
+        ygap=2,
+        hoverongaps=False,
+        customdata=_hover(scores),
+        hovertemplate="%{customdata}<br>ratio %{z:.2f}<extra></extra>",
+        texttemplate="%{z:.2f}" if num_cells <= 150 else None,
+        colorbar={"title": "ratio"},
+    )
+
+
+def _ceiling(ratios: Sequence[Sequence[float | None]]) -> float:
+    # One broken cell must not wash out all the others: colours end at the 95th percentile.
+    known = sorted(r for row in ratios for r in row if r is not None)
+    return max(1.05, known[int(0.95 * (len(known) - 1))]) if known else 2.0
+
+
+def _hover(scores: Scores) -> list[list[str]]:
+    width = len(scores.domains)
+    cells = [_cell(row) for row in scores.rows()]
+    return [cells[i : i + width] for i in range(0, len(cells), width)]
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    value = row["perplexity (per token)"]
+    told = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    return f"{label(row['expert'])} on {label(row['domain'])}<br>{told}"
+
+
+def _mark_homes(figure: go.Figure, scores: Scores) -> None:
+    for row, expert in enumerate(scores.experts):
+        for column, domain in enumerate(scores.domains):
+            if scores.is_home(expert, domain):
+                box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
+                figure.add_shape(type="rect", line={"color": MARK, "width": 3}, **box)
+
+
+def _title(scores: Scores) -> str:
+    ratios = scores.ratios()
+    judged = [column for column in range(len(scores.domains)) if scores.own(column) is not None]
+    best = sum(all(row[column] is None or row[column] >= 1.0 for row in ratios) for column in judged)
+    if not judged:
+        return "No expert has been scored at home yet, so there is nothing to compare with"
+    if best == len(judged):
+        return "Each expert is best at home: read a column; 1.0 is the domain's own expert"
+    return (
+        f"{best} of {len(judged)} domains are served best by their own expert: read a column; "
+        "1.0 is the domain's own expert, below 1.0 a stranger beats it"
+    )
+
+
+def _words(scores: Scores) -> str:
+    away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["at home"]]
+    if not away:
+        return (
+            "Heatmap of experts (rows) by domains (columns). No cell away from home has been evaluated yet."
+        )
+    low, high = min(away, key=_ratio), max(away, key=_ratio)
+    return (
+        "Heatmap of experts (rows) by domains (columns); framed cells are each expert's home. "
+        f"Away from home, the mildest cell is {_told(low)}, the worst {_told(high)}."
+    )
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return f"{row['expert']} on {row['domain']} ({_ratio(row):.2f} times the own expert's perplexity)"
+
+
+def _ratio(row: Mapping[str, Any]) -> float:
+    return float(row["ratio to own expert"])

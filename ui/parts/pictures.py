@@ -1,0 +1,58 @@
+"""What every chart is made of: a figure, the title that says what to read in it, its words, its table. Pure.
+
+Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+# Okabe and Ito's palette without black and yellow, which vanish on a dark or a light page.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6BB1", "#8A8A8A")
+MARK = "#D55E00"
+GREY = "#8A8A8A"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart that also speaks: `title` says what to read, `words` is the alternative text."""
+
+    figure: go.Figure
+    title: str
+    words: str
+    table: list[dict[str, Any]]
+
+
+def colour_of(index: int) -> str:
+    """The colour of the expert at this place; the same in every picture."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def label(name: object, limit: int = 40) -> str:
+    """A name as Plotly shows it unchanged, cut to `limit` characters."""
+    text = str(name)
+    return html.escape(text if len(text) <= limit else text[: limit - 1] + "…", quote=False)
+
+
+def new_figure(x: str, y: str, height: int = 340) -> go.Figure:
+    """An empty figure whose axes say what they measure."""
+    figure = go.Figure()
+    figure.update_layout(
+        height=height, margin={"l": 8, "r": 8, "t": 30, "b": 8}, legend={"orientation": "h", "y": 1.12}
+    )
+    figure.update_xaxes(title=x, automargin=True)
+    figure.update_yaxes(title=y, automargin=True)
+    return figure
+
+
+def name_axis(figure: go.Figure, axis: str, names: Sequence[str], limit: int = 24) -> list[int]:
+    """Puts names at whole numbers (given back): two names cut to the same label stay two places."""
+    places = list(range(len(names)))
+    update = figure.update_xaxes if axis == "x" else figure.update_yaxes
+    update(tickvals=places, ticktext=[label(name, limit) for name in names])
+    return places

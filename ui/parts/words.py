@@ -1,0 +1,82 @@
+"""Numbers with their units and names made safe, as text for a screen. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+
+
+def plain(text: object) -> str:
+    """Text that Markdown shows as it stands: names are user data and must not become links or HTML."""
+    return _PUNCTUATION.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def plain_lines(text: str) -> str:
+    """The same for text of several lines."""
+    return "  \n".join(plain(line) for line in text.splitlines())
+
+
+def listed(names: list[str], limit: int = 6) -> str:
+    """Names in a row, cut after `limit` with how many more there are."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def counted(number: int, thing: str, many: str = "") -> str:
+    """`1 expert`, `2 experts`, `12,000 documents`."""
+    return f"{number:,} {thing if number == 1 else many or thing + 's'}"
+
+
+def size(num_bytes: float) -> str:
+    """Bytes in the unit a person would choose: `812 B`, `1.4 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit a person would choose: `8 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def ago(at: float, now: float | None = None) -> str:
+    """How long ago, in one unit: `just now`, `5 min ago`, `3 days ago`."""
+    seconds = (time.time() if now is None else now) - at
+    if seconds < 10:
+        return "just now"
+    for length, unit in ((86400, "day"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' if unit == 'day' and number > 1 else ''} ago"
+    return f"{int(seconds)} s ago"
+
+
+def clock(at: float) -> str:
+    """A time of this machine, `2026-03-01 14:05:09`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def millions(num_parameters: int) -> str:
+    """Parameters, `812 k` or `1.3 M`."""
+    if num_parameters < 1_000_000:
+        return f"{num_parameters / 1000:.0f} k"
+    return f"{num_parameters / 1e6:,.1f} M"
+
+
+def short(sha256: str) -> str:
+    """The first twelve digits of a hash."""
+    return sha256[:12]
+
+
+def change(before: float, after: float) -> str:
+    """A relative change with its sign: `+3.1 %`."""
+    return f"{(after / before - 1) * 100:+.1f} %"
