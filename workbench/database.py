@@ -33,7 +33,7 @@ _ready: set[str] = set()
 _inherited: list[Engine] = []
 
 
-# transactions -------------------------------------------------------------------------------------------------
+# transactions -------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def _ready_engine(settings: Settings) -> Engine:
     return get_engine(settings)
 
 
-# engines ------------------------------------------------------------------------------------------------------
+# engines ------------------------------------------------------------------------------------------
 
 
 def get_engine(settings: Settings | None = None) -> Engine:
@@ -119,7 +119,7 @@ def _forget_engines() -> None:
 os.register_at_fork(after_in_child=_forget_engines)
 
 
-# is there a registry, and of which version --------------------------------------------------------------------
+# is there a registry, and of which version --------------------------------------------------------
 
 
 def require_registry(settings: Settings | None = None) -> None:
@@ -162,7 +162,7 @@ def _place(settings: Settings) -> str:
     return str(address)  # hides the password
 
 
-# migration ----------------------------------------------------------------------------------------------------
+# migration ----------------------------------------------------------------------------------------
 
 
 def migrate(settings: Settings | None = None) -> None:
@@ -214,7 +214,7 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
-# the database's failures, in our words -------------------------------------------------------------------------
+# the database's failures, in our words ------------------------------------------------------------
 
 
 @contextmanager

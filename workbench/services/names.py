@@ -1,0 +1,47 @@
+"""Things by their names: found, or refused with the names there are; free, or refused as taken."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Mapped, Session
+
+from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.specs import Name
+
+_name: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class Named(Protocol):
+    """A table whose rows have names."""
+
+    name: Mapped[str]
+
+
+Row = TypeVar("Row", bound=Named)
+
+
+def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:
+    """The row called `name`; raises NotFound with the names there are."""
+    row = session.scalar(select(table).where(table.name == name))
+    if row is None:
+        raise NotFound(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
+    return row
+
+
+def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
+    """Raises NameTaken when a row is called `name` already."""
+    if session.scalar(select(table.name).where(table.name == name)) is not None:
+        raise NameTaken(what, name)
+
+
+def clean_name(what: str, name: str) -> str:
+    """The name without blanks around it; raises BadSpec for one that no screen could show."""
+    try:
+        return _name.validate_python(name)
+    except ValidationError:
+        raise BadSpec(
+            [f"The name of a {what} must have 1 to 80 printable characters, but is “{name[:100]!r}” instead."]
+        ) from None

@@ -1,0 +1,154 @@
+"""Folders of weights and texts under random ids: whole or absent, checked before use, safe from sweeps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from engine.errors import DamagedFile
+from engine.files import MANIFEST, folder_size, new_folder, sha256_of, verify_folder
+from workbench.errors import DiskFull, StorageError
+from workbench.settings import Settings, get_settings
+from workbench.tables import Artifact
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_ASIDE = re.compile(r"\.(?P<id>[0-9a-f]{32})\.\d+\.(?P<what>new|old)")
+_ALMOST_NOTHING_BYTES = 1 << 20
+
+
+def confine(folder: Path, id: str) -> Path:
+    """The place of `id` in a folder; raises StorageError for anything but 32 hexadecimal digits."""
+    if not _ID.fullmatch(id):
+        raise StorageError(
+            f"An id must be 32 hexadecimal digits, but is “{id[:60]}” instead.",
+            "Use the id that the registry shows.",
+        )
+    return folder / id
+
+
+class Storage:
+    """The artifacts of one registry in a folder, each in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, artifact_id: str) -> Path:
+        """The artifact's folder, whether it is there or not."""
+        return confine(self.folder, artifact_id)
+
+    @contextmanager
+    def new(self, artifact_id: str) -> Iterator[Path]:
+        """Yields a folder to fill; it becomes the artifact when the block ends well, else nothing is left."""
+        path = self.path(artifact_id)
+        with noticing_full_disk(self.folder), new_folder(path) as folder:
+            yield folder
+
+    def describe(self, artifact_id: str) -> tuple[str, int]:
+        """The SHA-256 of the artifact's manifest, and its size in bytes."""
+        path = self.path(artifact_id)
+        if not (path / MANIFEST).is_file():
+            raise StorageError(f"There is no artifact in {path}.", "Run the job that makes it again.")
+        return sha256_of(path / MANIFEST), folder_size(path)
+
+    def verify(self, artifact: Artifact) -> Path:
+        """The artifact's folder, once every byte proved to be the one that was written; else DamagedFile."""
+        path = self.path(artifact.id)
+        if not path.is_dir():
+            raise DamagedFile(
+                f"{path} is missing.", "Restore it from a copy, or run the job that made it again."
+            )
+        verify_folder(path, artifact.sha256)
+        return path
+
+    def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
+        """Removes what no row knows and nobody touched for a while; gives what was removed.
+
+        A known artifact is never removed: not even what is left of one whose replacement was cut off.
+        """
+        if not self.folder.is_dir():
+            return []
+        before = time.time() - grace_seconds
+        orphans = [
+            path
+            for path in sorted(self.folder.iterdir())
+            if self._is_orphan(path, known_ids) and _newest(path) < before
+        ]
+        for path in orphans:
+            shutil.rmtree(path, ignore_errors=True)
+        return orphans
+
+    def _is_orphan(self, path: Path, known_ids: Collection[str]) -> bool:
+        if path.is_symlink() or not path.is_dir():
+            return False
+        if _ID.fullmatch(path.name):
+            return path.name not in known_ids
+        aside = _ASIDE.fullmatch(path.name)
+        if aside is None:
+            return False  # not ours
+        if aside["what"] == "old" and aside["id"] in known_ids and not self.path(aside["id"]).exists():
+            path.rename(self.path(aside["id"]))  # the writer died between its two renames
+            return False
+        return True
+
+
+def get_storage(settings: Settings | None = None) -> Storage:
+    """The storage of a machine."""
+    return Storage((settings or get_settings()).artifacts_folder)
+
+
+# a full disk --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def noticing_full_disk(folder: Path) -> Iterator[None]:
+    """Turns whatever a library says when `folder` has no room into DiskFull."""
+    try:
+        yield
+    except DiskFull:
+        raise
+    except Exception as error:
+        if not is_full_disk(error, folder):
+            raise
+        raise disk_full(folder) from error
+
+
+def is_full_disk(error: BaseException, folder: Path) -> bool:
+    """Whether an error means that the disk of `folder` has no room."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if "No space left on device" in str(error) or "Disk quota exceeded" in str(error):
+        return True  # safetensors and Arrow have errors of their own
+    # NumPy says only how many items it could not write.
+    return isinstance(error, OSError) and error.errno is None and free_bytes(folder) < _ALMOST_NOTHING_BYTES
+
+
+def disk_full(folder: Path) -> DiskFull:
+    """The error to raise: names the folder, and what is free there."""
+    return DiskFull(
+        f"The disk of {folder} must have room for what is written, but has "
+        f"{free_bytes(folder):,} bytes left instead.",
+        "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk; then resume the job.",
+    )
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes free for us on the disk of a folder, which may not exist yet."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _newest(folder: Path) -> float:
+    """When anything in a folder last changed."""
+    newest = 0.0
+    for root, _, files in os.walk(folder):
+        for path in [root, *(os.path.join(root, file) for file in files)]:
+            with suppress(FileNotFoundError):  # its writer just moved on
+                newest = max(newest, os.lstat(path).st_mtime)
+    return newest
