@@ -1,0 +1,218 @@
+"""One reader for each kind of file: yields records, and faults that it can go on after; raises the others."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.errors import CorpusError
+from engine.text import records
+from engine.text.plain import read_plain
+from engine.text.records import Found, Record, Source, names_of
+from engine.text.signs import refuse_foreign
+from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked
+
+
+def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], None]) -> Found:
+    """The records of a file; `fields[0]` is that of the text. `seen` is told the bytes read from disk."""
+    reader = READERS.get(file.kind or "")
+    if reader is None:
+        raise _unknown(file)
+    raw = Unpacked(file)
+    with io.BufferedReader(raw, 1 << 20) as stream:
+        if file.kind != "parquet":
+            refuse_foreign(stream, file.name)
+        for record in reader(Source(file, stream, fields)):
+            seen(raw.bytes_read)
+            yield record
+
+
+def _unknown(file: TextFile) -> CorpusError:
+    if file.is_archive:
+        remedy = "Unpack it and import the folder."
+        return CorpusError("The file must hold text, but is an archive instead.", remedy, path=file.name)
+    suffix = file.suffixes[0] or "without a suffix"
+    return CorpusError(
+        f"The file must be of a known kind, but is {suffix} instead.", KNOWN_KINDS, path=file.name
+    )
+
+
+def _json(source: Source) -> Found:
+    for item in source.lines():
+        if isinstance(item, CorpusError):
+            yield item
+        elif item[1].strip():
+            yield _object(source, *item)
+
+
+def _object(source: Source, line: int, text: str) -> Record | CorpusError:
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        return source.fault(
+            "The line must be a JSON object, but is nested too deeply.", "Remove the nesting.", line
+        )
+    except ValueError as error:
+        if line == 1 and text.strip() in ("{", "["):
+            raise _not_lines(source) from None
+        return source.fault(
+            f"The line must be a JSON object, but is not JSON ({error}).", "Mend or remove it.", line
+        )
+    if isinstance(value, dict):
+        return Record(line, value)
+    if isinstance(value, list) and line == 1:
+        raise _not_lines(source)
+    kind = type(value).__name__
+    return source.fault(
+        f"The line must be a JSON object, but is a {kind} instead.", 'Write {"text": "…"}.', line
+    )
+
+
+def _not_lines(source: Source) -> CorpusError:
+    return source.fault(
+        "The file must have one JSON object per line, but is an array or goes over many lines instead.",
+        "Write one object per line, for example: jq -c '.[]' FILE > NEW.jsonl.",
+        1,
+    )
+
+
+def _csv(source: Source, delimiter: str = ",") -> Found:
+    csv.field_size_limit(
+        records.MAX_RECORD_BYTES
+    )  # of the process; the default of 128 KiB is short for documents
+    feed = _Feed(source)
+    rows = csv.reader(feed, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    while True:
+        line = feed.begin()
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield source.fault(
+                f"The row must be CSV, but is not ({error}).", "Is a quote missing or not doubled?", line
+            )
+            continue
+        if not header:
+            header = _header(source, row, line)
+        elif row:
+            yield _row(source, header, row, line)
+
+
+def _header(source: Source, row: list[str], line: int) -> list[str]:
+    if not row:
+        return row
+    if len(set(row)) < len(row):
+        raise source.fault(
+            "The header must name each column once, but does not.", "Rename the columns.", line
+        )
+    for field in source.fields:
+        if field not in row:
+            problem = f"The header must name the column “{field}”, but has {names_of(row)} instead."
+            raise source.fault(
+                problem, "Say which column to read, or add a header; commas must separate.", line
+            )
+    return row
+
+
+def _row(source: Source, header: list[str], row: list[str], line: int) -> Record | CorpusError:
+    if len(row) == len(header):
+        return Record(line, dict(zip(header, row, strict=True)))
+    return source.fault(
+        f"The row must have {len(header)} columns as the header has, but has {len(row)} instead.",
+        "Mend or remove it; text with a comma or a line end needs quotes.",
+        line,
+    )
+
+
+class _Feed:
+    """The lines csv reads, counted, so that a missing quote cannot swallow more than one record's worth."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lines = source.lines()
+        self._number = 0
+        self._first = 1
+        self._size = 0
+
+    def begin(self) -> int:
+        """Begins a record; gives the number of its first line."""
+        self._first, self._size = self._number + 1, 0
+        return self._first
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        item = next(self._lines)
+        if isinstance(item, CorpusError):
+            raise item
+        self._number = item[0]
+        self._size += len(item[1])
+        if self._size > records.MAX_RECORD_BYTES:
+            raise self._source.too_long(self._first)
+        return item[1]
+
+
+def _tsv(source: Source) -> Found:
+    return _csv(source, "\t")
+
+
+def _parquet(source: Source) -> Found:
+    with _seekable(source) as file:
+        try:
+            # one copy of a value that many rows repeat: what a bomb is in parquet
+            table = pq.ParquetFile(
+                file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=[source.fields[0]]
+            )
+            yield from _table(source, table)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            remedy = "Write or get it again."
+            raise source.fault(f"The file must be parquet, but cannot be read ({reason}).", remedy) from None
+
+
+def _table(source: Source, table: Any) -> Found:
+    for field in source.fields:
+        if field not in (names := table.schema_arrow.names):
+            problem = f"The table must have a column “{field}”, but has {names_of(names)} instead."
+            raise source.fault(problem, "Say which column to read.")
+    row = 0
+    for batch in table.iter_batches(batch_size=64, columns=list(source.fields), use_threads=False):
+        for values in zip(*(batch.column(field) for field in source.fields), strict=True):
+            row += 1
+            yield Record(
+                row, {field: value.as_py() for field, value in zip(source.fields, values, strict=True)}
+            )
+
+
+@contextmanager
+def _seekable(source: Source) -> Iterator[IO[bytes]]:
+    """The file itself, or where it is packed a temporary copy: a table is read from its end."""
+    if not source.file.suffixes[1]:
+        with source.file.path.open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        while data := source.stream.read(1 << 20):
+            copy.write(data)
+        copy.seek(0)
+        yield copy
+
+
+READERS: dict[str, Callable[[Source], Found]] = {
+    "text": read_plain,
+    "json": _json,
+    "csv": _csv,
+    "tsv": _tsv,
+    "parquet": _parquet,
+}

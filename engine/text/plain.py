@@ -1,0 +1,75 @@
+"""Plain text cut into documents at the borders of paragraphs, however long its lines are."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+
+from engine.text.records import Found, Record, Source
+
+DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
+PIECE_BYTES = 8192
+
+Lines = Iterable[tuple[int, str]]  # each with its number; a long line in several pieces
+
+
+def read_plain(source: Source) -> Found:
+    """Documents of a text file."""
+    for line, text in cut_documents(_pieces(source)):
+        yield Record(line, {source.fields[0]: text})
+
+
+def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
+    """Documents with the number of their first line.
+
+    Each ends at a paragraph border; where none comes for long, at a line end, a space, or anywhere.
+    """
+    buffer: list[str] = []
+    size, first = 0, 1
+    for line, piece in lines:
+        if not buffer:
+            first = line
+            if not piece.strip("\r\n"):
+                continue
+        buffer.append(piece)
+        size += len(piece)
+        if size >= DOCUMENT_CHARACTERS and not piece.strip():
+            yield first, "".join(buffer).strip("\r\n")
+            buffer, size = [], 0
+        elif size >= 2 * DOCUMENT_CHARACTERS:
+            whole = "".join(buffer)
+            cut = _cut_point(whole)
+            yield first, whole[:cut].strip("\r\n")
+            first += whole.count("\n", 0, cut)
+            buffer, size = [whole[cut:]], len(whole) - cut
+    if rest := "".join(buffer).strip("\r\n"):
+        yield first, rest
+
+
+def _cut_point(text: str) -> int:
+    for border in ("\n", " "):
+        found = text.rfind(border, DOCUMENT_CHARACTERS)
+        if found >= 0:
+            return found + 1
+    return len(text)
+
+
+def _pieces(source: Source) -> Iterator[tuple[int, str]]:
+    """Lines in pieces of bounded size, decoded as they come."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line, column = 1, 0
+    while raw := source.stream.readline(PIECE_BYTES):
+        pending = len(decoder.getstate()[0])
+        is_whole = raw.endswith(b"\n")
+        try:
+            piece = decoder.decode(raw, final=is_whole)
+        except UnicodeDecodeError as error:
+            raise source.not_utf8(line, column - pending + error.start + 1) from None
+        if "\0" in piece:
+            raise source.fault(
+                "The text must hold no NUL bytes, but does.", "Is it text? tr -d '\\000' removes them.", line
+            )
+        yield line, piece
+        line, column = (line + 1, 0) if is_whole else (line, column + len(raw))
+    if decoder.getstate()[0]:
+        raise source.not_utf8(line, column)
