@@ -110,6 +110,14 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if role == "read" else "BEGIN IMMEDIATE")
 
 
+def close_engines() -> None:
+    """Closes this process's connections; the next transaction opens new ones."""
+    for engine in _engines.values():
+        engine.dispose()
+    _engines.clear()
+    _ready.clear()
+
+
 def _forget_engines() -> None:
     """In a forked child, leaves the parent's connections alone: neither used nor closed."""
     _inherited.extend(_engines.values())

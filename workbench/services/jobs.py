@@ -20,13 +20,13 @@ from workbench.services.leases import (
     expire,
     fail_waiting,
     finish,
-    plain,
     record,
     release,
     renew,
     tell,
     waits,
 )
+from workbench.services.text import plain
 from workbench.settings import get_settings
 from workbench.specs import Spec
 from workbench.tables import Job, JobDependency, JobEvent, Metric

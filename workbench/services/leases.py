@@ -16,8 +16,8 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Update, and_, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
-from workbench.cards import MetricPoint
 from workbench.errors import LeaseLost
+from workbench.services.text import plain
 from workbench.tables import Job, JobDependency, JobEvent, Metric
 
 Ending = Literal["done", "failed", "cancelled", "paused"]
@@ -69,7 +69,7 @@ def record(
     progress: float | None = None,
     note: str | None = None,
     eta: float | None = None,
-    metrics: Iterable[MetricPoint] = (),
+    metrics: Iterable[tuple[str, int, float]] = (),
 ) -> None:
     """Writes down how far the job has come (0 to 1), the seconds it may take yet, points of its curves."""
     news: dict[str, Any] = {"fence": fence}
@@ -102,9 +102,20 @@ def finish(
     fail_waiting(session)
 
 
-def release(session: Session, job_id: str, fence: int, cause: str = "Its worker let go of it.") -> None:
-    """Puts the job back into the queue at once, for anybody to claim; the attempt counts."""
-    _write(session, job_id, fence, _ended("queued"))
+def release(
+    session: Session,
+    job_id: str,
+    fence: int,
+    cause: str = "Its worker let go of it.",
+    *,
+    attempt_counts: bool = True,
+) -> None:
+    """Puts the job back into the queue at once, for anybody to claim.
+
+    The attempt counts, unless it ended in order: a worker may be stopped any number of times.
+    """
+    uncounted = {} if attempt_counts else {"attempt": Job.attempt - 1}
+    _write(session, job_id, fence, _ended("queued") | uncounted)
     tell(session, job_id, f"Back in the queue: {cause}")
 
 
@@ -146,9 +157,9 @@ def _ended(state: str) -> dict[str, Any]:
     return common | {"finished_at": None if state == "paused" else time.time()}
 
 
-def _keep_metrics(session: Session, job_id: str, metrics: Iterable[MetricPoint]) -> None:
+def _keep_metrics(session: Session, job_id: str, metrics: Iterable[tuple[str, int, float]]) -> None:
     # The newest value of a step stands. Numbers that are not finite have no place in a curve, or in JSON.
-    points = {(one.name[:160], one.step): one.value for one in metrics if math.isfinite(one.value)}
+    points = {(name[:160], step): value for name, step, value in metrics if math.isfinite(value)}
     keys = list(points)
     for start in range(0, len(keys), _BATCH):
         some = keys[start : start + _BATCH]
@@ -228,18 +239,12 @@ def _locking(wish: Any, of: Any = None) -> Any:
     return wish.with_for_update(of=of).execution_options(populate_existing=True)
 
 
-# words --------------------------------------------------------------------------------------------
-
-
-def tell(session: Session, job_id: str, message: str) -> None:
+def tell(session: Session, job_id: str, message: str, attempt: int | None = None) -> None:
     """Adds an event to a job's story."""
     session.flush()
-    attempt = select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    session.execute(
-        insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=attempt, message=plain(message))
+    now_at: Any = (
+        attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
     )
-
-
-def plain(text: str) -> str:
-    """Text that every database takes: file names may hold half characters, and logs may hold NUL."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "�")
+    session.execute(
+        insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at, message=plain(message))
+    )

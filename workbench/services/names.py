@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
-from sqlalchemy.orm import Mapped, Session
+from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.specs import Name
+from workbench.tables import Corpus, Domain, Expert, Mixture, SeedModel
 
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
-class Named(Protocol):
-    """A table whose rows have names."""
-
-    name: Mapped[str]
-
-
-Row = TypeVar("Row", bound=Named)
+Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture)
 
 
 def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:

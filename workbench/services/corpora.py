@@ -1,0 +1,167 @@
+"""Corpora and their domains: registered whole, listed, looked into, deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from workbench.cards import CorpusCard, DomainCard
+from workbench.errors import BadSpec, StorageError
+from workbench.services.artifacts import forget_made_from
+from workbench.services.names import by_name, clean_name, ensure_free
+from workbench.services.text import plain
+from workbench.services.uses import refuse_if_used, unfinished_jobs
+from workbench.specs import ImportCorpus
+from workbench.storage import Storage
+from workbench.tables import Artifact, Corpus, Domain, Evaluation, Expert
+
+
+def list_corpora(session: Session) -> list[CorpusCard]:
+    """All corpora by name."""
+    rows = session.scalars(select(Corpus).options(selectinload(Corpus.domains)).order_by(Corpus.name))
+    return [_corpus_card(row) for row in rows]
+
+
+def get_corpus(session: Session, name: str) -> CorpusCard:
+    """One corpus, with the report of its import."""
+    return _corpus_card(by_name(session, Corpus, "corpus", name))
+
+
+def list_domains(session: Session, role: str | None = None) -> list[DomainCard]:
+    """All domains by name; `role` is train or novel."""
+    wish = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
+    if role is not None:
+        wish = wish.where(Domain.role == role)
+    return [_domain_card(row) for row in session.scalars(wish)]
+
+
+def get_domain(session: Session, name: str) -> DomainCard:
+    """One domain."""
+    return _domain_card(domain_row(session, name))
+
+
+def domain_row(session: Session, name: str) -> Domain:
+    """The row of a domain; raises NotFound with the names there are."""
+    return by_name(session, Domain, "domain", name)
+
+
+def preview_documents(
+    session: Session, storage: Storage, name: str, split: str = "train", limit: int = 20, offset: int = 0
+) -> list[dict[str, Any]]:
+    """Some documents of a domain: id, text, source, group."""
+    from engine.text.split import read_split  # here, because only previews need Arrow
+
+    domain = domain_row(session, name)
+    folder = storage.path(domain.artifact_id) / domain.folder
+    if not folder.is_dir():
+        raise StorageError(
+            f"The text of “{name}” is not in {folder}.", "Restore it from a copy, or import it again."
+        )
+    return list(islice(read_split(folder, split), offset, offset + limit))
+
+
+def register_corpus(
+    session: Session,
+    *,
+    spec: ImportCorpus,
+    source: str,
+    artifact: Artifact,
+    summary: Mapping[str, Any],
+    report: Mapping[str, Any],
+    licence: str = "",
+    job_id: str | None = None,
+) -> CorpusCard:
+    """The corpus with all domains of the summary that engine.text.split wrote, or nothing of it."""
+    ensure_free(session, Corpus, "corpus", spec.name)
+    names = [clean_name("domain", one["name"] or spec.name) for one in summary["domains"]]
+    _refuse_taken(session, names)
+    row = Corpus(
+        name=spec.name,
+        source=plain(source),
+        licence=spec.licence or licence,
+        report=dict(report),
+        job_id=job_id,
+    )
+    row.domains = [
+        _new_domain(name, spec.role, artifact, one)
+        for name, one in zip(names, summary["domains"], strict=True)
+    ]
+    session.add(row)
+    session.flush()
+    return _corpus_card(row)
+
+
+def delete_corpus(session: Session, name: str) -> None:
+    """Deletes a corpus with its domains; raises InUse when experts, evaluations or jobs need them."""
+    corpus = by_name(session, Corpus, "corpus", name)
+    ids = [domain.id for domain in corpus.domains]
+    names = [domain.name for domain in corpus.domains]
+    evaluated = select(Expert.name).join(Evaluation, Evaluation.expert_id == Expert.id)
+    users: dict[str, Iterable[str]] = {
+        "expert": session.scalars(select(Expert.name).where(Expert.domain_id.in_(ids))),
+        "evaluations of": session.scalars(evaluated.where(Evaluation.domain_id.in_(ids))),
+        "job": unfinished_jobs(session, ["domain", "domains"], names),
+    }
+    refuse_if_used("corpus", name, users)
+    artifacts = {domain.artifact for domain in corpus.domains}
+    for domain in corpus.domains:
+        forget_made_from(session, domain.id)
+        session.delete(domain)
+    for row in [corpus, *artifacts]:
+        session.delete(row)
+
+
+def _refuse_taken(session: Session, names: Sequence[str]) -> None:
+    taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
+    twice = sorted({name for name in names if names.count(name) > 1})
+    complaints = [f"A domain called “{name}” exists already." for name in taken]
+    complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
+    if complaints:
+        raise BadSpec(complaints, "Choose other names, or delete the corpus that holds them.")
+
+
+def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, Any]) -> Domain:
+    return Domain(
+        name=name,
+        role=role,
+        artifact=artifact,
+        folder=summary["folder"],
+        splits=summary["splits"],
+        **{key: summary[key] for key in ("num_documents", "num_words", "num_bytes", "data_sha256")},
+    )
+
+
+def _corpus_card(row: Corpus) -> CorpusCard:
+    return CorpusCard(
+        id=row.id,
+        name=row.name,
+        source=row.source,
+        licence=row.licence,
+        report=row.report,
+        domains=sorted(domain.name for domain in row.domains),
+        created_at=row.created_at,
+    )
+
+
+def _domain_card(row: Domain) -> DomainCard:
+    same = (
+        "id",
+        "name",
+        "role",
+        "num_documents",
+        "num_words",
+        "num_bytes",
+        "splits",
+        "data_sha256",
+        "created_at",
+    )
+    return DomainCard(
+        **{name: getattr(row, name) for name in same},
+        corpus=row.corpus.name,
+        source=row.corpus.source,
+        licence=row.corpus.licence,
+    )

@@ -1,0 +1,174 @@
+"""Evaluations: how well each expert predicts each domain's held-out text, and who is at home where."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, joinedload
+
+from workbench.cards import EvaluationCard
+from workbench.errors import BadSpec
+from workbench.services.corpora import domain_row
+from workbench.services.experts import expert_row
+from workbench.services.mixtures import mixture_row
+from workbench.tables import Artifact, Evaluation, Expert
+
+_LARGEST = 700.0  # nats per token whose exponential is still a number that JSON can hold
+
+Table = list[list[float | None]]
+
+
+def register_evaluation(
+    session: Session,
+    *,
+    expert_id: str,
+    domain_id: str,
+    split: str,
+    block_size: int,
+    num_tokens: int,
+    log_likelihood: float,
+    artifact: Artifact,
+    job_id: str | None = None,
+) -> EvaluationCard:
+    """An expert's log-likelihood on a domain, summed (nats); a second one of the same measure replaces it."""
+    if num_tokens < 1 or not math.isfinite(log_likelihood):
+        raise BadSpec(
+            [f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."]
+        )
+    measure = {
+        "expert_id": expert_id,
+        "domain_id": domain_id,
+        "split": split,
+        "block_size": block_size,
+        "num_tokens": num_tokens,
+    }
+    row = session.scalar(select(Evaluation).filter_by(**measure)) or Evaluation(**measure)
+    before: Artifact | None = row.artifact
+    row.log_likelihood, row.artifact, row.job_id = log_likelihood, artifact, job_id
+    session.add(row)
+    session.flush()
+    if before is not None and before is not artifact:
+        _forget_unused(session, [before])
+    return _card(row)
+
+
+def list_evaluations(
+    session: Session, *, expert: str | None = None, domain: str | None = None, split: str | None = None
+) -> list[EvaluationCard]:
+    """Evaluations by expert and domain, the newest first within each."""
+    wish = _chosen(session, expert, domain).options(
+        joinedload(Evaluation.expert), joinedload(Evaluation.domain)
+    )
+    if split is not None:
+        wish = wish.where(Evaluation.split == split)
+    cards = [_card(row) for row in session.scalars(wish)]
+    return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
+
+
+def delete_evaluations(session: Session, *, expert: str | None = None, domain: str | None = None) -> int:
+    """Deletes the evaluations of an expert, on a domain, or of one on the other; gives how many."""
+    if expert is None and domain is None:
+        raise BadSpec(
+            ["There must be an expert or a domain whose evaluations are deleted, but there is none."]
+        )
+    rows = session.scalars(_chosen(session, expert, domain)).all()
+    artifacts = {row.artifact for row in rows}
+    for row in rows:
+        session.delete(row)
+    session.flush()
+    _forget_unused(session, artifacts)
+    return len(rows)
+
+
+def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
+    """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
+
+    `experts`, `domains`, `perplexity` (expert × domain) and `specialization`: the ratio to the perplexity of
+    the domain's own expert, above 1 where an expert is worse than that. None stands where nothing was
+    measured. All numbers of a domain are of the same tokens: of several measures the one most experts share.
+    """
+    experts = _experts(session, mixture)
+    wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
+    rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
+    domains = sorted({row.domain.name for row in rows})
+    cells = {(row.expert_id, row.domain.name): perplexity(row) for row in _comparable(rows)}
+    table: Table = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
+    return {
+        "experts": [one.name for one in experts],
+        "domains": domains,
+        "perplexity": table,
+        "specialization": _specialization(table, [one.domain.name for one in experts], domains),
+    }
+
+
+def perplexity(row: Evaluation) -> float:
+    """exp of the mean negative log-likelihood per token."""
+    return math.exp(min(-row.log_likelihood / row.num_tokens, _LARGEST))
+
+
+def _experts(session: Session, mixture: str | None) -> list[Expert]:
+    if mixture is not None:
+        return [member.expert for member in mixture_row(session, mixture).members]
+    return list(session.scalars(select(Expert).options(joinedload(Expert.domain)).order_by(Expert.name)))
+
+
+def _comparable(rows: Sequence[Evaluation]) -> list[Evaluation]:
+    """Of each domain the evaluations of one measure: the most common, and of these the newest."""
+    common = Counter(_measure(row) for row in rows)
+    newest = {_measure(row): row.created_at for row in sorted(rows, key=lambda row: row.created_at)}
+    best: dict[str, tuple[str, int, int]] = {}
+    for measure in common:
+        domain = measure[0]
+        best[domain] = max(best.get(domain, measure), measure, key=lambda one: (common[one], newest[one]))
+    return [row for row in rows if _measure(row) == best[row.domain_id]]
+
+
+def _measure(row: Evaluation) -> tuple[str, int, int]:
+    return row.domain_id, row.block_size, row.num_tokens
+
+
+def _specialization(table: Table, homes: Sequence[str], domains: Sequence[str]) -> Table:
+    own = [_own(table, homes, column, domain) for column, domain in enumerate(domains)]
+    return [
+        [
+            None if value is None or base is None else value / base
+            for value, base in zip(row, own, strict=True)
+        ]
+        for row in table
+    ]
+
+
+def _own(table: Table, homes: Sequence[str], column: int, domain: str) -> float | None:
+    """Of several experts of one domain the best is its own."""
+    values = [row[column] for row, home in zip(table, homes, strict=True) if home == domain]
+    return min((value for value in values if value is not None), default=None)
+
+
+def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:
+    wish = select(Evaluation)
+    if expert is not None:
+        wish = wish.where(Evaluation.expert_id == expert_row(session, expert).id)
+    if domain is not None:
+        wish = wish.where(Evaluation.domain_id == domain_row(session, domain).id)
+    return wish
+
+
+def _forget_unused(session: Session, artifacts: Sequence[Artifact] | set[Artifact]) -> None:
+    for artifact in artifacts:
+        users = select(func.count()).where(Evaluation.artifact_id == artifact.id)
+        if not session.scalar(users):
+            session.delete(artifact)
+
+
+def _card(row: Evaluation) -> EvaluationCard:
+    same = ("split", "block_size", "num_tokens", "created_at")
+    return EvaluationCard(
+        **{name: getattr(row, name) for name in same},
+        expert=row.expert.name,
+        domain=row.domain.name,
+        perplexity=perplexity(row),
+    )

@@ -1,0 +1,214 @@
+"""Experts: registered with where they came from, described, switched, deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session, joinedload
+
+from workbench.cards import ExpertCard
+from workbench.errors import NotFound
+from workbench.services.names import by_name, clean_name, ensure_free
+from workbench.services.text import plain
+from workbench.services.uses import refuse_if_used, unfinished_jobs
+from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture, MixtureMember
+
+_AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
+
+
+def list_experts(session: Session) -> list[ExpertCard]:
+    """All experts by name."""
+    return _cards(session, session.scalars(select(Expert).options(*_AROUND).order_by(Expert.name)).all())
+
+
+def get_expert(session: Session, name: str) -> ExpertCard:
+    """One expert."""
+    return _cards(session, [expert_row(session, name)])[0]
+
+
+def expert_row(session: Session, name: str) -> Expert:
+    """The row of an expert; raises NotFound with the names there are."""
+    return by_name(session, Expert, "expert", name)
+
+
+def register_expert(
+    session: Session,
+    *,
+    id: str,
+    name: str,
+    method: str,
+    domain_id: str,
+    seed_id: str | None,
+    parent_id: str | None,
+    base: Artifact,
+    artifact: Artifact,
+    tokenizer_sha256: str,
+    data_sha256: str,
+    num_parameters: int,
+    config: dict[str, Any],
+    metrics: dict[str, Any],
+    code_version: str = "",
+    job_id: str | None = None,
+) -> ExpertCard:
+    """A new expert whose files are kept already. What is around it goes by id: names may have changed."""
+    ensure_free(session, Expert, "expert", name)
+    if session.get(Domain, domain_id) is None:
+        raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
+    row = Expert(
+        id=id,
+        name=name,
+        method=method,
+        domain_id=domain_id,
+        seed_id=seed_id,
+        parent_id=parent_id,
+        base=base,
+        artifact=artifact,
+        tokenizer_sha256=tokenizer_sha256,
+        data_sha256=data_sha256,
+        num_parameters=num_parameters,
+        config=config,
+        metrics=metrics,
+        code_version=code_version,
+        job_id=job_id,
+    )
+    session.add(row)
+    session.flush()
+    return _cards(session, [row])[0]
+
+
+# describing ------------------------------------------------------------------------------------------
+
+
+def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[ExpertCard]:
+    """Switches experts on or off everywhere: all that are named, or none when one is not known."""
+    rows = [expert_row(session, name) for name in names]
+    for row in rows:
+        row.enabled = enabled
+    return _cards(session, rows)
+
+
+def describe(
+    session: Session, name: str, *, notes: str | None = None, tags: Sequence[str] | None = None
+) -> ExpertCard:
+    """Writes notes or tags; what is None stays."""
+    row = expert_row(session, name)
+    if notes is not None:
+        row.notes = plain(notes)
+    if tags is not None:
+        row.tags = sorted({plain(tag).strip() for tag in tags} - {""})
+    return _cards(session, [row])[0]
+
+
+def rename(session: Session, name: str, new_name: str) -> ExpertCard:
+    """Gives an expert another name; its files and everything that refers to it stay as they are."""
+    row = expert_row(session, name)
+    new_name = clean_name("expert", new_name)
+    if new_name != name:
+        ensure_free(session, Expert, "expert", new_name)
+        row.name = new_name
+    session.flush()
+    return _cards(session, [row])[0]
+
+
+# deleting --------------------------------------------------------------------------------------------
+
+
+def delete_expert(session: Session, name: str) -> None:
+    """Deletes an expert, and its base with the last one on it; raises InUse when something needs it."""
+    row = expert_row(session, name)
+    refuse_if_used("expert", name, _users(session, row))
+    base, artifact = row.base, row.artifact
+    session.delete(row)
+    session.flush()
+    session.delete(artifact)
+    others = select(func.count()).where(or_(Expert.base_id == base.id, Expert.artifact_id == base.id))
+    if base is not artifact and not session.scalar(others):
+        session.delete(base)
+
+
+def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
+    evaluated = select(Domain.name).join(Evaluation, Evaluation.domain_id == Domain.id)
+    return {
+        "expert": session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
+        "mixture": _mixtures(session, [row.id])[row.id],
+        "its evaluation on": session.scalars(evaluated.where(Evaluation.expert_id == row.id)),
+        "job": unfinished_jobs(session, ["parent"], [row.name]),
+    }
+
+
+# where it comes from, where it goes ------------------------------------------------------------------
+
+
+def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
+    """The way seed -> parents -> expert -> children and mixtures.
+
+    `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
+    """
+    row = expert_row(session, name)
+    line = [*reversed(_ancestors(row)), row]
+    nodes = [_node(one, "expert") for one in line]
+    edges = [_edge(older, younger) for older, younger in pairwise(line)]
+    if line[0].seed is not None:
+        nodes.insert(0, _node(line[0].seed, "seed"))
+        edges.insert(0, _edge(line[0].seed, line[0]))
+    joined = (
+        select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
+    )
+    children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
+    for kind, later in (("expert", session.scalars(children)), ("mixture", session.scalars(joined))):
+        for one in later:
+            nodes.append(_node(one, kind))
+            edges.append(_edge(row, one))
+    return {"nodes": nodes, "edges": edges}
+
+
+def _ancestors(row: Expert) -> list[Expert]:
+    found: list[Expert] = []
+    while (parent := (found[-1] if found else row).parent) is not None:
+        found.append(parent)
+    return found
+
+
+def _node(row: Any, kind: str) -> dict[str, str]:
+    return {"id": row.id, "kind": kind, "name": row.name}
+
+
+def _edge(source: Any, target: Any) -> dict[str, str]:
+    return {"source": source.id, "target": target.id}
+
+
+# cards -----------------------------------------------------------------------------------------------
+
+
+def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {id: [] for id in expert_ids}
+    wish = select(MixtureMember.expert_id, Mixture.name).join(Mixture).order_by(Mixture.name)
+    for id, name in session.execute(wish.where(MixtureMember.expert_id.in_(expert_ids))):
+        found[id].append(name)
+    return found
+
+
+_SAME = (
+    "id", "name", "method", "base_id", "tokenizer_sha256", "data_sha256", "num_parameters", "config",
+    "metrics", "tags", "notes", "enabled", "code_version", "job_id", "created_at",
+)  # fmt: skip
+
+
+def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
+    mixtures = _mixtures(session, [row.id for row in rows])
+    return [_card(row, mixtures[row.id]) for row in rows]
+
+
+def _card(row: Expert, mixtures: list[str]) -> ExpertCard:
+    return ExpertCard(
+        **{name: getattr(row, name) for name in _SAME},
+        domain=row.domain.name,
+        seed=row.seed.name if row.seed else None,
+        parent=row.parent.name if row.parent else None,
+        sha256=row.artifact.sha256,
+        size_bytes=row.artifact.size_bytes,
+        mixtures=mixtures,
+    )

@@ -1,0 +1,209 @@
+"""Mixtures: named compositions of experts that share a base and a tokenizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session, selectinload
+
+from engine.config import GateConfig
+from workbench.cards import MemberCard, MixtureCard
+from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.services.experts import expert_row
+from workbench.services.names import by_name, clean_name, ensure_free
+from workbench.services.text import plain
+from workbench.services.uses import refuse_if_used, unfinished_jobs
+from workbench.specs import MixtureSpec
+from workbench.tables import Expert, Mixture, MixtureMember
+
+_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
+_AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
+
+
+def list_mixtures(session: Session) -> list[MixtureCard]:
+    """All mixtures by name."""
+    return [_card(row) for row in session.scalars(select(Mixture).options(_AROUND).order_by(Mixture.name))]
+
+
+def get_mixture(session: Session, name: str) -> MixtureCard:
+    """One mixture with its members in their order."""
+    return _card(mixture_row(session, name))
+
+
+def mixture_row(session: Session, name: str) -> Mixture:
+    """The row of a mixture; raises NotFound with the names there are."""
+    return by_name(session, Mixture, "mixture", name)
+
+
+def create_mixture(session: Session, spec: MixtureSpec, notes: str = "") -> MixtureCard:
+    """A new mixture; raises BadSpec with every reason why these experts cannot mix."""
+    ensure_free(session, Mixture, "mixture", spec.name)
+    experts = [expert_row(session, name) for name in spec.experts]
+    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
+    _refuse(_complaints(experts, weights))
+    row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"), notes=plain(notes))
+    row.members = [
+        MixtureMember(expert=expert, position=position, weight=weight)
+        for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))
+    ]
+    session.add(row)
+    session.flush()
+    return _card(row)
+
+
+def delete_mixture(session: Session, name: str) -> None:
+    """Deletes the composition, not its experts; raises InUse when a job needs it."""
+    row = mixture_row(session, name)
+    refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture"], [name])})
+    session.delete(row)
+
+
+# members ---------------------------------------------------------------------------------------------
+
+
+def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
+    """Puts an expert last into a mixture; without a weight it weighs as much as the others on average."""
+    row, newcomer = mixture_row(session, mixture), expert_row(session, expert)
+    if any(member.expert_id == newcomer.id for member in row.members):
+        raise NameTaken(f"member of “{mixture}”", expert)
+    others = [member.weight for member in row.members]
+    if weight is None:
+        weight = sum(others) / len(others) if any(others) else 1.0
+    _refuse(_complaints([*(member.expert for member in row.members), newcomer], [*others, weight]))
+    position = max((member.position for member in row.members), default=-1) + 1
+    row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
+    session.flush()
+    return _card(row)
+
+
+def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
+    """Takes an expert out of a mixture; the last one stays, since a mixture of nothing has no base."""
+    row = mixture_row(session, mixture)
+    member = _member(row, expert)
+    if len(row.members) == 1:
+        raise BadSpec(
+            [f"“{mixture}” must keep one expert, but “{expert}” is its last."], "Delete the mixture instead."
+        )
+    row.members.remove(member)
+    session.flush()
+    return _card(row)
+
+
+def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
+    """Switches an expert on or off in this mixture alone."""
+    row = mixture_row(session, mixture)
+    _member(row, expert).active = active
+    return _card(row)
+
+
+def set_weight(session: Session, mixture: str, expert: str, weight: float) -> MixtureCard:
+    """Changes an expert's share of the prior, or its fixed weight; only proportions count."""
+    row = mixture_row(session, mixture)
+    _refuse(_weight_complaints([expert], [weight]))
+    _member(row, expert).weight = weight
+    return _card(row)
+
+
+def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
+    """Changes how the mixture's weights come about."""
+    row = mixture_row(session, mixture)
+    row.gate = _GATE.dump_python(gate, mode="json")
+    return _card(row)
+
+
+def describe(session: Session, mixture: str, notes: str) -> MixtureCard:
+    """Writes the notes."""
+    row = mixture_row(session, mixture)
+    row.notes = plain(notes)
+    return _card(row)
+
+
+def rename(session: Session, name: str, new_name: str) -> MixtureCard:
+    """Gives a mixture another name."""
+    row = mixture_row(session, name)
+    new_name = clean_name("mixture", new_name)
+    if new_name != name:
+        ensure_free(session, Mixture, "mixture", new_name)
+        row.name = new_name
+    session.flush()
+    return _card(row)
+
+
+def _member(row: Mixture, expert: str) -> MixtureMember:
+    for member in row.members:
+        if member.expert.name == expert:
+            return member
+    raise NotFound(f"expert in “{row.name}”", expert, [member.expert.name for member in row.members])
+
+
+# what does not go together ---------------------------------------------------------------------------
+
+
+def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
+    names = [expert.name for expert in experts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    found = [f"“{name}” must be named once, but is named twice." for name in twice]
+    if len(weights) != len(experts):
+        found.append(
+            f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)} instead."
+        )
+    return found + _weight_complaints(names, weights) + _strangers(experts)
+
+
+def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
+    return [
+        f"The weight of “{name}” must be a number of 0 or more, but is {weight} instead."
+        for name, weight in zip(names, weights, strict=False)
+        if not (math.isfinite(weight) and weight >= 0)
+    ]
+
+
+def _strangers(experts: Sequence[Expert]) -> list[str]:
+    first = experts[0]
+    found = []
+    for one in experts[1:]:
+        differs = [
+            word
+            for word, name in (("base", "base_id"), ("tokenizer", "tokenizer_sha256"))
+            if getattr(one, name) != getattr(first, name)
+        ]
+        if differs:
+            found.append(
+                f"“{one.name}” must share its {' and '.join(differs)} with “{first.name}”, but does not."
+            )
+    return found
+
+
+def _refuse(complaints: list[str]) -> None:
+    if complaints:
+        raise BadSpec(complaints)
+
+
+# cards -----------------------------------------------------------------------------------------------
+
+
+def _card(row: Mixture) -> MixtureCard:
+    return MixtureCard(
+        id=row.id,
+        name=row.name,
+        base_id=row.members[0].expert.base_id,
+        gate=row.gate,
+        members=[_member_card(member) for member in row.members],
+        notes=row.notes,
+        created_at=row.created_at,
+    )
+
+
+def _member_card(member: MixtureMember) -> MemberCard:
+    expert = member.expert
+    return MemberCard(
+        expert_id=expert.id,
+        expert=expert.name,
+        domain=expert.domain.name,
+        weight=member.weight,
+        active=member.active,
+        enabled=expert.enabled,
+    )

@@ -1,0 +1,43 @@
+"""Who needs a thing: nothing is deleted under somebody's feet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.errors import InUse
+from workbench.tables import Job
+
+_SHOWN = 8
+
+
+def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> None:
+    """Raises InUse that names the users, such as {"expert": ["law"]}, unless there are none."""
+    found = {kind: sorted(set(names)) for kind, names in users.items()}
+    found = {kind: names for kind, names in found.items() if names}
+    if found:
+        listed = "; ".join(f"{kind} {_list(names)}" for kind, names in found.items())
+        raise InUse(
+            f"The {what} “{name}” must be unused to be deleted, but is needed by {listed}.",
+            "Delete what needs it first, or keep it.",
+        )
+
+
+def unfinished_jobs(session: Session, fields: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields."""
+    jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
+    wanted = set(names)
+    return [job.title for job in jobs if any(wanted & _names(job.spec.get(field)) for field in fields)]
+
+
+def _names(value: object) -> set[str]:
+    if isinstance(value, list):
+        return {one for one in value if isinstance(one, str)}
+    return {value} if isinstance(value, str) else set()
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(f"“{name}”" for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
