@@ -1,0 +1,50 @@
+"""A fresh home for whoever asks for one; nothing of the person's own environment reaches a test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from workbench import database
+from workbench.settings import Settings, get_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def empty_registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a registry with nothing in it, made once."""
+    folder = tmp_path_factory.mktemp("registry")
+    database.migrate(Settings(home=folder))
+    database.close_engines()
+    return folder / "registry.db"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_registry: Path) -> Iterator[Path]:
+    """A home folder with an empty registry; settings and subprocesses find it through WORKBENCH_HOME."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    shutil.copy(empty_registry, folder / "registry.db")
+    monkeypatch.setenv("WORKBENCH_HOME", str(folder))
+    get_settings.cache_clear()
+    yield folder
+    database.close_engines()
+    get_settings.cache_clear()
+
+
+@pytest.fixture
+def session(home: Path) -> Iterator[Session]:
+    """A transaction that writes, committed at the end of the test; no other can write meanwhile."""
+    assert home
+    with database.transaction() as one:
+        yield one
