@@ -40,9 +40,7 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
 def _curve_words(lines: Mapping[str, list[MetricPoint]], subject: str) -> str:
     def told(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
-        return (
-            f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
-        )
+        return f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
 
     more = f"; {len(lines) - 4} more lines are in the table" if len(lines) > 4 else ""
     return f"Line chart{' of ' + subject if subject else ''}: {'; '.join(map(told, list(lines)[:4]))}{more}."
@@ -98,14 +96,10 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
         values = [found.get((name, domain)) for domain in domains]
         figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
     table = [{"domain": d, **{name: found.get((name, d)) for name in names}} for d in domains]
-    return Picture(
-        figure, "Who is better where: the shortest bar of a group wins", _winners(names, found), table
-    )
+    return Picture(figure, "Who is better where: the shortest bar of a group wins", _winners(names, found), table)
 
 
 def _winners(names: Sequence[str], found: Mapping[tuple[str, str], float]) -> str:
     domains = sorted({domain for _, domain in found})
-    best = [
-        f"{min((n for n in names if (n, d) in found), key=lambda n: found[n, d])} on {d}" for d in domains[:6]
-    ]
+    best = [f"{min((n for n in names if (n, d) in found), key=lambda n: found[n, d])} on {d}" for d in domains[:6]]
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}."

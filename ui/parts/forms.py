@@ -101,9 +101,7 @@ def _choice(key: str, q: Question) -> str:
 
 def _name(key: str, q: Question) -> str | None:
     options = (None, *q.choices) if q.optional else q.choices
-    return st.selectbox(
-        q.label, options, key=key, help=q.help, format_func=lambda name: name or "choose for me"
-    )
+    return st.selectbox(q.label, options, key=key, help=q.help, format_func=lambda name: name or "choose for me")
 
 
 def _names(key: str, q: Question) -> list[str]:

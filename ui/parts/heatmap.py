@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
 
 from ui.parts.pictures import MARK, Picture, label, name_axis, new_figure
 
+Cells = Sequence[Sequence[float | None]]
+
 
 @dataclass(frozen=True)
 class Scores:
-    """Perplexity of each expert (row) on each domain (column), None where not evaluated."""
+    """Numbers of each expert (row) on each domain (column), None where not evaluated."""
 
     experts: Sequence[str]
     domains: Sequence[str]
-    perplexity: Sequence[Sequence[float | None]]
+    perplexity: Cells
+    ratios: Cells  # to the perplexity of the domain's own expert
     home_of: Mapping[str, str]  # expert -> the domain that trained it
-
-    def own(self, column: int) -> float | None:
-        """The perplexity of the domain's own expert, the best one if there are several."""
-        rows = [row for row, expert in enumerate(self.experts) if self.is_home(expert, self.domains[column])]
-        known = [p for row in rows if (p := self.perplexity[row][column]) is not None]
-        return min(known, default=None)
 
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain
 
-    def ratios(self) -> list[list[float | None]]:
-        """Perplexity over that of the domain's own expert; None where either is missing."""
-        own = [self.own(column) for column in range(len(self.domains))]
-        return [
-            [p / o if p and o else None for p, o in zip(row, own, strict=True)] for row in self.perplexity
-        ]
+    def arranged(self) -> Scores:
+        """The same with the homes on the diagonal first, then the domains that nobody was trained on."""
+        homes = dict.fromkeys(self.home_of[e] for e in self.experts if self.home_of.get(e) in self.domains)
+        order = [self.domains.index(d) for d in homes] + [i for i, d in enumerate(self.domains) if d not in homes]
+        return replace(
+            self,
+            domains=[self.domains[i] for i in order],
+            perplexity=[[row[i] for i in order] for row in self.perplexity],
+            ratios=[[row[i] for i in order] for row in self.ratios],
+        )
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each cell, as the data table shows it."""
-        ratios = self.ratios()
         for i, expert in enumerate(self.experts):
             for j, domain in enumerate(self.domains):
                 yield {
@@ -46,7 +46,7 @@ class Scores:
                     "domain": domain,
                     "at home": self.is_home(expert, domain),
                     "perplexity (per token)": self.perplexity[i][j],
-                    "ratio to own expert": ratios[i][j],
+                    "ratio to own expert": self.ratios[i][j],
                 }
 
 
@@ -63,14 +63,13 @@ def specialization(scores: Scores) -> Picture:
 
 
 def _paint(figure: go.Figure, scores: Scores) -> None:
-    ratios = scores.ratios()
     num_cells = len(scores.experts) * len(scores.domains)
     figure.add_heatmap(
-        z=ratios,
+        z=scores.ratios,
         x=list(range(len(scores.domains))),
         y=list(range(len(scores.experts))),
         zmin=1.0,
-        zmax=_ceiling(ratios),
+        zmax=_ceiling(scores.ratios),
         colorscale="Viridis",
         xgap=2,
         ygap=2,
@@ -82,7 +81,7 @@ def _paint(figure: go.Figure, scores: Scores) -> None:
     )
 
 
-def _ceiling(ratios: Sequence[Sequence[float | None]]) -> float:
+def _ceiling(ratios: Cells) -> float:
     # One broken cell must not wash out all the others: colours end at the 95th percentile.
     known = sorted(r for row in ratios for r in row if r is not None)
     return max(1.05, known[int(0.95 * (len(known) - 1))]) if known else 2.0
@@ -109,9 +108,9 @@ def _mark_homes(figure: go.Figure, scores: Scores) -> None:
 
 
 def _title(scores: Scores) -> str:
-    ratios = scores.ratios()
-    judged = [column for column in range(len(scores.domains)) if scores.own(column) is not None]
-    best = sum(all(row[column] is None or row[column] >= 1.0 for row in ratios) for column in judged)
+    columns = [[r for r in column if r is not None] for column in zip(*scores.ratios, strict=True)]
+    judged = [column for column in columns if column]
+    best = sum(min(column) >= 1.0 for column in judged)
     if not judged:
         return "No expert has been scored at home yet, so there is nothing to compare with"
     if best == len(judged):
@@ -125,9 +124,7 @@ def _title(scores: Scores) -> str:
 def _words(scores: Scores) -> str:
     away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["at home"]]
     if not away:
-        return (
-            "Heatmap of experts (rows) by domains (columns). No cell away from home has been evaluated yet."
-        )
+        return "Heatmap of experts (rows) by domains (columns). No cell away from home has been evaluated yet."
     low, high = min(away, key=_ratio), max(away, key=_ratio)
     return (
         "Heatmap of experts (rows) by domains (columns); framed cells are each expert's home. "

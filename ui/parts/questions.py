@@ -52,18 +52,14 @@ def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = ("
             found += _questions_of_config(name, default)
         else:
             bounds = {k: v for one in field.metadata for k, v in _bounds(one)}
-            found.append(
-                _question((name,), field.annotation, field.description or "", default, bounds, offers)
-            )
+            found.append(_question((name,), field.annotation, field.description or "", default, bounds, offers))
     return found
 
 
 def _questions_of_config(group: str, config: Any) -> list[Question]:
     hints = get_type_hints(type(config))
     return [
-        _question(
-            (group, f.name), hints[f.name], f.metadata["description"], getattr(config, f.name), f.metadata, {}
-        )
+        _question((group, f.name), hints[f.name], f.metadata["description"], getattr(config, f.name), f.metadata, {})
         for f in dataclasses.fields(config)
     ]
 
@@ -116,8 +112,6 @@ def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return spec
 
 
-def changed(
-    questions: Iterable[Question], answers: Mapping[tuple[str, ...], Any]
-) -> dict[tuple[str, ...], Any]:
+def changed(questions: Iterable[Question], answers: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
     """The answers that are not the field's default: what a command line has to say."""
     return {q.path: answers[q.path] for q in questions if q.path in answers and answers[q.path] != q.default}

@@ -29,9 +29,7 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Picture(
-        figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table
-    )
+    return Picture(figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table)
 
 
 def average_weights(weights: Weights, experts: Sequence[str]) -> Picture:
@@ -59,9 +57,7 @@ def leaders(weights: Weights) -> list[int]:
 def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     places = leaders(weights)
     shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
-    told = ", ".join(
-        f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share
-    )
+    told = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
     turns = sum(one != next_one for one, next_one in pairwise(places))
     return (
         f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {told}. "

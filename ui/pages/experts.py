@@ -1,0 +1,75 @@
+"""The registry of experts: find, look at one, compare several, switch on and off, delete."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.parts.comparison import show_comparison
+from ui.parts.expert_card import show_expert
+from ui.parts.expert_table import expert_row, matches
+from ui.parts.notices import empty
+from ui.parts.rooms import TRAIN
+from ui.parts.switches import show_bulk_switches
+from ui.parts.tables import show_table, ticked
+from ui.parts.words import counted
+from workbench.cards import EvaluationCard, ExpertCard
+from workbench.database import reading
+from workbench.services import evaluations, experts
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Experts")
+    with reading() as session:
+        cards, scores = experts.list_experts(session), evaluations.list_evaluations(session)
+    if not cards:
+        empty("There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train")
+        return
+    shown = _filtered(cards)
+    _show_registry(shown, scores)
+    chosen = _chosen(cards)
+    if len(chosen) == 1:
+        show_expert(chosen[0])
+    elif chosen:
+        show_bulk_switches(chosen)
+        show_comparison(chosen, scores)
+
+
+def _filtered(cards: list[ExpertCard]) -> list[ExpertCard]:
+    columns = st.columns([3, 2, 2, 2])
+    search = columns[0].text_input("Search names, domains, tags and notes", key="experts.search")
+    there_are = {
+        "method": {card.method for card in cards},
+        "domain": {card.domain for card in cards},
+        "mixture": {name for card in cards for name in card.mixtures},
+    }
+    wanted = {
+        field: column.multiselect(field.capitalize(), sorted(names), key=f"experts.{field}")
+        for column, (field, names) in zip(columns[1:], there_are.items(), strict=True)
+    }
+    return [card for card in cards if matches(card, search, **wanted)]
+
+
+def _show_registry(shown: list[ExpertCard], scores: list[EvaluationCard]) -> None:
+    def choose() -> None:
+        places = [place for place in ticked("experts") if place < len(shown)]
+        st.session_state["experts.chosen"] = [shown[place].name for place in places]
+
+    st.caption(f"{counted(len(shown), 'expert')}. Tick one to see its card, several to compare them.")
+    if shown:
+        rows = [expert_row(card, scores) for card in shown]
+        show_table(rows, "experts", "The registry of experts", on_select=choose)
+
+
+def _chosen(cards: list[ExpertCard]) -> list[ExpertCard]:
+    by_name = {card.name: card for card in cards}
+    wanted = st.session_state.pop("renamed_to", None) or st.session_state.get("experts.chosen", [])
+    kept = [name for name in wanted if name in by_name]
+    if kept != st.session_state.get("experts.chosen"):
+        st.session_state["experts.chosen"] = kept  # one of them has been deleted or renamed
+    names = st.multiselect("Experts to look at", list(by_name), key="experts.chosen")
+    return [by_name[name] for name in names]
+
+
+if __name__ == "__main__":
+    show()

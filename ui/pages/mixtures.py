@@ -1,0 +1,92 @@
+"""Named compositions of experts: switch members, weigh them, read at once what it costs, save when you mean it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.parts.charts import mixture_bars
+from ui.parts.errands import fetched
+from ui.parts.gallery import show_picture
+from ui.parts.mixing_desk import Choice, choose, reset, saved_choice
+from ui.parts.mixture_edit import save_choice, show_deletion, show_new_mixture
+from ui.parts.notices import empty
+from ui.parts.rooms import TRAIN
+from ui.parts.words import plain
+from workbench.cards import MixtureCard
+from workbench.database import reading
+from workbench.services import mixtures
+from workbench.settings import get_settings
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Mixtures")
+    with reading() as session:
+        cards = mixtures.list_mixtures(session)
+    if cards:
+        by_name = {card.name: card for card in cards}
+        name = st.selectbox("Mixture", list(by_name), key="mixture")
+        _show_mixture(by_name[name])
+    else:
+        empty("There is no mixture yet.", "A DEMix model makes one of all its experts.", TRAIN.script, "Train")
+    show_new_mixture()
+
+
+def _show_mixture(mixture: MixtureCard) -> None:
+    split = st.segmented_control(
+        "Held-out text", ["test", "dev"], default="test", key="mixture.split", required=True,
+        help="Which stored scores the perplexities come from.",
+    )  # fmt: skip
+    desk, effect = st.columns([2, 3], gap="large")
+    with desk:
+        choice = choose(mixture)
+        _offer_saving(mixture, choice)
+    with effect:
+        _show_effect(mixture, choice, split)
+    show_deletion(mixture)
+
+
+def _offer_saving(mixture: MixtureCard, choice: Choice) -> None:
+    is_saved = choice == saved_choice(mixture)
+    st.caption("This is what is saved." if is_saved else "Not saved: only this screen sees it.")
+    with st.container(horizontal=True):
+        if st.button("Save as the mixture's state", type="primary", disabled=is_saved, key="mixture.save"):
+            save_choice(mixture, choice)
+        st.button("Back to what is saved", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
+
+
+def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
+    if not choice.active:
+        st.warning("Nobody takes part. Switch on at least one expert.")
+        return
+    before = _mixed("mix_saved", {"mixture": mixture.name, "split": split, "as saved": _told(saved_choice(mixture))})
+    now = _mixed("mix_now", choice.wish(mixture, split)) if before else None
+    if not before or not now:
+        return
+    if not now["domains"]:
+        empty("These experts have no scores yet.", "Evaluate the mixture once.", TRAIN.script, "Evaluate")
+        return
+    show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
+    st.caption(plain(f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms."))
+
+
+def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:
+    body = {name: value for name, value in wish.items() if name != "as saved"}
+
+    def ask() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.mix(**body)
+
+    return fetched(key, wish, ask, "Mixing the stored scores")
+
+
+def _told(choice: Choice) -> str:
+    # Part of the question's identity only: once something else is saved, the answer is another.
+    return f"{choice.active} {choice.weights} {choice.gate}"
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,124 @@
+"""What exists, what runs, whether all is well and what to try next."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.parts.health import Sign, signs_of_health
+from ui.parts.job_view import show_line
+from ui.parts.next_steps import Holdings, suggestions
+from ui.parts.notices import explained
+from ui.parts.rooms import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
+from ui.parts.states import is_over, look_of
+from ui.parts.words import ago, counted, plain
+from workbench.cards import JobCard
+from workbench.database import reading
+from workbench.services import corpora, evaluations, experts, mixtures, seeds
+from workbench.services import jobs as rows
+from workbench.settings import get_settings
+
+_LOOK_AGAIN = 2.0  # seconds
+RECENT = 8
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Overview")
+    have = holdings()
+    _show_counts(have)
+    _show_suggestions(have)
+    _live()
+
+
+def holdings() -> Holdings:
+    """How many of each thing there are."""
+    with reading() as session:
+        return Holdings(
+            domains=len(corpora.list_domains(session)),
+            seeds=len(seeds.list_seeds(session)),
+            experts=len(experts.list_experts(session)),
+            mixtures=len(mixtures.list_mixtures(session)),
+            evaluations=len(evaluations.list_evaluations(session)),
+            failed_jobs=sum(job.state == "failed" for job in rows.list_jobs(session)),
+        )
+
+
+def _show_counts(have: Holdings) -> None:
+    counts = (
+        ("Domains", have.domains, CORPORA),
+        ("Seed models", have.seeds, TRAIN),
+        ("Experts", have.experts, EXPERTS),
+        ("Mixtures", have.mixtures, MIXTURES),
+    )
+    for column, (label, count, room) in zip(st.columns(len(counts)), counts, strict=True):
+        with column, st.container(border=True):
+            st.metric(label, f"{count:,}")
+            st.page_link(room.script, label=f"Go to {room.title}", icon=":material/arrow_forward:")
+
+
+def _show_suggestions(have: Holdings) -> None:
+    st.subheader("What to try next")
+    for suggestion in suggestions(have):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.page_link(suggestion.room.script, label=suggestion.room.title, icon=suggestion.room.icon)
+            st.markdown(plain(suggestion.sentence))
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live() -> None:
+    with explained():
+        with reading() as session:
+            jobs = rows.list_jobs(session)
+        at_work, well = st.columns([3, 2], gap="large")
+        with at_work:
+            _show_unfinished(jobs)
+            _show_recent(jobs)
+        with well:
+            _show_health(jobs)
+
+
+def _show_unfinished(jobs: list[JobCard]) -> None:
+    st.subheader("Running now")
+    unfinished = [job for job in jobs if not is_over(job)]
+    if not unfinished:
+        st.caption("Nothing runs. Jobs appear here with their progress and the time left.")
+    for job in unfinished[:RECENT]:
+        with st.container(border=True):
+            show_line(job)
+    if unfinished:
+        st.page_link(JOBS.script, label=f"See {counted(len(unfinished), 'unfinished job')}", icon=JOBS.icon)
+
+
+def _show_recent(jobs: list[JobCard]) -> None:
+    st.subheader("Recent activity")
+    over = sorted((job for job in jobs if is_over(job)), key=lambda job: -(job.finished_at or job.created_at))
+    if not over:
+        st.caption("No job has ended yet.")
+    for job in over[:RECENT]:
+        look = look_of(job)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.badge(look.word, icon=look.icon, color=look.colour)
+            why = f" — {plain(job.error)}" if job.error else ""
+            st.markdown(f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}")
+
+
+_SIGNS = {True: ("well", "green", ":material/check:"), False: ("not well", "red", ":material/error:")}
+
+
+def _show_health(jobs: list[JobCard]) -> None:
+    st.subheader("Health")
+    for sign in signs_of_health(get_settings(), jobs):
+        _show_sign(sign)
+
+
+def _show_sign(sign: Sign) -> None:
+    word, colour, icon = _SIGNS.get(sign.is_well, ("unknown", "gray", ":material/help:"))  # type: ignore[call-overload]
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.markdown(f"**{plain(sign.part)}**")
+            st.badge(word, color=colour, icon=icon)
+        st.caption(plain(sign.sentence) + (f"  \n**Next step:** {plain(sign.next_step)}" if sign.next_step else ""))
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,32 @@
+"""The playground of the API server, in a frame and as a link."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.addresses import playground_address
+from ui.parts.health import api_signs
+from ui.parts.notices import empty
+from ui.parts.words import plain
+from workbench.settings import get_settings
+
+FRAME_HEIGHT = 1000
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Playground")
+    settings = get_settings()
+    api, _ = api_signs(settings)
+    if not api.is_well:
+        empty(api.sentence, api.next_step)
+        st.button("Look again", icon=":material/refresh:")
+        return
+    address = playground_address(settings)
+    st.link_button("Open it in a window of its own", address, icon=":material/open_in_new:")
+    st.caption(plain("Two mixtures or experts side by side, each writing on its own."))
+    st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,74 @@
+"""Paste a text and see which expert speaks for which word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.parts.errands import fetched
+from ui.parts.forms import ask
+from ui.parts.gallery import show_picture
+from ui.parts.mixing_desk import gate_questions
+from ui.parts.notices import empty
+from ui.parts.rooms import TRAIN
+from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.parts.words import counted, plain
+from workbench.database import reading
+from workbench.services import mixtures
+from workbench.settings import get_settings
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Posteriors")
+    with reading() as session:
+        names = [card.name for card in mixtures.list_mixtures(session)]
+    if not names:
+        empty("There is no mixture yet.", "A DEMix model makes one of all its experts.", TRAIN.script, "Train")
+        return
+    wish = _ask(names)
+    if wish:
+        _show_answer(wish)
+
+
+def _ask(names: list[str]) -> dict[str, Any] | None:
+    """The wish that was last sent; None before the first."""
+    model = st.selectbox("Mixture", names, key="posterior.mixture")
+    text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
+    evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))
+    if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
+        if text.strip():
+            st.session_state["posterior.wish"] = {"model": model, "text": text, "gate": {"evidence": evidence}}
+        else:
+            st.warning("There is no text yet. Write or paste some above.")
+    wish: dict[str, Any] | None = st.session_state.get("posterior.wish")
+    return wish
+
+
+def _show_answer(wish: dict[str, Any]) -> None:
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.posterior(**wish)
+
+    answer = fetched("posterior", wish, send, "Reading the text (the first time also loads the experts)")
+    if answer:
+        _draw(answer)
+
+
+def _draw(answer: dict[str, Any]) -> None:
+    tokens, weights, experts = answer["tokens"], answer["weights"], answer["experts"]
+    if not tokens:
+        st.info("The text has no token. Write a longer one.")
+        return
+    st.markdown("##### Whose word is it? Each word stands on the colour of its leading expert")
+    st.html(legend(experts, leaders(weights)))
+    st.html(tinted_words(tokens, weights, experts))
+    st.caption(plain(f"{counted(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
+    show_picture(posterior_lines(tokens, weights, experts), "posterior")
+    show_picture(average_weights(weights, experts), "posterior_mean")
+
+
+if __name__ == "__main__":
+    show()

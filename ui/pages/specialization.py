@@ -1,0 +1,58 @@
+"""The heatmap of who is at home where, from stored scores."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.parts.gallery import show_picture
+from ui.parts.heatmap import Scores, specialization
+from ui.parts.notices import empty
+from ui.parts.rooms import TRAIN
+from workbench.cards import ExpertCard
+from workbench.database import reading
+from workbench.services import evaluations, experts, mixtures
+
+ALL = "All experts"
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Specialization")
+    with reading() as session:
+        names = [card.name for card in mixtures.list_mixtures(session)]
+        cards = experts.list_experts(session)
+    if not cards:
+        empty("There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train")
+        return
+    mixture, split = _ask(names)
+    scores = _scores(mixture, split, cards)
+    if not scores.domains:
+        why = f"No expert of this choice has been scored on the {split} split yet."
+        empty(why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
+        return
+    show_picture(specialization(scores), "specialization")
+    st.caption(
+        "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
+        "Colours end at the 95th percentile, so that one far cell does not hide the others."
+    )
+
+
+def _ask(names: list[str]) -> tuple[str | None, str]:
+    columns = st.columns([3, 1], vertical_alignment="bottom")
+    choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture")
+    split = columns[1].segmented_control(
+        "Held-out text", ["test", "dev"], default="test", key="specialization.split", required=True
+    )
+    return None if choice == ALL else choice, split
+
+
+def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
+    with reading() as session:
+        table = evaluations.perplexity_table(session, mixture, split)
+    home_of = {card.name: card.domain for card in cards}
+    numbers = (table["perplexity"], table["specialization"])
+    return Scores(table["experts"], table["domains"], *numbers, home_of).arranged()
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,94 @@
+"""Make a seed model, train experts, add one, score them: forms that say what they ask for and how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from ui.parts.asking import ask_for
+from ui.parts.notices import empty
+from ui.parts.offers import missing, offers_now
+from ui.parts.questions import Offers
+from ui.parts.rooms import CORPORA, Room
+from ui.parts.words import plain
+
+SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
+_ABOUT = {
+    SEED: "A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
+    DEMIX: "One expert for each domain, everything else shared; the experts make a mixture (DEMix §3).",
+    EXPERT: "A copy of a parent expert learns one more domain; nothing else changes by one bit (DEMix §6).",
+    SCORE: "Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
+}
+# What must exist before, and what to do when it does not.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    SEED: ("domains",),
+    DEMIX: ("domains", "seed_model"),
+    EXPERT: ("domains", "mixture"),
+    SCORE: ("mixture",),
+}
+_MISSING: dict[str, tuple[str, str, Room | None]] = {
+    "domains": ("There is no domain yet.", "Import some text first.", CORPORA),
+    "seed_model": ("There is no seed model yet.", f"Choose “{SEED}” above and make one.", None),
+    "mixture": ("There is no mixture yet.", f"Choose “{DEMIX}” above: its experts make one.", None),
+}
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Train")
+    offers = offers_now()
+    choice = st.segmented_control(
+        "What do you want to make?", list(_ABOUT), default=_first(offers), key="train.what", required=True
+    )
+    st.caption(plain(_ABOUT[choice]))
+    absent = missing(offers, *_NEEDS[choice])
+    if absent:
+        why, next_step, room = _MISSING[absent]
+        empty(why, next_step, room.script if room else "", f"Go to {room.title}" if room else "")
+        return
+    _FORMS[choice](offers)
+
+
+def _first(offers: Offers) -> str:
+    """The first thing on the way that is not there yet."""
+    if not offers["seed_model"]:
+        return SEED
+    return EXPERT if offers["mixture"] else DEMIX
+
+
+def _ask_seed(offers: Offers) -> None:
+    source = st.selectbox(
+        "Where does it come from?", list(_SOURCES), format_func=_SOURCES.__getitem__, key="seed.source"
+    )
+    fresh = source == "fresh"
+    skip = ("source", "location") if fresh else ("source", "domains", "vocab_size", "seed", "shape")
+    ask_for("make-seed", offers, "Make the seed model", skip=skip, given={("source",): source})
+
+
+_SOURCES = {
+    "fresh": "Begin a fresh small one",
+    "folder": "A folder on this machine",
+    "hub": "Hugging Face hub (downloads)",
+}
+
+
+def _ask_demix(offers: Offers) -> None:
+    ask_for("train-demix", offers, "Train the experts")
+
+
+def _ask_expert(offers: Offers) -> None:
+    ask_for("train-expert", offers, "Train the expert")
+
+
+def _ask_score(offers: Offers) -> None:
+    ask_for("evaluate", offers, "Score the experts")
+
+
+_FORMS: dict[str, Callable[[Offers], None]] = {
+    SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, SCORE: _ask_score
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    show()

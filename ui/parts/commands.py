@@ -1,0 +1,42 @@
+"""The command line that wishes the same as a form. Pure; a test runs it through the CLI's own parser."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# The verb of each kind of job, and the fields that go without a flag, in order.
+_VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "import-corpus": ("corpus add", ("name", "path")),
+    "make-seed": ("seed make", ("name",)),
+    "train-demix": ("train demix", ("name",)),
+    "train-expert": ("train expert", ("name",)),
+    "evaluate": ("eval", ("mixture",)),
+}
+
+
+def command_for(kind: str, told: Mapping[tuple[str, ...], Any]) -> str:
+    """`workbench train demix NAME --steps 60 …` from the answers that differ from their defaults."""
+    if kind == "make-seed" and told.get(("source",), "fresh") != "fresh":
+        return _seed_command(told)
+    verb, bare = _VERBS[kind]
+    words = [str(told[name,]) for name in bare if told.get((name,))]
+    flags = [flag for path, value in told.items() if path[0] not in bare for flag in _flag(path[-1], value)]
+    return shlex.join(["workbench", *verb.split(), *words, *flags])
+
+
+def _seed_command(told: Mapping[tuple[str, ...], Any]) -> str:
+    place = ["--hub"] if told["source",] == "hub" else []
+    return shlex.join(
+        ["workbench", "seed", "add", str(told.get(("name",), "")), *place, str(told.get(("location",), ""))]
+    )
+
+
+def _flag(field: str, value: Any) -> Iterator[str]:
+    name = field.removeprefix("num_").replace("_", "-")
+    if isinstance(value, bool):
+        yield f"--{name}" if value else f"--no-{name}"
+    elif value not in (None, "", []):
+        yield f"--{name}"
+        yield ",".join(value) if isinstance(value, list) else f"{value}"

@@ -1,0 +1,64 @@
+"""Experts side by side: where each is better, and in what they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.parts.charts import expert_bars
+from ui.parts.gallery import show_picture
+from ui.parts.notices import empty
+from ui.parts.rooms import TRAIN
+from ui.parts.tables import show_table
+from ui.parts.words import millions, short, size
+from workbench.cards import EvaluationCard, ExpertCard
+
+
+def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard]) -> None:
+    """Perplexities as bars, and a table of what differs."""
+    picture = expert_bars(cards, scores)
+    if picture:
+        show_picture(picture, "compared")
+    else:
+        empty(
+            "None of them has been scored yet.",
+            "Evaluate their mixture.",
+            TRAIN.script,
+            "Evaluate",
+        )
+    st.markdown("##### What differs between them: one row for each property")
+    show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
+
+
+def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:
+    """A row for each property that is not the same in all; pure."""
+    told = {card.name: _told(card) for card in cards}
+    properties = dict.fromkeys(name for values in told.values() for name in values)
+    rows = [{"property": name, **{expert: v.get(name) for expert, v in told.items()}} for name in properties]
+    return [row for row in rows if len({value for key, value in row.items() if key != "property"}) > 1]
+
+
+def _told(card: ExpertCard) -> dict[str, str]:
+    return {
+        "method": card.method,
+        "domain": card.domain,
+        "parent": card.parent or "",
+        "seed model": card.seed or "",
+        "base": short(card.base_id),
+        "tokenizer SHA-256": short(card.tokenizer_sha256),
+        "data SHA-256": short(card.data_sha256),
+        "parameters": millions(card.num_parameters),
+        "size": size(card.size_bytes),
+        "enabled": "yes" if card.enabled else "no",
+        **{f"config: {name}": str(value) for name, value in flat(card.config)},
+    }
+
+
+def flat(config: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a nested config as `training.num_steps`."""
+    found: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        found += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+    return found

@@ -1,0 +1,33 @@
+"""The curves of a job: losses while training and on held-out text, each with its words and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ui.parts.charts import curves
+from ui.parts.gallery import show_picture
+from workbench.cards import MetricPoint
+
+_KINDS = {"Training loss": ("loss", "loss/"), "Held-out loss": ("dev_loss", "dev_loss/")}
+
+
+def show_curves(points: Sequence[MetricPoint], key: str, subject: str = "") -> None:
+    """Training and held-out losses side by side; nothing while there are no points."""
+    found = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
+    drawn = {title: line for title, line in found.items() if line}
+    if not drawn:
+        return
+    for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
+        with column:
+            picture = curves(line, f"{title.lower()} of {subject}" if subject else title.lower())
+            if picture:
+                show_picture(picture, f"{key}_{title.split()[0].lower()}")
+
+
+def _of_kind(points: Sequence[MetricPoint], whole: str, prefix: str) -> list[MetricPoint]:
+    """The points of one kind, named by their domain alone."""
+    names = {p.name: p.name.removeprefix(prefix) for p in points if p.name.startswith(prefix)}
+    names[whole] = "all domains"
+    return [p.model_copy(update={"name": names[p.name]}) for p in points if p.name in names]

@@ -1,0 +1,116 @@
+"""One expert: switch, numbers, lineage, curve, provenance, notes, and its end."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+
+from ui.parts.comparison import flat
+from ui.parts.curves import show_curves
+from ui.parts.expert_end import show_end
+from ui.parts.lineage import lineage_dot, lineage_words
+from ui.parts.notices import explained, keep
+from ui.parts.switches import show_switch
+from ui.parts.tables import show_table
+from ui.parts.words import clock, millions, plain, size
+from workbench.cards import ExpertCard
+from workbench.database import reading, transaction
+from workbench.services import evaluations, experts
+from workbench.services import jobs as rows
+
+
+def show_expert(card: ExpertCard) -> None:
+    """The card of an expert."""
+    st.header(plain(card.name), divider="gray")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        show_switch(card)
+        for tag in card.tags:
+            st.badge(plain(tag), color="gray")
+    _show_numbers(card)
+    tabs = st.tabs(["Lineage", "Curve", "Perplexities", "Provenance", "Notes & tags", "Rename or delete"])
+    for tab, draw in zip(tabs, _PARTS, strict=True):
+        with tab, explained():
+            draw(card)
+
+
+def _show_numbers(card: ExpertCard) -> None:
+    numbers = {
+        "Domain": card.domain,
+        "Method": card.method,
+        "Parameters": millions(card.num_parameters),
+        "Size on disk": size(card.size_bytes),
+    }
+    for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):
+        column.metric(label, plain(value))
+
+
+def _show_lineage(card: ExpertCard) -> None:
+    with reading() as session:
+        lineage = experts.lineage(session, card.name)
+    words = lineage_words(lineage)
+    st.markdown("##### Where it comes from, and where it takes part: read from left to right")
+    st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
+    st.caption(plain(words))
+
+
+def _show_curve(card: ExpertCard) -> None:
+    with reading() as session:
+        points = rows.metrics(session, card.job_id) if card.job_id else []
+    if points:
+        show_curves(points, f"expert_{card.id}", subject=card.name)
+    else:
+        st.caption("No curve was recorded for this expert: it was not trained by a job of this registry.")
+
+
+def _show_scores(card: ExpertCard) -> None:
+    with reading() as session:
+        scores = [one for one in evaluations.list_evaluations(session) if one.expert == card.name]
+    if not scores:
+        st.caption("Not scored yet. Evaluate a mixture that holds it (page Train).")
+        return
+    told = [
+        {
+            "domain": one.domain,
+            "perplexity (per token)": one.perplexity,
+            "split": one.split,
+            "tokens": one.num_tokens,
+            "context (tokens)": one.block_size,
+            "scored": clock(one.created_at),
+        }
+        for one in scores
+    ]
+    show_table(told, f"scores_{card.id}", f"Perplexities of {card.name}")
+
+
+def _show_provenance(card: ExpertCard) -> None:
+    told = {
+        "made": clock(card.created_at),
+        "parent expert": card.parent or "none",
+        "seed model": card.seed or "none",
+        "weights SHA-256": card.sha256,
+        "tokenizer SHA-256": card.tokenizer_sha256,
+        "data SHA-256": card.data_sha256,
+        "base": card.base_id,
+        "code version": card.code_version,
+        "job": card.job_id or "none",
+    }
+    origin = [{"property": name, "value": value} for name, value in told.items()]
+    show_table(origin, f"origin_{card.id}", f"Origin of {card.name}")
+    config = [{"setting": name, "value": json.dumps(value)} for name, value in flat(card.config)]
+    show_table(config, f"config_{card.id}", f"Configuration of {card.name}")
+
+
+def _show_notes(card: ExpertCard) -> None:
+    with st.form(f"notes_{card.id}"):
+        notes = st.text_area("Notes", card.notes)
+        tags = st.text_input("Tags, separated by commas", ", ".join(card.tags))
+        if st.form_submit_button("Save"):
+            kept = [tag.strip() for tag in tags.split(",") if tag.strip()]
+            with transaction() as session:
+                experts.describe(session, card.name, notes=notes, tags=kept)
+            keep("Saved.")
+            st.rerun()
+
+
+_PARTS = (_show_lineage, _show_curve, _show_scores, _show_provenance, _show_notes, show_end)

@@ -1,0 +1,71 @@
+"""Renaming an expert, and deleting it after showing what depends on it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.parts.notices import explained, keep
+from ui.parts.words import listed, plain
+from workbench.cards import ExpertCard
+from workbench.database import reading, transaction
+from workbench.services import evaluations, experts, mixtures
+
+
+def show_end(card: ExpertCard) -> None:
+    """A form for another name, and the way to deletion."""
+    _show_renaming(card)
+    st.divider()
+    children = _children(card)
+    if children:
+        st.warning(plain(f"It cannot be deleted: {listed(children)} began as its copy. Delete those first."))
+    elif card.mixtures:
+        _show_ways_out(card)
+    else:
+        _show_deletion(card)
+
+
+def _show_renaming(card: ExpertCard) -> None:
+    with st.form(f"rename_{card.id}"):
+        name = st.text_input("New name", card.name)
+        if st.form_submit_button("Rename"):
+            with transaction() as session:
+                renamed = experts.rename(session, card.name, name)
+            st.session_state["renamed_to"] = [renamed.name]
+            keep(f"It is called {renamed.name} now.")
+            st.rerun()
+
+
+def _children(card: ExpertCard) -> list[str]:
+    with reading() as session:
+        return [one.name for one in experts.list_experts(session) if one.parent == card.name]
+
+
+def _show_ways_out(card: ExpertCard) -> None:
+    st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Take it out first."))
+    for name in card.mixtures:
+        if st.button(f"Take it out of {plain(name)}", key=f"out_{card.id}_{name}"):
+            with explained():
+                with transaction() as session:
+                    mixtures.remove_member(session, name, card.name)
+                keep(f"{card.name} is no longer in {name}.")
+                st.rerun()
+
+
+def _show_deletion(card: ExpertCard) -> None:
+    with reading() as session:
+        scored = [one.domain for one in evaluations.list_evaluations(session, expert=card.name)]
+    lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
+    st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
+    sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
+    if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):
+        with explained():
+            _delete(card.name, bool(scored))
+
+
+def _delete(name: str, has_scores: bool) -> None:
+    with transaction() as session:
+        if has_scores:
+            evaluations.delete_evaluations(session, expert=name)
+        experts.delete_expert(session, name)
+    keep(f"{name} is deleted.")
+    st.rerun()

@@ -1,0 +1,71 @@
+"""Is everything there that the studio needs? Each part with a sentence and, if need be, the next step."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ui.client import Client
+from ui.errors import ServerDown, ServerRefused
+from ui.parts.words import duration, size
+from workbench.cards import JobCard
+from workbench.settings import Settings
+
+LITTLE_BYTES = 2_000_000_000
+PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when somebody works
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How one part is: `is_well` is None where nothing can be told from here."""
+
+    part: str
+    is_well: bool | None
+    sentence: str
+    next_step: str = ""
+
+
+def signs_of_health(settings: Settings, jobs: Sequence[JobCard]) -> list[Sign]:
+    """API server, worker, device and disk."""
+    api, device = api_signs(settings)
+    return [api, worker_sign(jobs), device, disk_sign(settings.root)]
+
+
+def api_signs(settings: Settings) -> tuple[Sign, Sign]:
+    """Of the API server, and of the device that it computes on."""
+    try:
+        with Client(settings) as client:
+            answer = client.health()
+    except (ServerDown, ServerRefused) as problem:
+        away = Sign("API server", False, problem.problem, problem.next_step or "Start it with `workbench up`.")
+        return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
+    loaded = answer.get("loaded") or []
+    held = f"{len(loaded)} models in memory" if loaded else "no model in memory yet"
+    return Sign("API server", True, f"answers; {held}"), Sign("Device", True, str(answer.get("device", "")))
+
+
+def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
+    """Of the worker, told by the jobs: a live lease is a proof of life, a job left waiting is not."""
+    now = time.time() if now is None else now
+    if any(job.state == "running" for job in jobs):
+        return Sign("Worker", True, "at work")
+    silent = [job for job in jobs if job.state == "interrupted"]
+    if silent:
+        return Sign("Worker", False, "a running job has fallen silent", "See that `workbench up` is still running.")
+    waiting = [now - job.created_at for job in jobs if job.state == "queued" and not job.after]
+    if waiting and max(waiting) > PATIENCE_SECONDS:
+        told = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
+        return Sign("Worker", False, told, "Start it with `workbench up`.")
+    return Sign("Worker", None, "nothing to do; it shows itself when a job is asked for")
+
+
+def disk_sign(folder: Path) -> Sign:
+    """Of the disk that holds the home folder."""
+    place = folder if folder.exists() else Path("/")
+    free = shutil.disk_usage(place).free
+    if free < LITTLE_BYTES:
+        return Sign("Disk", False, f"only {size(free)} free", "Free some space: a full disk pauses the jobs.")
+    return Sign("Disk", True, f"{size(free)} free")

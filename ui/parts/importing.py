@@ -1,0 +1,81 @@
+"""The import form: where the text lies, and how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from ui.parts.asking import ask_for, show_last
+from ui.parts.forms import Answers
+from ui.parts.notices import explained
+from ui.parts.questions import Question, questions_of
+from ui.parts.uploads import keep_uploads
+from ui.parts.words import counted, plain, size
+from workbench.settings import get_settings
+from workbench.specs import ImportCorpus
+
+_PLACES = ("path", "dataset", "found")
+HERE, UPLOAD, FOUND, HUB = (
+    "Files on this machine",
+    "Upload files",
+    "Found on this machine",
+    "Hugging Face data set",
+)
+
+
+def show_import() -> None:
+    """The form, and the last import live beneath it."""
+    source = st.segmented_control("Where is the text?", list(_SOURCES), default=HERE, key="import.where", required=True)
+    given = _SOURCES[source]()
+    if given is None:
+        show_last("import-corpus")
+        return
+    absent = {(place,): "" for place in _PLACES}
+    with explained():
+        ask_for("import-corpus", {}, "Import the text", skip=_PLACES, given={**absent, **given})
+
+
+def _from_path() -> Answers:
+    path = st.text_input("Path", key="import.path", help=_question("path").help, placeholder="/data/reviews.jsonl")
+    # The worker may run in another folder, so a relative path is settled here.
+    return {("path",): str(Path(path).expanduser().absolute()) if path else ""}
+
+
+def _from_upload() -> Answers | None:
+    files = st.file_uploader("Files", accept_multiple_files=True, key="import.files", help=_question("path").help)
+    if not files:
+        st.caption("Drop txt, md, jsonl, csv or parquet files here, packed by gz or xz or not.")
+        return None
+    told = f"{counted(len(files), 'file')}, {size(sum(file.size for file in files))}"
+    st.caption(plain(f"{told}, kept in the home folder under a random name."))
+    marks = tuple(file.file_id for file in files)
+    if st.session_state.get("import.kept", (None, ""))[0] != marks:
+        st.session_state["import.kept"] = (marks, str(keep_uploads(files, get_settings().root)))
+    return {("path",): st.session_state["import.kept"][1]}
+
+
+def _from_found() -> Answers:
+    from engine.text.found import SOURCES
+
+    name = st.selectbox(
+        "Source", list(SOURCES), format_func=lambda one: SOURCES[one].title, key="import.found",
+        help=_question("found").help,
+    )  # fmt: skip
+    st.caption(plain(f"Licence: {SOURCES[name].licence}"))
+    return {("found",): name}
+
+
+def _from_hub() -> Answers:
+    st.warning("This downloads from the Hugging Face hub: it leaves this machine.", icon=":material/cloud_download:")
+    return {("dataset",): st.text_input("Data set", key="import.dataset", help=_question("dataset").help)}
+
+
+def _question(name: str) -> Question:
+    return next(q for q in questions_of(ImportCorpus, {}) if q.path == (name,))
+
+
+_SOURCES: dict[str, Callable[[], Answers | None]] = {
+    HERE: _from_path, UPLOAD: _from_upload, FOUND: _from_found, HUB: _from_hub
+}  # fmt: skip

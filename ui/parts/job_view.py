@@ -1,0 +1,140 @@
+"""One job on the screen: live while it is unfinished, with its curve, its log and what can be asked of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from jobs import submit
+from jobs.work import log_path
+from ui.parts.curves import show_curves
+from ui.parts.notices import explained
+from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN
+from ui.parts.states import actions_of, is_over, look_of, sentence_of
+from ui.parts.words import ago, clock, duration, plain
+from workbench.cards import EventCard, JobCard
+from workbench.database import reading
+from workbench.services import jobs as rows
+from workbench.settings import get_settings
+
+LOG_BYTES = 8_000
+_LOOK_AGAIN = 1.0  # seconds
+_RESULTS = {
+    "import-corpus": (CORPORA, "See the domains"),
+    "make-seed": (TRAIN, "Train on it"),
+    "train-demix": (EXPERTS, "See the experts"),
+    "train-expert": (EXPERTS, "See the expert"),
+    "evaluate": (SPECIALIZATION, "See the specialization"),
+}
+
+
+def show_job(job_id: str, key: str = "job") -> None:
+    """A job's card. While it is unfinished it looks again each second and redraws the page at its end."""
+    with explained():
+        if is_over(_read(job_id)):
+            _draw(job_id, key)
+        else:
+            _live(job_id, key)
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live(job_id: str, key: str) -> None:
+    with explained():
+        if is_over(_draw(job_id, key)):
+            st.rerun()
+
+
+def show_line(job: JobCard) -> None:
+    """A job in two lines: what it is, its state, how far it is."""
+    look = look_of(job)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(job.title)}**")
+        st.badge(look.word, icon=look.icon, color=look.colour)
+    if not is_over(job):
+        st.progress(job.progress, text=plain(f"{job.progress:.0%} · {sentence_of(job)}"))
+
+
+def _read(job_id: str) -> JobCard:
+    with reading() as session:
+        return rows.get_job(session, job_id)
+
+
+def _draw(job_id: str, key: str) -> JobCard:
+    with reading() as session:
+        job, happened, points = (look(session, job_id) for look in (rows.get_job, rows.events, rows.metrics))
+    with st.container(border=True):
+        show_line(job)
+        st.caption(plain(_times(job)))
+        _show_ending(job)
+        _show_actions(job, key)
+    show_curves(points, f"{key}_curves", subject=job.title)
+    _show_details(job, happened)
+    return job
+
+
+def _times(job: JobCard) -> str:
+    told = [f"asked {ago(job.created_at)}", f"attempt {job.attempt}" if job.attempt else ""]
+    if job.started_at and job.finished_at:
+        told.append(f"took {duration(job.finished_at - job.started_at)}")
+    return " · ".join(filter(None, [*told, f"id {job.id}"]))
+
+
+def _show_ending(job: JobCard) -> None:
+    if job.error:
+        next_step = f"\n\n**Next step:** {plain(job.next_step)}" if job.next_step else ""
+        st.error(plain(job.error) + next_step, icon=":material/error:")
+    if job.state == "done" and job.kind in _RESULTS:
+        room, label = _RESULTS[job.kind]
+        st.page_link(room.script, label=label, icon=room.icon)
+
+
+def _cancel(job_id: str) -> None:
+    submit.request_stop(job_id, "cancel")
+
+
+def _pause(job_id: str) -> None:
+    submit.request_stop(job_id, "pause")
+
+
+_ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
+    "cancel": ("Cancel", ":material/stop:", "Stops it for good.", _cancel),
+    "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", _pause),
+    "resume": ("Resume", ":material/play_arrow:", "Goes on from its last checkpoint.", submit.resume),
+    "retry": ("Retry", ":material/refresh:", "Starts again from its last checkpoint.", submit.retry),
+}
+
+
+def _show_actions(job: JobCard, key: str) -> None:
+    with st.container(horizontal=True):
+        for action in actions_of(job):
+            label, icon, help, act = _ACTIONS[action]
+            if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}"):
+                act(job.id)
+                st.rerun()
+
+
+def _show_details(job: JobCard, happened: list[EventCard]) -> None:
+    with st.expander("What happened", icon=":material/history:"):
+        for event in reversed(happened):
+            st.text(f"{clock(event.at)}  attempt {event.attempt}  {event.message}")
+    with st.expander("End of the log", icon=":material/terminal:"):
+        tail = log_tail(log_path(get_settings(), job.id))
+        st.code(tail or "The job has printed nothing yet.", language=None)
+    with st.expander("What was asked for, and what came of it", icon=":material/data_object:"):
+        told = {"spec": job.spec, "result": job.result}
+        st.code(json.dumps(told, indent=2, ensure_ascii=False), language="json")
+
+
+def log_tail(path: Path, num_bytes: int = LOG_BYTES) -> str:
+    """The last whole lines of a log file; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, 2) - num_bytes)
+            file.seek(start)
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    return text.split("\n", 1)[-1] if start else text

@@ -1,0 +1,50 @@
+"""Where an expert comes from and where it went: a graph in Graphviz's language, with its words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Fill colours that carry dark text, so that the graph is readable on a light and on a dark page.
+_LOOKS = {
+    "seed": ("box", "#d9d2c5"),
+    "expert": ("ellipse", "#bfe0ee"),
+    "mixture": ("hexagon", "#cdebc8"),
+    "domain": ("note", "#f3e2b3"),
+}
+_GREY = "#8a8a8a"
+_INK = "#202020"
+
+
+def lineage_dot(lineage: Mapping[str, Sequence[Mapping[str, Any]]], chosen: str) -> str:
+    """The graph of `lineage` (nodes and edges of the service), with the chosen expert framed."""
+    lines = [
+        'digraph lineage { rankdir=LR; bgcolor="transparent";',
+        f'node [style=filled, fontname="sans-serif", fontsize=11, fontcolor="{_INK}"];',
+        f'edge [color="{_GREY}"];',
+        *(_node(node, chosen) for node in lineage["nodes"]),
+        *(f"{_quoted(edge['source'])} -> {_quoted(edge['target'])};" for edge in lineage["edges"]),
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _node(node: Mapping[str, Any], chosen: str) -> str:
+    shape, fill = _LOOKS.get(node["kind"], ("box", "#dddddd"))
+    is_chosen = node["kind"] == "expert" and node["name"] == chosen
+    frame = 'penwidth=3, color="#d55e00"' if is_chosen else f'color="{_GREY}"'
+    label = _quoted(f"{node['kind']}: {node['name']}")
+    return f'{_quoted(node["id"])} [label={label}, shape={shape}, fillcolor="{fill}", {frame}];'
+
+
+def _quoted(text: object) -> str:
+    # In a quoted string of Graphviz only the quote and the backslash (of \n, \l, \N …) mean something.
+    escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def lineage_words(lineage: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The same graph in words."""
+    names = {node["id"]: f"{node['kind']} {node['name']}" for node in lineage["nodes"]}
+    steps = [f"{names[edge['source']]} → {names[edge['target']]}" for edge in lineage["edges"]]
+    return "; ".join(steps) + "." if steps else f"{', '.join(names.values())}: nothing comes before or after it."

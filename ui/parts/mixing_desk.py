@@ -1,0 +1,93 @@
+"""Toggles, weights and the gate of a mixture, as chosen on this screen; nothing is saved by moving them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import streamlit as st
+
+from engine.config import GateConfig
+from ui.parts.forms import ask, key_of
+from ui.parts.questions import Question, questions_of
+from ui.parts.words import plain
+from workbench.cards import MemberCard, MixtureCard
+from workbench.specs import MixtureSpec
+
+HEAVIEST = 5.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen now for one mixture."""
+
+    active: tuple[str, ...]
+    weights: Mapping[str, float]
+    gate: Mapping[str, Any]
+
+    def wish(self, mixture: MixtureCard, split: str) -> dict[str, Any]:
+        """The body of a request to `/v1/workbench/mix`."""
+        weights = {name: self.weights[name] for name in self.active}
+        gate = dict(self.gate)
+        return {"mixture": mixture.name, "active": list(self.active), "weights": weights, "gate": gate, "split": split}
+
+
+def saved_choice(mixture: MixtureCard) -> Choice:
+    """What the registry holds."""
+    active = tuple(m.expert for m in mixture.members if m.active and m.enabled)
+    gate = asdict(GateConfig()) | mixture.gate
+    return Choice(active, {m.expert: m.weight for m in mixture.members}, gate)
+
+
+def choose(mixture: MixtureCard) -> Choice:
+    """Draws the controls; what they say now."""
+    st.markdown("##### Who takes part, with which weight")
+    told = [_ask_member(mixture, member) for member in mixture.members]
+    active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
+    weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
+    with st.expander("How weights come about (gate)", icon=":material/tune:"):
+        gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in gate_questions()}
+    return Choice(active, weights, gate)
+
+
+def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
+    key = f"{_desk(mixture)}.{member.expert_id}"
+    switch, slider = st.columns([1, 1], vertical_alignment="center")
+    away = "" if member.enabled else " (disabled in the registry)"
+    is_on = switch.toggle(
+        plain(member.expert) + away, member.active and member.enabled, key=f"{key}.on", disabled=not member.enabled
+    )
+    weight = slider.slider(
+        f"Weight of {plain(member.expert)}",
+        0.0,
+        max(HEAVIEST, member.weight),
+        member.weight,
+        0.05,
+        key=f"{key}.weight",
+        label_visibility="collapsed",
+        disabled=not is_on,
+    )
+    return is_on, weight
+
+
+def reset(mixture: MixtureCard) -> None:
+    """Puts the controls back to what the registry holds."""
+    for key in [key for key in st.session_state if str(key).startswith(f"{_desk(mixture)}.")]:
+        del st.session_state[key]
+
+
+def gate_questions() -> list[Question]:
+    """The gate's fields."""
+    return [question for question in questions_of(MixtureSpec, {}) if question.group == "gate"]
+
+
+def _with_saved(question: Question, mixture: MixtureCard) -> Question:
+    key = key_of(_desk(mixture), question)
+    if key not in st.session_state:
+        st.session_state[key] = mixture.gate.get(question.path[-1], question.default)
+    return question
+
+
+def _desk(mixture: MixtureCard) -> str:
+    return f"desk.{mixture.id}"

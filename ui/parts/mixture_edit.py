@@ -1,0 +1,72 @@
+"""What changes a mixture in the registry: saving a choice, a new mixture, deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+from pydantic import ValidationError
+
+from engine.config import GateConfig
+from ui.parts.forms import ask_all
+from ui.parts.mixing_desk import Choice, reset
+from ui.parts.notices import explained, keep
+from ui.parts.questions import assemble, questions_of
+from ui.parts.words import plain
+from workbench.cards import MixtureCard
+from workbench.database import reading, transaction
+from workbench.errors import BadSpec
+from workbench.services import experts, mixtures
+from workbench.specs import MixtureSpec, sentences
+
+
+def save_choice(mixture: MixtureCard, choice: Choice) -> None:
+    """Makes what is chosen the mixture's state, in one transaction."""
+    with explained():
+        with transaction() as session:
+            for member in mixture.members:
+                if member.enabled:  # a disabled expert keeps its place
+                    is_on = member.expert in choice.active
+                    mixtures.set_active(session, mixture.name, member.expert, is_on)
+                mixtures.set_weight(session, mixture.name, member.expert, choice.weights[member.expert])
+            mixtures.set_gate(session, mixture.name, GateConfig(**choice.gate))
+        reset(mixture)
+        keep(f"{mixture.name} is saved.")
+        st.rerun()
+
+
+def show_new_mixture() -> None:
+    """The form of a new mixture of experts that exist."""
+    with reading() as session:
+        names = [card.name for card in experts.list_experts(session)]
+    if not names:
+        return
+    with st.expander("New mixture", icon=":material/add:"):
+        questions = [q for q in questions_of(MixtureSpec, {"experts": names}) if q.path[-1] != "weights"]
+        answers = ask_all("mixture.new", questions)
+        if st.button("Make the mixture", key="mixture.make", type="primary"):
+            with explained():
+                _make(assemble(answers))
+
+
+def _make(data: dict[str, Any]) -> None:
+    try:
+        spec = MixtureSpec.model_validate(data)
+    except ValidationError as error:
+        raise BadSpec(sentences(error)) from None
+    with transaction() as session:
+        mixtures.create_mixture(session, spec)
+    keep(f"{spec.name} is made.")
+    st.rerun()
+
+
+def show_deletion(mixture: MixtureCard) -> None:
+    """Deletes the composition after a second click; its experts stay."""
+    with st.popover("Delete this mixture …", icon=":material/delete:"):
+        st.markdown(plain(f"Deletes {mixture.name}. Its {len(mixture.members)} experts stay in the registry."))
+        if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary"):
+            with explained():
+                with transaction() as session:
+                    mixtures.delete_mixture(session, mixture.name)
+                keep(f"{mixture.name} is deleted.")
+                st.rerun()

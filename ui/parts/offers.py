@@ -1,0 +1,25 @@
+"""The names that a form can offer, read from the registry."""
+
+from __future__ import annotations
+
+from ui.parts.questions import Offers
+from workbench.database import reading
+from workbench.services import corpora, experts, mixtures, seeds
+
+
+def offers_now() -> dict[str, list[str]]:
+    """For each field of a spec that takes a name: the names there are."""
+    with reading() as session:
+        domains = [domain.name for domain in corpora.list_domains(session)]
+        return {
+            "domain": domains,
+            "domains": domains,
+            "seed_model": [seed.name for seed in seeds.list_seeds(session)],
+            "mixture": [mixture.name for mixture in mixtures.list_mixtures(session)],
+            "parent": [expert.name for expert in experts.list_experts(session)],
+        }
+
+
+def missing(offers: Offers, *fields: str) -> str:
+    """The first of these fields for which the registry holds nothing yet; empty when none is missing."""
+    return next((field for field in fields if not offers.get(field)), "")

@@ -1,0 +1,37 @@
+"""The studio: `streamlit run ui/studio.py`. It reads the registry and asks for jobs; it holds no weights."""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit import net_util
+
+from ui.parts.notices import nothing_hidden, show_kept
+from ui.parts.rooms import OVERVIEW, ROOMS
+
+
+def main() -> None:
+    """Draws the page that the address names, with the rooms in the sidebar."""
+    st.set_page_config(page_title="Expert Workbench", page_icon=":material/hub:", layout="wide")
+    _stay_silent()
+    page = st.navigation(_sections())
+    with nothing_hidden():
+        show_kept()
+        page.run()
+
+
+def _sections() -> dict[str, list[st.Page]]:
+    sections: dict[str, list[st.Page]] = {}
+    for room in ROOMS:
+        page = st.Page(room.script, title=room.title, icon=room.icon, default=room is OVERVIEW)
+        sections.setdefault(room.section, []).append(page)
+    return sections
+
+
+def _stay_silent() -> None:
+    # Before Streamlit turns a foreign origin away, it asks amazonaws.com for this machine's address. Nothing
+    # here calls home: an answer that no origin can equal ends the question.
+    net_util._external_ip = net_util._external_ip or "(not asked)"
+
+
+if __name__ == "__main__":
+    main()
