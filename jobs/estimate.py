@@ -1,0 +1,67 @@
+"""When a job will be done, and how sure that is."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+WINDOW_SAMPLES = 120
+NUM_PIECES = 4  # the speeds of these parts of the window give the range
+MIN_SECONDS = 3.0  # sooner, any number would be a guess
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds left: at the mean speed, at the fastest and at the slowest seen lately."""
+
+    seconds: float
+    soonest: float
+    latest: float
+
+    def __str__(self) -> str:
+        low, high = duration(self.soonest), duration(self.latest)
+        return f"about {duration(self.seconds)} left" if low == high else f"{low} to {high} left"
+
+
+class Pace:
+    """Learns the speed of work from how much is done when; a new phase or a step back starts afresh."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW_SAMPLES)
+        self._phase: object = None
+
+    def see(self, at: float, done: float, phase: object) -> None:
+        """`done` units at second `at`; `phase` is anything that changes when units no longer compare."""
+        if phase != self._phase or (self._samples and done < self._samples[-1][1]):
+            self._samples.clear()
+            self._phase = phase
+        self._samples.append((at, done))
+
+    def estimate(self, total: float) -> Estimate | None:
+        """The time until `total` units are done; None while there is too little to tell."""
+        samples = list(self._samples)
+        if len(samples) <= NUM_PIECES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
+            return None
+        last = len(samples) - 1
+        ends = [samples[last * piece // NUM_PIECES] for piece in range(NUM_PIECES + 1)]
+        speeds = [_speed(*pair) for pair in pairwise(ends)]
+        mean, left = _speed(samples[0], samples[-1]), max(total - samples[-1][1], 0.0)
+        if mean <= 0 or min(speeds) <= 0:
+            return None  # it stood still for a while: no honest end in sight
+        return Estimate(left / mean, left / max(speeds), left / min(speeds))
+
+
+def _speed(start: tuple[float, float], end: tuple[float, float]) -> float:
+    seconds = end[0] - start[0]
+    return (end[1] - start[1]) / seconds if seconds > 0 else 0.0
+
+
+def duration(seconds: float) -> str:
+    """A duration as one would say it: `40 s`, `12 min`, `2 h 5 min`."""
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"

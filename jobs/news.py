@@ -1,0 +1,119 @@
+"""What goes from the engine's events onto the job's row: a sentence, a share, an estimate, the curve."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+from engine.events import Evaluated, Event, Progress, Saved, Step
+from jobs.estimate import Pace
+
+CURVE_POINTS = 1000  # a longer curve keeps every so-manieth step, always the same ones
+SAVED_SECONDS = 60.0  # between two lines about checkpoints
+ALMOST = 0.999  # the whole belongs to a job that is done
+
+
+Point = tuple[str, int, float]  # name, step, value
+
+
+@dataclass(frozen=True)
+class News:
+    """One write: everything since the last one."""
+
+    progress: float | None = None
+    note: str | None = None
+    eta_seconds: float | None = None
+    metrics: tuple[Point, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.note is not None or bool(self.metrics) or bool(self.messages)
+
+
+class Reporter:
+    """Gathers events in the thread that works; another thread writes them, about once a second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pace = Pace()
+        self._latest: Progress | Step | None = None
+        self._metrics: list[Point] = []
+        self._messages: list[str] = []
+        self._saved_at = float("-inf")
+
+    def see(self, event: Event) -> None:
+        """Takes in one event; quick, because the work waits."""
+        with self._lock:
+            match event:
+                case Progress() | Step():
+                    self._latest = event
+            match event:
+                case Step():
+                    self._metrics += _step_points(event)
+                case Evaluated():
+                    losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
+                    self._metrics += _points(event.step, losses)
+                case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
+                    self._saved_at = monotonic()
+                    self._messages.append(f"Checkpoint at step {event.step:,}.")
+
+    def take(self) -> News:
+        """Everything since the last take; empty (false) when nothing happened."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+            metrics, self._metrics = tuple(self._metrics), []
+            messages, self._messages = tuple(self._messages), []
+        if latest is None:
+            return News(metrics=metrics, messages=messages)
+        done, total, phase = _measure(latest)
+        self._pace.see(monotonic(), done, phase)
+        estimate = self._pace.estimate(total) if total else None
+        return News(
+            progress=min(done / total, ALMOST) if total else None,
+            note=sentence(latest) + (f" · {estimate}" if estimate else ""),
+            eta_seconds=estimate.seconds if estimate else None,
+            metrics=metrics,
+            messages=messages,
+        )
+
+    def put_back(self, news: News) -> None:
+        """Keeps what could not be written for the next time (of two values of a step the newer stands)."""
+        with self._lock:
+            self._metrics = [*news.metrics, *self._metrics]
+            self._messages = [*news.messages, *self._messages]
+
+
+def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
+    if isinstance(event, Step):
+        return event.step, event.num_steps, "steps"
+    return event.done, event.total, (event.unit, event.total)
+
+
+def _step_points(event: Step) -> list[Point]:
+    every = -(-event.num_steps // CURVE_POINTS)
+    if event.step % every and event.step not in (1, event.num_steps):
+        return []
+    values = {
+        "loss": event.loss,
+        "learning_rate": event.learning_rate,
+        "tokens_per_second": event.tokens_per_second,
+        **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
+    }
+    return _points(event.step, values)
+
+
+def _points(step: int, values: Mapping[str, float]) -> list[Point]:
+    return [(name, step, value) for name, value in values.items()]
+
+
+def sentence(event: Progress | Step) -> str:
+    """One line for people: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s`."""
+    if isinstance(event, Step):
+        return (
+            f"step {event.step:,} of {event.num_steps:,} · loss {event.loss:.2f} nats/token"
+            f" · {event.tokens_per_second:,.0f} tokens/s"
+        )
+    amount = f"{event.done:,.0f}" + (f" of {event.total:,.0f}" if event.total else "")
+    return f"{amount} {event.unit}" + (f" · {event.note}" if event.note else "")

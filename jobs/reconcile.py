@@ -1,0 +1,106 @@
+"""Brings back what was lost: `python -m jobs.reconcile`.
+
+Every few seconds it takes back jobs whose worker fell silent and calls workers for jobs that wait. Any number
+may run at the same time. A registry or a broker that is away is tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import time
+
+from kombu.exceptions import ChannelError, ConnectionError, KombuError
+from sqlalchemy import select
+
+from jobs.app import QUEUE, make_app
+from jobs.submit import call_workers
+from workbench import database
+from workbench.database import require_registry
+from workbench.errors import RegistryAway
+from workbench.services import jobs as rows
+from workbench.settings import Settings, get_settings
+from workbench.storage import get_storage
+from workbench.tables import Artifact
+
+SWEEP_SECONDS = 3600.0
+GRACE_SECONDS = 24 * 3600.0  # longer than any job takes from its last artifact to its row
+JITTER = 0.2
+
+
+def main() -> None:
+    """Works until SIGTERM or Ctrl-C."""
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    settings = get_settings()
+    require_registry(settings)
+    Reconciler(settings).run(over)
+
+
+class Reconciler:
+    """Looks again and again; remembers when it last looked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._looked_at = time.time()
+        self._swept_at = time.monotonic()
+
+    def run(self, over: threading.Event) -> None:
+        """Rounds until `over` is set."""
+        while not over.wait(self._settings.reconcile_seconds * random.uniform(1 - JITTER, 1 + JITTER)):
+            try:
+                self.round()
+            except RegistryAway as away:
+                print(away, file=sys.stderr, flush=True)
+
+    def round(self) -> None:
+        """One look: dead leases, lost hints, and now and then what no row knows."""
+        if not self._has_slept():
+            take_back_silent(self._settings)
+        send_due(self._settings)
+        if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = time.monotonic()
+            sweep(self._settings)
+
+    def _has_slept(self) -> bool:
+        """Whether this machine just woke up: the jobs on it must get a moment to show that they live."""
+        before, self._looked_at = self._looked_at, time.time()
+        return self._looked_at - before > self._settings.reconcile_seconds * 2 + self._settings.lease_seconds
+
+
+def take_back_silent(settings: Settings) -> None:
+    """Puts jobs whose lease has run out back into the queue, or fails them after the last attempt."""
+    with database.transaction(settings) as session:
+        rows.expire(session, time.time(), settings.max_attempts)
+
+
+def send_due(settings: Settings) -> None:
+    """Calls workers for waiting jobs, unless as many calls are waiting for a worker already."""
+    with database.reading(settings) as session:
+        ids = rows.due(session, time.time(), settings.reconcile_seconds)
+    if ids and num_calls(settings) < len(ids):
+        call_workers(settings, ids)
+
+
+def num_calls(settings: Settings) -> int:
+    """How many messages nobody has taken yet; 0 when the broker does not say."""
+    try:
+        with make_app(settings).connection_for_read() as connection:
+            size: int = connection.default_channel.queue_declare(QUEUE, passive=True).message_count
+            return size
+    except (KombuError, ChannelError, ConnectionError, OSError):
+        return 0
+
+
+def sweep(settings: Settings) -> None:
+    """Removes artifacts that no row knows and nobody touched for a day."""
+    with database.reading(settings) as session:
+        known = set(session.scalars(select(Artifact.id)))
+    get_storage(settings).sweep(known, GRACE_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

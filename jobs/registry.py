@@ -1,0 +1,25 @@
+"""Which function does the work of each kind of job. Loaded when a job needs it: some wake torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+from jobs.work import Kind
+from workbench.errors import NotFound
+
+KINDS: dict[str, str] = {
+    "import-corpus": "jobs.kinds.import_corpus:run",
+    "make-seed": "jobs.kinds.make_seed:run",
+    "train-demix": "jobs.kinds.train_demix:run",
+    "train-expert": "jobs.kinds.train_expert:run",
+    "evaluate": "jobs.kinds.evaluate:run",
+}
+
+
+def load_kind(kind: str) -> Kind:
+    """The generator function of a kind of job; raises NotFound that lists the kinds there are."""
+    if kind not in KINDS:
+        raise NotFound("kind of job", kind, KINDS)
+    module, _, name = KINDS[kind].partition(":")
+    return cast(Kind, getattr(import_module(module), name))

@@ -1,0 +1,155 @@
+"""What a worker does when it is woken: it runs the most urgent waiting jobs, one by one, until none is left.
+
+The id in the message is only the reason to wake up; the rows say what is to be done. So a job that became due
+because another ended starts at once, priorities hold, and one message is enough for a whole queue.
+
+When the worker is asked to stop, it closes the lifelines of its runners: they leave a checkpoint and put
+their jobs back into the queue. When it is killed, the kernel closes them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+
+from celery.signals import worker_shutting_down
+
+from engine.device import process_environment
+from jobs.app import RUN, make_app
+from jobs.attempt import new_owner
+from jobs.endings import Ending
+from jobs.settle import settle
+from jobs.work import Claim, log_path
+from workbench import database
+from workbench.services import jobs as rows
+from workbench.settings import Settings, get_settings
+from workbench.tables import Job
+
+RUNNER = [sys.executable, "-m", "jobs.runner"]
+
+_stopping = threading.Event()
+_lifelines: set[FileIO] = set()
+
+
+def run(job_id: str) -> None:
+    """Celery's task: somebody wants `job_id` to be run."""
+    settings = get_settings()
+    while not _stopping.is_set():
+        waiting = most_urgent(settings)
+        if waiting is None:
+            return
+        job_id, fence = waiting
+        run_process(settings, job_id)
+        if fence_of(settings, job_id) == fence:
+            return  # it could not even be claimed: better wait for the next call than try for ever
+
+
+app = make_app(get_settings())
+app.task(run, name=RUN)
+
+
+def most_urgent(settings: Settings) -> tuple[str, int] | None:
+    """The waiting job that should be run next, and its fence."""
+    with database.reading(settings) as session:
+        ids = rows.due(session, time.time(), resend_seconds=0)
+        return (ids[0], session.get_one(Job, ids[0]).fence) if ids else None
+
+
+def fence_of(settings: Settings, job_id: str) -> int:
+    """How often a job has been claimed so far."""
+    with database.reading(settings) as session:
+        return session.get_one(Job, job_id).fence
+
+
+def run_process(settings: Settings, job_id: str) -> None:
+    """Runs one attempt in a process of its own; takes the job back at once when that died without a word."""
+    owner = new_owner()
+    log = log_path(settings, job_id)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with lifeline() as end, log.open("ab") as output:
+        process = subprocess.Popen(
+            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[end],
+            env={**process_environment(settings.threads), **_OUTPUT, **os.environ},
+        )
+        code = wait_for(process)
+    take_back(settings, job_id, owner, code)
+
+
+_OUTPUT = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",
+}  # a crash in C code leaves its traceback in the log
+
+
+@contextmanager
+def lifeline() -> Iterator[int]:
+    """The runner's end of a pipe that closes with the block, with `stop_runners`, or with this process."""
+    source, sink = os.pipe()
+    ours = FileIO(sink, "wb")
+    _lifelines.add(ours)
+    try:
+        if _stopping.is_set():
+            ours.close()
+        yield source
+    finally:
+        _lifelines.discard(ours)
+        ours.close()
+        os.close(source)
+
+
+def stop_runners(**_: object) -> None:
+    """Asks all runners to stop. Runs inside a signal handler: takes no lock and waits for nothing."""
+    _stopping.set()
+    for ours in list(_lifelines):
+        ours.close()
+
+
+worker_shutting_down.connect(stop_runners)
+
+
+def wait_for(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process, once it and everything it started are gone."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(ProcessLookupError):  # not reaped yet, so the group's number is nobody else's
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def take_back(settings: Settings, job_id: str, owner: str, code: int) -> None:
+    """Puts a job whose process died back into the queue, or fails it after the last attempt."""
+    with database.reading(settings) as session:
+        job = session.get_one(Job, job_id)
+        claim = Claim(job_id, job.fence, job.attempt, owner)
+        is_left = job.state == "running" and job.owner == owner
+    if not is_left:
+        return
+    cause = f"Its process {in_words(code)} in attempt {claim.attempt} of {settings.max_attempts}."
+    if claim.attempt < settings.max_attempts:
+        settle(claim, settings, Ending("queued", cause))
+    else:
+        settle(
+            claim,
+            settings,
+            Ending("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
+        )
+
+
+def in_words(code: int) -> str:
+    """How a process ended: `was ended by SIGKILL (perhaps out of memory)`."""
+    if code >= 0:
+        return f"ended with code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"was ended by {name}" + (" (perhaps the memory ran out)" if -code == signal.SIGKILL else "")

@@ -1,0 +1,96 @@
+"""A kind of job that counts: quick, with checkpoints, and able to misbehave. It reads the spec of an evaluation.
+
+`mixture` says how to behave, `max_tokens` how many steps, `block_size` how many milliseconds each takes.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.errors import EngineError
+from engine.events import Evaluated, Event, Progress, Saved, Step
+from jobs.registry import KINDS
+from jobs.work import Register, Work
+from workbench.specs import Evaluate
+from workbench.tables import Corpus
+
+sys.modules.setdefault("tiny_kind", sys.modules[__name__])
+KINDS["evaluate"] = "tiny_kind:run"
+
+SAVE_EVERY = 10
+
+
+def wish(how: str = "count", steps: int = 100, milliseconds: int = 8) -> Evaluate:
+    """A spec that makes a job of this kind."""
+    return Evaluate(mixture=how, max_tokens=steps, block_size=milliseconds)
+
+
+def made_by(job_id: str) -> str:
+    """The unique name of the row that a job's effective run makes."""
+    return f"made by {job_id}"
+
+
+def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
+    with (work.folder.parent / "starts.txt").open("a") as file:
+        file.write(f"{work.attempt}\n")
+    yield Progress(0, None, "documents", "reading")
+    _misbehave(spec.mixture)
+    step, _ = yield from _count(work, spec)
+
+    def register(session: Session) -> dict[str, Any]:
+        session.add(Corpus(name=made_by(work.job_id), source="tiny", job_id=work.job_id))
+        session.flush()
+        if spec.mixture == "cannot register":
+            raise EngineError("The result must be new, but is old instead.", "Ask for something else.")
+        return {"steps": step}
+
+    return register
+
+
+def _count(work: Work, spec: Evaluate) -> Generator[Event, None, tuple[int, int]]:
+    checkpoint = work.folder / "step"
+    start = step = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    try:
+        while step < spec.max_tokens:
+            time.sleep(spec.block_size / 1000)
+            step += 1
+            yield Step(step, spec.max_tokens, 1 / step, 0.1, step * 10, 1000.0, {"law": 2.0})
+            if step % SAVE_EVERY == 0:
+                save(checkpoint, step)
+                yield Saved(step, str(checkpoint))
+        yield Evaluated(step, {"law": 1.5})
+    finally:
+        save(checkpoint, step)
+    return step, start
+
+
+def save(checkpoint: Path, step: int) -> None:
+    """Whole or absent."""
+    aside = checkpoint.with_suffix(".new")
+    aside.write_text(str(step))
+    aside.rename(checkpoint)
+
+
+def _misbehave(how: str) -> None:
+    match how:
+        case "problem":
+            raise EngineError("The rate must be above 0, but is -1 instead.", "Choose another rate.")
+        case "bug":
+            raise KeyError("no such thing")
+        case "memory":
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+        case "full disk":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        case "deaf":
+            time.sleep(3600)
+        case "abort":
+            import os
+
+            os.abort()
