@@ -15,9 +15,13 @@ from workbench.settings import Settings, get_settings
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "no-home"))
+    get_settings.cache_clear()
+    yield
+    get_settings.cache_clear()
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +43,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_registry: Path) 
     get_settings.cache_clear()
     yield folder
     database.close_engines()
-    get_settings.cache_clear()
 
 
 @pytest.fixture
-def session(home: Path) -> Iterator[Session]:
+def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """A transaction that writes, committed at the end of the test; no other can write meanwhile."""
-    assert home
+    request.getfixturevalue("home")
     with database.transaction() as one:
         yield one

@@ -60,9 +60,7 @@ class Storage:
         """The artifact's folder, once every byte proved to be the one that was written; else DamagedFile."""
         path = self.path(artifact.id)
         if not path.is_dir():
-            raise DamagedFile(
-                f"{path} is missing.", "Restore it from a copy, or run the job that made it again."
-            )
+            raise DamagedFile(f"{path} is missing.", "Restore it from a copy, or run the job that made it again.")
         verify_folder(path, artifact.sha256)
         return path
 
@@ -131,8 +129,7 @@ def is_full_disk(error: BaseException, folder: Path) -> bool:
 def disk_full(folder: Path) -> DiskFull:
     """The error to raise: names the folder, and what is free there."""
     return DiskFull(
-        f"The disk of {folder} must have room for what is written, but has "
-        f"{free_bytes(folder):,} bytes left instead.",
+        f"The disk of {folder} must have room for what is written, but has {free_bytes(folder):,} bytes left instead.",
         "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk; then resume the job.",
     )
 

@@ -47,9 +47,7 @@ def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path
     A folder is kept while it is younger than the grace period, or than a job that is not finished: that job
     may have made it, and will register it only at its end.
     """
-    oldest = session.scalar(
-        select(func.min(Job.created_at)).where(Job.state.in_(["queued", "running", "paused"]))
-    )
+    oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(["queued", "running", "paused"])))
     if oldest is not None:
         grace_seconds = max(grace_seconds, time.time() - oldest)
     return storage.sweep(set(session.scalars(select(Artifact.id))), grace_seconds)

@@ -58,9 +58,7 @@ def preview_documents(
     domain = domain_row(session, name)
     folder = storage.path(domain.artifact_id) / domain.folder
     if not folder.is_dir():
-        raise StorageError(
-            f"The text of “{name}” is not in {folder}.", "Restore it from a copy, or import it again."
-        )
+        raise StorageError(f"The text of “{name}” is not in {folder}.", "Restore it from a copy, or import it again.")
     return list(islice(read_split(folder, split), offset, offset + limit))
 
 
@@ -87,8 +85,7 @@ def register_corpus(
         job_id=job_id,
     )
     row.domains = [
-        _new_domain(name, spec.role, artifact, one)
-        for name, one in zip(names, summary["domains"], strict=True)
+        _new_domain(name, spec.role, artifact, one) for name, one in zip(names, summary["domains"], strict=True)
     ]
     session.add(row)
     session.flush()

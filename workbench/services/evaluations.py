@@ -36,9 +36,7 @@ def register_evaluation(
 ) -> EvaluationCard:
     """An expert's log-likelihood on a domain, summed (nats); a second one of the same measure replaces it."""
     if num_tokens < 1 or not math.isfinite(log_likelihood):
-        raise BadSpec(
-            [f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."]
-        )
+        raise BadSpec([f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."])
     measure = {
         "expert_id": expert_id,
         "domain_id": domain_id,
@@ -60,9 +58,7 @@ def list_evaluations(
     session: Session, *, expert: str | None = None, domain: str | None = None, split: str | None = None
 ) -> list[EvaluationCard]:
     """Evaluations by expert and domain, the newest first within each."""
-    wish = _chosen(session, expert, domain).options(
-        joinedload(Evaluation.expert), joinedload(Evaluation.domain)
-    )
+    wish = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
     if split is not None:
         wish = wish.where(Evaluation.split == split)
     cards = [_card(row) for row in session.scalars(wish)]
@@ -72,9 +68,7 @@ def list_evaluations(
 def delete_evaluations(session: Session, *, expert: str | None = None, domain: str | None = None) -> int:
     """Deletes the evaluations of an expert, on a domain, or of one on the other; gives how many."""
     if expert is None and domain is None:
-        raise BadSpec(
-            ["There must be an expert or a domain whose evaluations are deleted, but there is none."]
-        )
+        raise BadSpec(["There must be an expert or a domain whose evaluations are deleted, but there is none."])
     rows = session.scalars(_chosen(session, expert, domain)).all()
     artifacts = {row.artifact for row in rows}
     for row in rows:
@@ -134,10 +128,7 @@ def _measure(row: Evaluation) -> tuple[str, int, int]:
 def _specialization(table: Table, homes: Sequence[str], domains: Sequence[str]) -> Table:
     own = [_own(table, homes, column, domain) for column, domain in enumerate(domains)]
     return [
-        [
-            None if value is None or base is None else value / base
-            for value, base in zip(row, own, strict=True)
-        ]
+        [None if value is None or base is None else value / base for value, base in zip(row, own, strict=True)]
         for row in table
     ]
 

@@ -90,9 +90,7 @@ def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[E
     return _cards(session, rows)
 
 
-def describe(
-    session: Session, name: str, *, notes: str | None = None, tags: Sequence[str] | None = None
-) -> ExpertCard:
+def describe(session: Session, name: str, *, notes: str | None = None, tags: Sequence[str] | None = None) -> ExpertCard:
     """Writes notes or tags; what is None stays."""
     row = expert_row(session, name)
     if notes is not None:
@@ -154,9 +152,7 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     if line[0].seed is not None:
         nodes.insert(0, _node(line[0].seed, "seed"))
         edges.insert(0, _edge(line[0].seed, line[0]))
-    joined = (
-        select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
-    )
+    joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
     for kind, later in (("expert", session.scalars(children)), ("mixture", session.scalars(joined))):
         for one in later:

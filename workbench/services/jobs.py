@@ -62,9 +62,7 @@ def create_job(
 def title_of(spec: Spec) -> str:
     """What a job is called when nobody named it, such as *Train expert law*."""
     wish = spec.model_dump()
-    return (
-        f"{wish['kind'].replace('-', ' ').capitalize()} {wish.get('name') or wish.get('mixture', '')}".strip()
-    )
+    return f"{wish['kind'].replace('-', ' ').capitalize()} {wish.get('name') or wish.get('mixture', '')}".strip()
 
 
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
@@ -130,9 +128,7 @@ _ALTERNATIVES = {
 
 
 def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
-    return JobError(
-        f"The job must be {wanted} {purpose}, but is {job.state} instead.", _ALTERNATIVES[job.state]
-    )
+    return JobError(f"The job must be {wanted} {purpose}, but is {job.state} instead.", _ALTERNATIVES[job.state])
 
 
 def _stop_now(session: Session, job: Job, state: str) -> None:
@@ -152,9 +148,7 @@ def _queue_again(session: Session, job: Job, message: str) -> None:
 
 def _failed_before(session: Session, job_id: str) -> list[str]:
     wish = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
-    return list(
-        session.scalars(wish.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"])))
-    )
+    return list(session.scalars(wish.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"]))))
 
 
 def _failed_in_the_queue(session: Session, job_id: str) -> list[str]:
@@ -189,9 +183,7 @@ def get_job(session: Session, job_id: str) -> JobCard:
     return _cards(session, [_row(session, job_id)])[0]
 
 
-def list_jobs(
-    session: Session, *, state: str | None = None, limit: int = 200, offset: int = 0
-) -> list[JobCard]:
+def list_jobs(session: Session, *, state: str | None = None, limit: int = 200, offset: int = 0) -> list[JobCard]:
     """Jobs, the newest first; `state` as a card shows it, `interrupted` included."""
     wish = select(Job).order_by(Job.created_at.desc(), Job.id).limit(limit).offset(offset)
     if state is not None:
@@ -202,10 +194,7 @@ def list_jobs(
 def count_by_state(session: Session) -> dict[str, int]:
     """How many jobs are in each state, as cards show it."""
     state = _shown_state(time.time()).label("shown")
-    return {
-        one.shown: one.num
-        for one in session.execute(select(state, func.count().label("num")).group_by(state))
-    }
+    return {one.shown: one.num for one in session.execute(select(state, func.count().label("num")).group_by(state))}
 
 
 def events(session: Session, job_id: str) -> list[EventCard]:
@@ -215,9 +204,7 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     return [EventCard(at=one.at, attempt=one.attempt, message=one.message) for one in rows]
 
 
-def metrics(
-    session: Session, job_id: str, name: str | None = None, after_step: int = -1
-) -> list[MetricPoint]:
+def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
     """Points of a job's curves, by name and step."""
     _row(session, job_id)
     wish = select(Metric).where(Metric.job_id == job_id, Metric.step > after_step)

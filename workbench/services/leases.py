@@ -37,9 +37,7 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
     now = time.time()
     wish = (
         update(Job)
-        .where(
-            Job.id == job_id, _is_free(now), Job.stop_requested == "", Job.attempt < max_attempts, ~waits()
-        )
+        .where(Job.id == job_id, _is_free(now), Job.stop_requested == "", Job.attempt < max_attempts, ~waits())
         .values(state="running", fence=Job.fence + 1, attempt=Job.attempt + 1, owner=owner[:120])
         .values(lease_until=now + lease_seconds, started_at=now, finished_at=None, error="", next_step="")
         .returning(Job.fence)
@@ -139,9 +137,7 @@ def _plainly(wish: Any) -> Any:
 
 
 def _lost(job_id: str, fence: int) -> LeaseLost:
-    return LeaseLost(
-        f"The job {job_id} is no longer this worker's (claim {fence}).", "Nothing was written; stop."
-    )
+    return LeaseLost(f"The job {job_id} is no longer this worker's (claim {fence}).", "Nothing was written; stop.")
 
 
 def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool:
@@ -198,9 +194,7 @@ def fail_waiting(session: Session) -> None:
     while found := session.execute(_locking(hopeless, of=Job)).all():
         for job, title, state in found:
             if job.state == "queued":  # else it waits for several, and has failed already
-                _fail(
-                    session, job, f"The job “{title}” that it waits for is {state}.", f"Try “{title}” again."
-                )
+                _fail(session, job, f"The job “{title}” that it waits for is {state}.", f"Try “{title}” again.")
 
 
 def waits() -> ColumnElement[bool]:
@@ -242,9 +236,5 @@ def _locking(wish: Any, of: Any = None) -> Any:
 def tell(session: Session, job_id: str, message: str, attempt: int | None = None) -> None:
     """Adds an event to a job's story."""
     session.flush()
-    now_at: Any = (
-        attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    )
-    session.execute(
-        insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at, message=plain(message))
-    )
+    now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
+    session.execute(insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at, message=plain(message)))

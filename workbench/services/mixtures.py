@@ -84,9 +84,7 @@ def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
     row = mixture_row(session, mixture)
     member = _member(row, expert)
     if len(row.members) == 1:
-        raise BadSpec(
-            [f"“{mixture}” must keep one expert, but “{expert}” is its last."], "Delete the mixture instead."
-        )
+        raise BadSpec([f"“{mixture}” must keep one expert, but “{expert}” is its last."], "Delete the mixture instead.")
     row.members.remove(member)
     session.flush()
     return _card(row)
@@ -147,9 +145,7 @@ def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str
     twice = sorted({name for name in names if names.count(name) > 1})
     found = [f"“{name}” must be named once, but is named twice." for name in twice]
     if len(weights) != len(experts):
-        found.append(
-            f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)} instead."
-        )
+        found.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
     return found + _weight_complaints(names, weights) + _strangers(experts)
 
 
@@ -171,9 +167,7 @@ def _strangers(experts: Sequence[Expert]) -> list[str]:
             if getattr(one, name) != getattr(first, name)
         ]
         if differs:
-            found.append(
-                f"“{one.name}” must share its {' and '.join(differs)} with “{first.name}”, but does not."
-            )
+            found.append(f"“{one.name}” must share its {' and '.join(differs)} with “{first.name}”, but does not.")
     return found
 
 
