@@ -6,6 +6,7 @@ holding one of these validates it without a second list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ def knob(default: Any, description: str, **bounds: float) -> Any:
     return field(default=default, metadata={"description": description, **bounds})
 
 
-_TESTS = {
+_TESTS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "ge": (lambda v, b: v >= b, "at least"),
     "gt": (lambda v, b: v > b, "above"),
     "le": (lambda v, b: v <= b, "at most"),

@@ -1,0 +1,35 @@
+"""Weights that the text does not change: given by hand, equal for all (DEMix “average”), or one expert alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from engine.mixing.base import keep_top, normalised_prior
+
+
+class FixedGate:
+    """The given weights, scaled to sum 1, at every position."""
+
+    def __init__(self, weights: Sequence[float], top_k: int | None = None) -> None:
+        self.log_weights_E = keep_top(normalised_prior(weights), top_k)
+
+    def start(self) -> FixedStream:
+        return FixedStream(self.log_weights_E)
+
+    def block(self, logprobs_ENT: Tensor) -> Tensor:
+        return self.log_weights_E.view(-1, 1, 1).expand(logprobs_ENT.shape)
+
+
+class FixedStream:
+    """The same weights for ever."""
+
+    def __init__(self, log_weights_E: Tensor) -> None:
+        self._log_weights_E = log_weights_E
+
+    def log_weights(self) -> Tensor:
+        return self._log_weights_E
+
+    def observe(self, logprobs_E: Tensor) -> None:
+        """Learns nothing from the text."""

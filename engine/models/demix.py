@@ -1,0 +1,173 @@
+"""DEMix layers (Gururangan et al. 2021, §3): every FFN of a decoder becomes one FFN per expert; the rest is shared.
+
+The surgery replaces only the *linear maps* inside each FFN, so the model's own forward pass stays as it is. Which
+expert a row of the batch takes is said per call, by spans of rows, so one batch can carry many domains in training and
+E copies of one prompt in mixing: shared weights are read once, and no request leaves a trace in the model.
+
+Shapes: B rows, T positions, V vocabulary, E experts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.errors import ModelError
+from engine.models.families import ffn_places, max_positions
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The experts of a batch: `num_rows[i]` consecutive rows take expert `keys[i]`."""
+
+    keys: tuple[str, ...]
+    num_rows: tuple[int, ...]
+
+    @classmethod
+    def one_each(cls, keys: Sequence[str]) -> Rows:
+        """One row for each expert: E copies of one prompt."""
+        return cls(tuple(keys), (1,) * len(keys))
+
+    @classmethod
+    def all_to(cls, key: str, num_rows: int) -> Rows:
+        """Every row takes the same expert."""
+        return cls((key,), (num_rows,))
+
+
+_rows: ContextVar[Rows] = ContextVar("rows")
+
+
+@contextmanager
+def _routed(rows: Rows) -> Iterator[None]:
+    token = _rows.set(rows)
+    try:
+        yield
+    finally:
+        _rows.reset(token)
+
+
+class ExpertLinear(nn.Module):
+    """One linear map per expert in the place of a single one; the rows of the call decide which is used."""
+
+    def __init__(self, original: nn.Module, keys: Iterable[str]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleDict({key: copy.deepcopy(original) for key in keys})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
+        rows = _rows.get()
+        if len(rows.keys) == 1:
+            return self.experts[rows.keys[0]](x)  # type: ignore[no-any-return]
+        per_row = x.shape[0] // sum(rows.num_rows)
+        # split, not slices: its backward pass is one concatenation instead of E padded copies
+        parts = x.split([count * per_row for count in rows.num_rows])
+        return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
+
+
+class DemixModel(nn.Module):
+    """A decoder with DEMix layers. Experts are known by keys (no dots); their order is that of their coming."""
+
+    def __init__(self, lm: Any, keys: Sequence[str]) -> None:
+        """Cuts `lm` open: every expert starts as a copy of its FFNs."""
+        super().__init__()
+        self.lm = lm
+        self.keys: list[str] = []
+        self._places: dict[str, ExpertLinear] = {}
+        for name, holder, attribute in list(ffn_places(lm)):
+            layer = ExpertLinear(getattr(holder, attribute), keys)
+            setattr(holder, attribute, layer)
+            self._places[name] = layer
+        self.keys = list(keys)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def max_positions(self) -> int:
+        return max_positions(self.lm)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.lm.config.vocab_size)
+
+    def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None."""
+        with _routed(rows):
+            out = self.lm(input_ids=input_ids_BT, past_key_values=cache, use_cache=cache is not None)
+        return out.logits  # type: ignore[no-any-return]
+
+    def expert_state(self, key: str) -> dict[str, Tensor]:
+        """An expert's tensors under the names they have in the seed model."""
+        self._require(key)
+        return {
+            f"{place}.{name}": tensor
+            for place, layer in self._places.items()
+            for name, tensor in layer.experts[key].state_dict().items()
+        }
+
+    def shared_state(self) -> dict[str, Tensor]:
+        """Everything that no expert owns; tied weights once."""
+        kept = self.lm.state_dict()
+        buffers = {name: buffer for name, buffer in self.lm.named_buffers() if name in kept}
+        return {**self.shared_parameters(), **buffers}
+
+    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """The trainable view of `expert_state`, named by expert, too."""
+        self._require(key)
+        return {
+            f"{key}:{place}.{name}": parameter
+            for place, layer in self._places.items()
+            for name, parameter in layer.experts[key].named_parameters()
+        }
+
+    def shared_parameters(self) -> dict[str, nn.Parameter]:
+        """The trainable view of `shared_state`."""
+        own = {id(p) for layer in self._places.values() for p in layer.parameters()}
+        return {name: p for name, p in self.lm.named_parameters() if id(p) not in own}
+
+    def add_expert(self, key: str, *, copy_of: str | None = None, state: Mapping[str, Tensor] | None = None) -> None:
+        """Adds an expert as a copy of another, or from its tensors. No other tensor is touched (law L8)."""
+        if key in self.keys:
+            raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
+        source = copy_of or (self.keys[0] if self.keys else None)
+        if source is None:
+            raise ModelError("A model without experts must be given one's tensors.", "Load an expert first.")
+        self._require(source)
+        if state is not None:
+            self._check_state(state, source)
+        for place, layer in self._places.items():
+            expert = copy.deepcopy(layer.experts[source])
+            if state is not None:
+                expert.load_state_dict({name: state[f"{place}.{name}"] for name in expert.state_dict()})
+            layer.experts[key] = expert
+        self.keys.append(key)
+
+    def remove_expert(self, key: str) -> None:
+        """Takes an expert out; the others stay as they are."""
+        self._require(key)
+        for layer in self._places.values():
+            del layer.experts[key]
+        self.keys.remove(key)
+
+    def _check_state(self, state: Mapping[str, Tensor], like: str) -> None:
+        expected = self.expert_state(like)
+        wrong = sorted(set(expected) ^ set(state)) or sorted(
+            name for name, tensor in expected.items() if state[name].shape != tensor.shape
+        )
+        if wrong:
+            raise ModelError(
+                f"An expert's tensors must fit its base, but {wrong[0]} (and {len(wrong) - 1} more) do not.",
+                "Load it on the base it was trained on.",
+            )
+
+    def _require(self, key: str) -> None:
+        if key not in self.keys:
+            raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {', '.join(self.keys)}.")

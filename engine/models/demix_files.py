@@ -1,0 +1,89 @@
+"""DEMix models on disk: one folder for what is shared, one for each expert. safetensors and JSON only.
+
+An expert's folder names the base it was trained on by the hash of the base's manifest, so that an expert of another
+base, or of another tokenizer, is refused before any of its tensors is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from engine.errors import DamagedFile, ModelError
+from engine.files import verify_folder
+from engine.models.demix import DemixModel
+
+_SHARED, _EXPERT, _CARD = "shared.safetensors", "expert.safetensors", "expert.json"
+
+
+def save_base(model: DemixModel, folder: Path) -> None:
+    """Writes the shared parameters and the model's configuration into a folder."""
+    model.lm.config.save_pretrained(folder)
+    _save(model.shared_state(), folder / _SHARED)
+
+
+def save_expert(model: DemixModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
+    """Writes one expert's parameters into a folder, with the base and tokenizer they belong to."""
+    _save(model.expert_state(key), folder / _EXPERT)
+    card = {"method": "demix", "base_sha256": base_sha256, "tokenizer_sha256": tokenizer_sha256}
+    (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+
+
+def load_demix(base: Path, experts: Mapping[str, Path]) -> DemixModel:
+    """The model of a base folder with the given experts (key -> folder), every byte checked before use."""
+    base_sha256 = verify_folder(base)
+    first = next(iter(experts.items()), None)
+    if first is None:
+        raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
+    states = {key: read_expert(folder, base_sha256) for key, folder in experts.items()}
+    model = DemixModel(_empty_lm(base), [first[0]])
+    _load(model, load_file(base / _SHARED), states.pop(first[0]), first[0])
+    for key, state in states.items():
+        model.add_expert(key, state=state)
+    return model.eval()
+
+
+def read_expert(folder: Path, base_sha256: str) -> dict[str, Tensor]:
+    """An expert's tensors, after its bytes and its base were checked."""
+    verify_folder(folder)
+    try:
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DamagedFile(f"{folder} must hold an expert's {_CARD}, but does not.", "Restore the expert.") from error
+    if card.get("base_sha256") != base_sha256:
+        raise ModelError(
+            f"The expert in {folder} was trained on another base than the one it is to be mixed on.",
+            "Mix experts of the same base.",
+        )
+    return load_file(folder / _EXPERT)
+
+
+def _empty_lm(base: Path) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+
+
+def _load(model: DemixModel, shared: Mapping[str, Tensor], expert: Mapping[str, Tensor], key: str) -> None:
+    targets = {**model.shared_state(), **model.expert_state(key)}
+    source = {**shared, **expert}
+    if set(targets) != set(source):
+        odd = sorted(set(targets) ^ set(source))[0]
+        raise ModelError(
+            f"The base and the expert must make a whole model, but “{odd}” does not fit.",
+            "Use a matching pair.",
+        )
+    with torch.no_grad():
+        for name, tensor in targets.items():
+            tensor.copy_(source[name])
+
+
+def _save(state: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)

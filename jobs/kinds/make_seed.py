@@ -1,0 +1,85 @@
+"""Make a seed model: a fresh small one with a tokenizer of its own, or one from a folder or the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.errors import TokenizerError
+from engine.events import Event, Progress
+from engine.models.families import download_model, fresh_model, load_model, num_parameters
+from engine.text.split import read_split
+from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from jobs.kinds.ids import made_by
+from jobs.kinds.tokens import DomainFiles, domain_files
+from jobs.work import Register, Work
+from workbench.services.artifacts import register_artifact
+from workbench.services.names import ensure_free
+from workbench.services.seeds import register_seed
+from workbench.specs import MakeSeed
+from workbench.tables import SeedModel
+
+_TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
+
+
+def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
+    """Writes config, weights and tokenizer as one folder that transformers could load by itself."""
+    with work.transaction() as session:
+        ensure_free(session, SeedModel, "seed model", spec.name)
+        domains = [domain_files(session, work.storage, name) for name in spec.domains]
+    yield Progress(0, 2, "parts", "making tokenizer and weights")
+    tokenizer, lm = _parts(spec, domains)
+    yield Progress(1, 2, "parts", "saving")
+    if lm.config.vocab_size < tokenizer.vocab_size:
+        raise TokenizerError(
+            f"The tokenizer must fit the model's {lm.config.vocab_size} embeddings, but has "
+            f"{tokenizer.vocab_size} entries instead.", "Give the tokenizer that the model was trained with.",
+        )  # fmt: skip
+    artifact_id = made_by(work.job_id, "seed")
+    with work.storage.new(artifact_id) as folder:
+        lm.save_pretrained(folder, safe_serialization=True)
+        tokenizer.save(folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    yield Progress(2, 2, "parts", "done")
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "seed", job_id=work.job_id)
+        register_seed(
+            session, name=spec.name, source=_source(spec), family=lm.config.model_type, config=config,
+            num_parameters=num_parameters(lm), tokenizer_sha256=tokenizer.sha256, artifact=artifact, job_id=work.job_id,
+        )  # fmt: skip
+        return {
+            "seed_model": spec.name,
+            "num_parameters": num_parameters(lm),
+            "vocab_size": tokenizer.vocab_size,
+        }
+
+    return register
+
+
+def _source(spec: MakeSeed) -> str:
+    return "fresh" if spec.source == "fresh" else f"{spec.source}:{spec.location}"
+
+
+def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
+    """The tokenizer and the model."""
+    if spec.source == "fresh":
+        tokenizer = train_tokenizer((text for domain in domains for text in _sample(domain.documents)), spec.vocab_size)
+        return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
+    folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location).expanduser()
+    return load_tokenizer(folder), load_model(folder)
+
+
+def _sample(documents: Path) -> Iterator[str]:
+    """The first few megabytes of a domain's training text: every domain has an equal say in the vocabulary."""
+    room = _TOKENIZER_BYTES
+    for row in islice(read_split(documents, "train"), 1_000_000):
+        if room <= 0:
+            return
+        yield row["text"]
+        room -= len(row["text"].encode("utf-8"))

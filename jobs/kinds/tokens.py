@@ -1,0 +1,55 @@
+"""A domain's text as tokens: made once for each tokenizer, kept as an artifact that the registry finds by its key."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event
+from engine.text.blocks import Tokens, pack_domain
+from engine.text.tokenizer import Tokenizer
+from jobs.work import Work
+from workbench.services.artifacts import find_artifact, register_artifact
+from workbench.services.corpora import domain_row
+from workbench.storage import Storage
+
+
+@dataclass(frozen=True)
+class DomainFiles:
+    """What the work needs to know of a domain, read from the registry in one go."""
+
+    id: str
+    name: str
+    data_sha256: str
+    documents: Path
+
+
+def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
+    """A domain by name, its documents checked; raises NotFound or DamagedFile."""
+    row = domain_row(session, name)
+    return DomainFiles(row.id, row.name, row.data_sha256, storage.verify(row.artifact) / row.folder)
+
+
+def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer) -> Generator[Event, None, Path]:
+    """The folder of a domain's tokens, packed now unless some job did it before."""
+    key = f"tokens:{domain.id}:{tokenizer.sha256}"
+    with work.transaction() as session:
+        found = find_artifact(session, key)
+        if found is not None:
+            return work.storage.verify(found)
+    artifact_id = uuid.uuid4().hex
+    with work.storage.new(artifact_id) as folder:
+        yield from pack_domain(domain.documents, tokenizer, folder)
+    with work.transaction() as session:
+        first = find_artifact(session, key)  # another job may have been faster; its tokens are the same
+        artifact = first or register_artifact(session, work.storage, artifact_id, "tokens", key=key, job_id=work.job_id)
+        return work.storage.path(artifact.id)
+
+
+def open_split(folder: Path, split: str) -> Tokens:
+    """One split of a domain's tokens, memory-mapped."""
+    return Tokens.open(folder, split)

@@ -1,0 +1,107 @@
+"""Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Makes base, experts and mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.device import choose_device
+from engine.events import Evaluated, Event
+from engine.models.demix import DemixModel
+from engine.models.demix_files import save_base
+from engine.models.families import load_model
+from engine.text.tokenizer import load_tokenizer
+from engine.training.data import DomainText
+from engine.training.loop import require_context, train
+from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.ids import made_by
+from jobs.kinds.tokens import DomainFiles, domain_files, open_split, pack
+from jobs.work import Register, Work
+from workbench.services.artifacts import register_artifact
+from workbench.services.mixtures import create_mixture
+from workbench.services.names import ensure_free
+from workbench.services.seeds import seed_row
+from workbench.specs import MixtureSpec, TrainDemix
+from workbench.tables import Expert, Mixture
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    seed_id: str
+    seed_folder: Path
+    domains: tuple[DomainFiles, ...]
+
+
+def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
+    """Packs what is not packed, trains all experts together, and keeps base and experts apart."""
+    with work.transaction() as session:
+        inputs = _read(session, work, spec)
+    tokenizer = load_tokenizer(inputs.seed_folder)
+    texts = []
+    for domain in inputs.domains:
+        folder = yield from pack(work, domain, tokenizer)
+        texts.append(
+            DomainText(
+                domain.name,
+                made_by(work.job_id, domain.id),
+                open_split(folder, "train"),
+                open_split(folder, "dev"),
+            )
+        )
+    model = DemixModel(load_model(inputs.seed_folder), [text.expert for text in texts]).to(
+        choose_device(work.settings.device)
+    )
+    require_context(model, spec.training.block_size)
+    losses: dict[str, float] = {}
+    for event in train(model, texts, spec.training, work.folder):
+        if isinstance(event, Evaluated):
+            losses = dict(event.loss_by_domain)
+        yield event
+    base_id = made_by(work.job_id, "base")
+    with work.storage.new(base_id) as folder:
+        save_base(model, folder)
+        tokenizer.save(folder)
+    base_sha256, _ = work.storage.describe(base_id)
+    experts = [
+        keep_expert(
+            work, model, text.expert, f"{spec.name}/{domain.name}", domain,
+            dev_loss=losses.get(domain.name), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
+        )
+        for text, domain in zip(texts, inputs.domains, strict=True)
+    ]  # fmt: skip
+    return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
+
+
+def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:
+    ensure_free(session, Mixture, "mixture", spec.name)
+    for domain in spec.domains:
+        ensure_free(session, Expert, "expert", f"{spec.name}/{domain}")
+    seed = seed_row(session, spec.seed_model)
+    domains = tuple(domain_files(session, work.storage, name) for name in spec.domains)
+    return _Inputs(seed.id, work.storage.verify(seed.artifact), domains)
+
+
+def _register(
+    work: Work,
+    spec: TrainDemix,
+    inputs: _Inputs,
+    base_id: str,
+    experts: Sequence[NewExpert],
+    tokenizer_sha256: str,
+) -> Register:
+    def register(session: Session) -> dict[str, Any]:
+        base = register_artifact(session, work.storage, base_id, "demix-base", job_id=work.job_id)
+        for expert in experts:
+            register_new_expert(
+                session, work, expert, base=base, seed_id=inputs.seed_id, parent_id=None,
+                tokenizer_sha256=tokenizer_sha256, config=asdict(spec.training),
+            )  # fmt: skip
+        names = [expert.name for expert in experts]
+        create_mixture(session, MixtureSpec(name=spec.name, experts=names))
+        return {"mixture": spec.name, "experts": names}
+
+    return register

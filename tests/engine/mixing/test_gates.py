@@ -1,0 +1,145 @@
+"""One conformance test for every gate, and the laws of weights. E experts, N blocks, T positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.config import GateConfig
+from engine.errors import MixtureError
+from engine.mixing.base import Gate
+from engine.mixing.combine import mix
+from engine.mixing.gates import make_gate
+
+Make = Callable[[Sequence[float]], Gate]
+GATES: dict[str, Make] = {
+    f"{kind}-{evidence}-top{top_k}": lambda weights, k=kind, e=evidence, t=top_k: make_gate(
+        GateConfig(k, e, t), weights
+    )
+    for kind, evidence in (("posterior", "prefix"), ("posterior", "last_token"), ("fixed", "prefix"))
+    for top_k in (None, 2)
+}
+every_gate = pytest.mark.parametrize("make", GATES.values(), ids=GATES.keys())
+
+
+def logprobs(num_experts: int = 4, blocks: int = 3, positions: int = 20, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return -torch.rand(num_experts, blocks, positions, generator=generator) * 8
+
+
+@every_gate
+def test_weights_sum_to_one_at_every_position(make: Make) -> None:  # L5
+    weights_ENT = make([1, 2, 3, 4]).block(logprobs()).exp()
+    torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 20, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@every_gate
+def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) -> None:  # L15
+    gate, scores_ENT = make([1, 2, 3, 4]), logprobs()
+    whole_ENT = gate.block(scores_ENT)
+    for block in range(scores_ENT.shape[1]):
+        stream = gate.start()
+        for position in range(scores_ENT.shape[2]):
+            torch.testing.assert_close(
+                stream.log_weights().exp(), whole_ENT[:, block, position].exp(), atol=1e-6, rtol=0
+            )
+            stream.observe(scores_ENT[:, block, position])
+
+
+@every_gate
+def test_the_first_position_has_the_prior_itself(make: Make) -> None:
+    first_E = make([1, 2, 3, 4]).start().log_weights().exp()
+    expected = torch.tensor([1, 2, 3, 4.0], dtype=torch.float64)
+    if int((first_E > 0).sum()) == 2:
+        expected[:2] = 0
+    torch.testing.assert_close(first_E, expected / expected.sum(), atol=1e-9, rtol=0)
+
+
+@every_gate
+def test_permuting_experts_permutes_weights_and_changes_no_probability(make: Make) -> None:  # L6
+    order, prior = [2, 0, 3, 1], [1.0, 2.0, 3.0, 4.0]
+    scores_ENT = logprobs()
+    one = make(prior).block(scores_ENT)
+    two = make([prior[i] for i in order]).block(scores_ENT[order])
+    torch.testing.assert_close(two.exp(), one[order].exp(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(mix(two, scores_ENT[order].double()), mix(one, scores_ENT.double()), atol=1e-6, rtol=0)
+
+
+@every_gate
+def test_all_weight_on_one_expert_is_that_expert_to_the_bit(make: Make) -> None:  # L1
+    scores_ENT = logprobs()
+    mixed = mix(make([0, 0, 1, 0]).block(scores_ENT), scores_ENT)
+    assert torch.equal(mixed, scores_ENT[2])
+
+
+@every_gate
+def test_a_mixture_of_one_expert_is_that_expert(make: Make) -> None:  # L2
+    scores_ENT = logprobs(num_experts=1)
+    assert torch.equal(mix(make([1.0]).block(scores_ENT), scores_ENT), scores_ENT[0])
+
+
+@every_gate
+def test_a_cached_prior_of_equal_shares_is_the_uniform_mode(make: Make) -> None:  # L3
+    scores_ENT = logprobs()
+    assert torch.equal(make([0.25] * 4).block(scores_ENT), make([1.0] * 4).block(scores_ENT))
+
+
+@every_gate
+def test_identical_experts_give_the_same_probabilities_under_any_prior(make: Make) -> None:  # L4
+    scores_ENT = logprobs()[:1].expand(4, -1, -1)
+    mixed = mix(make([1, 5, 2, 9]).block(scores_ENT), scores_ENT.double())
+    torch.testing.assert_close(mixed, scores_ENT[0].double(), atol=1e-6, rtol=0)
+
+
+@every_gate
+def test_no_nan_when_every_expert_gives_a_token_probability_zero_in_half_precision(make: Make) -> None:  # L14
+    half = torch.tensor([-65504.0, -torch.inf, -torch.inf], dtype=torch.float16).float()
+    scores_ENT = logprobs(positions=6)
+    scores_ENT[:, :, 2] = -torch.inf
+    scores_ENT[:3, :, 3] = half[:, None]
+    gate = make([1, 1, 1, 1])
+    weights_ENT = gate.block(scores_ENT).exp()
+    assert not weights_ENT.isnan().any()
+    assert not mix(gate.block(scores_ENT), scores_ENT.double()).isnan().any()
+    torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 6, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_the_posterior_is_bayes_rule_written_out() -> None:
+    prior = torch.tensor([0.2, 0.8], dtype=torch.float64)
+    scores_ENT = torch.tensor([[[-1.0, -2.0, -3.0]], [[-2.0, -0.5, -1.0]]], dtype=torch.float64)
+    prefix = make_gate(GateConfig("posterior", "prefix"), prior.tolist()).block(scores_ENT)[:, 0, 2].exp()
+    last = make_gate(GateConfig("posterior", "last_token"), prior.tolist()).block(scores_ENT)[:, 0, 2].exp()
+    by_prefix = prior * torch.tensor([-3.0, -2.5], dtype=torch.float64).exp()
+    by_last = prior * torch.tensor([-2.0, -0.5], dtype=torch.float64).exp()
+    torch.testing.assert_close(prefix, by_prefix / by_prefix.sum())
+    torch.testing.assert_close(last, by_last / by_last.sum())
+
+
+def test_mixing_is_over_probabilities() -> None:
+    logprobs_EV = torch.tensor([[0.7, 0.3], [0.1, 0.9]]).log()
+    mixed_V = mix(torch.tensor([0.25, 0.75]).log(), logprobs_EV).exp()
+    torch.testing.assert_close(mixed_V, torch.tensor([0.25, 0.75]))
+
+
+@pytest.mark.parametrize("weights", [[], [0.0, 0.0], [-1.0, 2.0], [float("nan"), 1.0], [float("inf"), 1.0]])
+def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
+    with pytest.raises(MixtureError, match="Weights must be"):
+        make_gate(GateConfig(), weights)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0.01, 100), min_size=2, max_size=9), st.integers(0, 10**6), st.sampled_from(sorted(GATES)),
+    st.integers(1, 40),
+)  # fmt: skip
+def test_weights_sum_to_one_whatever_the_prior_and_the_text(
+    prior: list[float], seed: int, name: str, length: int
+) -> None:
+    scores_ENT = logprobs(len(prior), 1, length, seed) * 50
+    weights_ENT = GATES[name](prior).block(scores_ENT).exp()
+    assert ((weights_ENT.sum(0) - 1).abs() < 1e-6).all()

@@ -1,0 +1,74 @@
+"""DEMix models on disk: what comes back is what was saved, and what was changed is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.errors import DamagedFile, ModelError
+from engine.files import new_folder, verify_folder
+from engine.models.demix import DemixModel, Rows
+from engine.models.demix_files import load_demix, save_base, save_expert
+
+
+def save(model: DemixModel, root: Path) -> tuple[Path, dict[str, Path]]:
+    with new_folder(root / "base") as folder:
+        save_base(model, folder)
+    base_sha256 = verify_folder(root / "base")
+    for key in model.keys:
+        with new_folder(root / key) as folder:
+            save_expert(model, key, folder, base_sha256=base_sha256, tokenizer_sha256="t")
+    return root / "base", {key: root / key for key in model.keys}
+
+
+@torch.no_grad()
+def test_a_saved_model_answers_as_before_to_the_last_bit(model: DemixModel, tmp_path: Path) -> None:
+    loaded = load_demix(*save(model, tmp_path))
+    ids = torch.randint(0, 300, (4, 12))
+    rows = Rows.one_each(model.keys)
+    assert torch.equal(loaded(ids, rows), model(ids, rows))
+
+
+@torch.no_grad()
+def test_moving_the_folders_changes_nothing(model: DemixModel, tmp_path: Path) -> None:  # L16
+    base, experts = save(model, tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = {key: tmp_path / "there" / folder.name for key, folder in experts.items()}
+    loaded = load_demix(tmp_path / "there" / base.name, moved)
+    ids = torch.randint(0, 300, (4, 12))
+    assert torch.equal(loaded(ids, Rows.one_each(model.keys)), model(ids, Rows.one_each(model.keys)))
+
+
+@pytest.mark.parametrize("victim", ["base/shared.safetensors", "law/expert.safetensors", "law/expert.json"])
+def test_a_flipped_bit_is_found_before_use(model: DemixModel, tmp_path: Path, victim: str) -> None:
+    base, experts = save(model, tmp_path)
+    data = bytearray((tmp_path / victim).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / victim).write_bytes(data)
+    with pytest.raises(DamagedFile, match="bytes changed"):
+        load_demix(base, experts)
+
+
+def test_a_file_cut_short_is_found_before_use(model: DemixModel, tmp_path: Path) -> None:
+    base, experts = save(model, tmp_path)
+    file = tmp_path / "code/expert.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DamagedFile):
+        load_demix(base, experts)
+
+
+def test_an_expert_of_another_base_is_refused(model: DemixModel, tmp_path: Path) -> None:
+    base, experts = save(model, tmp_path / "one")
+    with torch.no_grad():
+        next(iter(model.shared_parameters().values())).add_(1.0)
+    _, others = save(model, tmp_path / "two")
+    with pytest.raises(ModelError, match="another base"):
+        load_demix(base, {**experts, "law": others["law"]})
+
+
+def test_no_expert_at_all_is_refused(model: DemixModel, tmp_path: Path) -> None:
+    base, _ = save(model, tmp_path)
+    with pytest.raises(ModelError, match="at least one expert"):
+        load_demix(base, {})

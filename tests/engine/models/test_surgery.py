@@ -1,0 +1,127 @@
+"""Cutting a decoder open changes nothing but who owns the FFNs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from engine.config import ModelConfig
+from engine.errors import EngineError, ModelError
+from engine.models.demix import DemixModel, Rows
+from engine.models.families import LAYOUTS, fresh_model, layout_of, load_model
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "vocab_size": 300,
+}
+
+
+def decoder(family: str) -> nn.Module:
+    torch.manual_seed(3)
+    others = {
+        "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2)),
+        "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)),
+        "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)),
+    }
+    if family in others:
+        return others[family]().eval()
+    shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+    return fresh_model(shape, 300, seed=3).eval()
+
+
+@pytest.mark.parametrize("family", sorted(LAYOUTS))
+@torch.no_grad()
+def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family: str) -> None:
+    lm = decoder(family)
+    ids = torch.randint(0, 300, (3, 10))
+    before = lm(input_ids=ids).logits
+    model = DemixModel(copy.deepcopy(lm), ["a", "b"]).eval()
+    assert torch.equal(model(ids, Rows.all_to("a", 3)), before)
+    assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
+
+
+@pytest.mark.parametrize("family", sorted(LAYOUTS))
+@torch.no_grad()
+def test_one_batch_carries_many_domains(family: str) -> None:
+    model = DemixModel(decoder(family), ["a", "b", "c"]).eval()
+    for key in model.keys:
+        for parameter in model.expert_parameters(key).values():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    ids = torch.randint(0, 300, (4, 10))
+    together = model(ids, Rows(("b", "c", "a"), (1, 2, 1)))
+    alone = torch.cat([model(ids[i : i + 1], Rows.all_to(key, 1)) for i, key in enumerate("bcca")])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(together[1], model(ids[1:2], Rows.all_to("a", 1))[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_expert_and_shared_tensors_make_the_whole_seed_again(family: str) -> None:
+    lm = decoder(family)
+    names = dict(lm.named_parameters())
+    model = DemixModel(copy.deepcopy(lm), ["a"])
+    parts = {**model.shared_state(), **model.expert_state("a")}
+    assert set(parts) == set(names)
+    assert all(torch.equal(parts[name], names[name]) for name in names)
+
+
+def test_adding_an_expert_touches_no_other_tensor(model: DemixModel) -> None:  # L8
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.add_expert("new", copy_of="law")
+    after = model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.expert_state("new").values(), model.expert_state("law").values(), strict=True)
+    )
+
+
+def test_removing_an_expert_touches_no_other_tensor(model: DemixModel) -> None:
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.remove_expert("code")
+    after = model.state_dict()
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
+    assert "code" not in model.keys
+    assert len(before) - len(after) == len(model.expert_state("law"))
+
+
+def test_an_expert_of_another_shape_is_refused_and_nothing_changed(model: DemixModel) -> None:
+    state = {name: tensor[:1] for name, tensor in model.expert_state("law").items()}
+    with pytest.raises(ModelError, match="must fit its base"):
+        model.add_expert("odd", state=state)
+    assert "odd" not in model.keys
+
+
+def test_a_family_that_is_not_in_the_table_is_refused_by_name() -> None:
+    with pytest.raises(ModelError, match=r"must be one of .*llama.*but is “Linear”"):
+        layout_of(nn.Linear(2, 2))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json"):
+        load_model(tmp_path)
+
+
+def test_the_same_seed_gives_the_same_fresh_model() -> None:
+    shape = ModelConfig(num_layers=1, width=16, num_heads=2, ffn_width=32)
+    one, two, other = (fresh_model(shape, 300, seed).state_dict() for seed in (5, 5, 6))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_width_that_heads_do_not_divide_is_refused() -> None:
+    with pytest.raises(EngineError, match="multiple of num_heads"):
+        ModelConfig(width=100, num_heads=3)

@@ -1,0 +1,174 @@
+"""Training resumes to the bit, touches only what it may, and leaves whole checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.config import TrainingConfig
+from engine.errors import NonFiniteLoss, TrainingError
+from engine.events import Evaluated, Saved, Step
+from engine.models.demix import DemixModel
+from engine.training.data import BlockSampler
+from engine.training.loop import require_context, train
+from engine.training.optimizer import learning_rate
+
+KEYS = ["law", "code", "news", "verse"]
+CONFIG = TrainingConfig(
+    num_steps=12, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=5, evaluate_every=4,
+    evaluation_blocks=2, seed=1,
+)  # fmt: skip
+
+
+def losses(events) -> list[float]:
+    return [event.loss for event in events if isinstance(event, Step)]
+
+
+def weights(model: DemixModel) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 7, 11])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_training_resumed_is_training_uninterrupted(
+    make_model, make_texts, tmp_path: Path, stop_after, family
+) -> None:  # L17
+    texts = make_texts(KEYS)
+    whole = make_model(KEYS, family)
+    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole"))
+    first = train(make_model(KEYS, family), texts, CONFIG, tmp_path / "cut")
+    seen: list[float] = []
+    for event in first:
+        seen += losses([event])
+        if len(seen) == stop_after:
+            break
+    first.close()
+    again = make_model(KEYS, family)
+    seen += losses(train(again, texts, CONFIG, tmp_path / "cut"))
+    assert seen == expected
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(whole).items())
+
+
+def test_a_crash_between_checkpoints_repeats_the_same_steps(make_model, make_texts, tmp_path: Path) -> None:  # L17
+    texts = make_texts(KEYS)
+    expected: list[float] = []
+    for event in train(make_model(KEYS), texts, CONFIG, tmp_path / "whole"):
+        expected += losses([event])
+        if isinstance(event, Saved) and event.step == 5:
+            shutil.copytree(tmp_path / "whole", tmp_path / "crashed")  # what a later crash would have left
+    assert losses(train(make_model(KEYS), texts, CONFIG, tmp_path / "crashed")) == expected[5:]
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_last_good_one(make_model, make_texts, tmp_path: Path) -> None:
+    texts = make_texts(KEYS)
+    expected = losses(train(make_model(KEYS), texts, CONFIG, tmp_path))
+    newest = sorted(tmp_path.glob("step-*"))[-1] / "parameters.safetensors"
+    data = bytearray(newest.read_bytes())
+    data[-1] ^= 1
+    newest.write_bytes(data)
+    assert losses(train(make_model(KEYS), texts, CONFIG, tmp_path)) == expected[10:]
+
+
+def test_a_checkpoint_of_other_settings_is_not_continued(make_model, make_texts, tmp_path: Path) -> None:
+    texts = make_texts(KEYS)
+    list(train(make_model(KEYS), texts, CONFIG, tmp_path))
+    with pytest.raises(TrainingError, match="same settings"):
+        list(train(make_model(KEYS), texts, replace(CONFIG, learning_rate=1e-3), tmp_path))
+
+
+def test_training_learns_and_each_expert_knows_its_own_domain_best(make_model, make_texts, tmp_path: Path) -> None:
+    texts = make_texts(KEYS)
+    model = make_model(KEYS, noise=0.0)
+    events = list(train(model, texts, replace(CONFIG, num_steps=40, clip=1.0), tmp_path))
+    assert losses(events)[-1] < losses(events)[0] - 0.5
+    sampler = BlockSampler(texts, 16, 2, 0)
+    for text in texts:
+        batch = sampler.held_out(text, 4)
+        by_key = {key: _loss(model, batch, key) for key in KEYS}
+        assert min(by_key, key=by_key.__getitem__) == text.expert
+
+
+@torch.no_grad()
+def _loss(model: DemixModel, batch, key: str) -> float:
+    from engine.models.demix import Rows
+
+    logits = model(batch.inputs_BT, Rows.all_to(key, len(batch.inputs_BT)))
+    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets_BT.flatten()))
+
+
+def test_training_one_expert_leaves_every_other_tensor_as_it_was(make_model, make_texts, tmp_path: Path) -> None:  # L8
+    model = make_model(KEYS)
+    model.add_expert("new", copy_of="law")
+    before = weights(model)
+    (text,) = make_texts(["new"])
+    list(train(model, [text], CONFIG, tmp_path, only_experts=["new"]))
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed
+    assert all(".experts.new." in name for name in changed)
+
+
+def test_every_domain_has_the_same_number_of_sequences_and_every_block_its_turn(make_texts) -> None:
+    sampler = BlockSampler(make_texts(KEYS), 16, 2, seed=0)
+    assert sampler.batch(0).rows.num_rows == (2, 2, 2, 2)
+    first = sampler.texts[0]
+    num_blocks = first.train.num_blocks(16)
+    drawn = [sampler._index(first, i) for i in range(2 * num_blocks)]
+    assert sorted(drawn[:num_blocks]) == sorted(drawn[num_blocks:]) == list(range(num_blocks))
+    assert drawn[:num_blocks] != drawn[num_blocks:]
+
+
+def test_accumulated_batches_are_one_update_of_their_mean(make_model, make_texts, tmp_path: Path) -> None:
+    texts = make_texts(KEYS)
+    events = list(train(make_model(KEYS), texts, replace(CONFIG, accumulate=3, num_steps=2), tmp_path))
+    steps = [event for event in events if isinstance(event, Step)]
+    assert len(steps) == 2
+    assert steps[0].num_tokens == 3 * 4 * 2 * 16
+
+
+def test_bf16_arithmetic_trains_too(make_model, make_texts, tmp_path: Path) -> None:
+    events = losses(train(make_model(KEYS, noise=0.0), make_texts(KEYS), replace(CONFIG, precision="bf16"), tmp_path))
+    assert events[-1] < events[0]
+
+
+def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, make_texts, tmp_path: Path) -> None:
+    model = make_model(KEYS)
+    with torch.no_grad():
+        next(iter(model.expert_parameters("code").values())).fill_(float("nan"))
+    before = weights(model)
+    with pytest.raises(NonFiniteLoss, match="nothing was updated"):
+        list(train(model, make_texts(KEYS), CONFIG, tmp_path))
+    assert all(
+        torch.equal(tensor.nan_to_num(), before[name].nan_to_num()) for name, tensor in model.state_dict().items()
+    )
+    assert not list(tmp_path.glob("step-*"))
+
+
+def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="“domain law” must hold at least one block of 500 tokens"):
+        train(make_model(KEYS), make_texts(KEYS), replace(CONFIG, block_size=500), tmp_path)
+
+
+def test_blocks_longer_than_the_context_are_refused(model: DemixModel) -> None:
+    with pytest.raises(TrainingError, match="context of 64 tokens, but is 65"):
+        require_context(model, 65)
+
+
+def test_news_comes_in_order_and_the_last_step_is_evaluated_and_saved(make_model, make_texts, tmp_path: Path) -> None:
+    events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8, 12]
+    assert [event.step for event in events if isinstance(event, Saved)] == [5, 10, 12]
+    assert set(events[0].loss_by_domain) == {f"domain {key}" for key in KEYS}
+    assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def test_the_rate_rises_over_the_warm_up_and_falls_to_zero_in_a_line() -> None:
+    config = TrainingConfig(num_steps=100, learning_rate=1.0, warmup=0.08)
+    rates = [learning_rate(step, config) for step in range(100)]
+    assert rates[0] == pytest.approx(1 / 8)
+    assert max(rates) == rates[7] == rates[8] == pytest.approx(1.0)
+    assert rates[54] == pytest.approx(0.5, abs=0.01)
+    assert 0 < rates[-1] < 0.02

@@ -1,0 +1,239 @@
+"""From a model's name and a request to a plan, and from a plan to tokens, posteriors and perplexities.
+
+A plan is read in one short transaction that is closed before the first token. Toggles, weights and gates belong to the
+plan; the loaded model knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import GateConfig, SamplingConfig
+from engine.errors import MixtureError
+from engine.events import Done, Token
+from workbench.errors import NotFound
+from workbench.storage import Storage
+from workbench.tables import Domain, Evaluation, Expert, Mixture
+
+if TYPE_CHECKING:
+    from engine.models.demix import DemixModel
+    from engine.text.tokenizer import Tokenizer
+
+_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
+
+
+@dataclass(frozen=True)
+class PlannedExpert:
+    """An expert that takes part: its weights on disk and its share of the prior."""
+
+    id: str
+    name: str
+    sha256: str
+    folder: Path
+    weight: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything one answer needs; only experts that weigh something are in it."""
+
+    model: str
+    experts: tuple[PlannedExpert, ...]
+    base_folder: Path
+    base_sha256: str
+    tokenizer_sha256: str
+    gate: GateConfig
+
+    def manifest(self) -> dict[str, Any]:
+        """Which files, experts and weights make the answer."""
+        return {
+            "model": self.model,
+            "experts": [{"id": e.id, "name": e.name, "sha256": e.sha256, "weight": e.weight} for e in self.experts],
+            "base_sha256": self.base_sha256,
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "gate": {"kind": self.gate.kind, "evidence": self.gate.evidence, "top_k": self.gate.top_k},
+        }
+
+
+@dataclass(frozen=True)
+class _Member:
+    expert: Expert
+    weight: float
+    on: bool
+
+
+def plan(
+    session: Session,
+    storage: Storage,
+    model: str,
+    *,
+    active: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    gate: GateConfig | None = None,
+) -> Plan:
+    """The plan of a request to a mixture or an expert, by name.
+
+    `active` names the experts that take part (None: those that are on in the mixture); `weights` replaces their
+    weights, and leaves those it does not name at 0. Raises NotFound, or MixtureError when no expert is left.
+    """
+    members, stored_gate = _members(session, model)
+    chosen = _choose(model, members, active, weights)
+    first = chosen[0].expert
+    return Plan(
+        model, tuple(_planned(storage, member) for member in chosen), storage.path(first.base_id), first.base.sha256,
+        first.tokenizer_sha256, gate or stored_gate,
+    )  # fmt: skip
+
+
+def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
+    mixture = session.scalar(select(Mixture).where(Mixture.name == model))
+    if mixture is not None:
+        members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
+        return members, _GATE.validate_python(mixture.gate)
+    expert = session.scalar(select(Expert).where(Expert.name == model))
+    if expert is None:
+        known = [*session.scalars(select(Mixture.name)), *session.scalars(select(Expert.name))]
+        raise NotFound("mixture or expert", model, known)
+    return [_Member(expert, 1.0, expert.enabled)], GateConfig()
+
+
+def _choose(
+    model: str, members: Sequence[_Member], active: Sequence[str] | None, weights: Mapping[str, float] | None
+) -> list[_Member]:
+    names = [member.expert.name for member in members]
+    for asked in [*(active or ()), *(weights or ())]:
+        if asked not in names:
+            raise NotFound(f"expert in “{model}”", asked, names)
+    chosen = []
+    for member in members:
+        name = member.expert.name
+        on = member.on if active is None else name in active and member.expert.enabled
+        weight = member.weight if weights is None else weights.get(name, 0.0)
+        if on and weight > 0:
+            chosen.append(_Member(member.expert, weight, True))
+    if not chosen:
+        raise MixtureError(
+            f"“{model}” must have at least one active expert with a weight above 0, but has none.",
+            "Switch an expert on.",
+        )
+    return chosen
+
+
+def _planned(storage: Storage, member: _Member) -> PlannedExpert:
+    expert = member.expert
+    return PlannedExpert(
+        expert.id, expert.name, expert.artifact.sha256, storage.path(expert.artifact_id), member.weight
+    )
+
+
+class Host:
+    """The one holder of weights in a process: loads what plans ask for, bounded in bytes."""
+
+    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto") -> None:
+        from engine.cache import ModelCache
+        from engine.device import choose_device
+
+        self._cache = ModelCache(cache_bytes, choose_device(device))
+        self._tokenizers: dict[str, Tokenizer] = {}
+
+    def stream(
+        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]:
+        """Tokens of one answer as they come; the weights behind each are keyed by expert name."""
+        from engine.generate import generate
+        from engine.mixing.gates import make_gate
+
+        model, tokenizer = self._model(plan), self._tokenizer(plan)
+        gate = make_gate(plan.gate, [expert.weight for expert in plan.experts])
+        names = {expert.id: expert.name for expert in plan.experts}
+        for event in generate(model, list(names), gate, tokenizer, prompt, sampling, stop):
+            if isinstance(event, Token):
+                weights = {names[key]: weight for key, weight in event.weights.items()}
+                event = Token(event.id, event.text, event.logprob, weights)
+            yield event
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+        """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
+        from engine.generate import read_text
+        from engine.mixing.gates import make_gate
+
+        model, tokenizer = self._model(plan), self._tokenizer(plan)
+        gate = make_gate(plan.gate, [expert.weight for expert in plan.experts])
+        reading = read_text(model, [expert.id for expert in plan.experts], gate, tokenizer, text)
+        return {"experts": [expert.name for expert in plan.experts], **reading}
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """Bases in memory, with the ids of the experts loaded on each."""
+        return [{"base_sha256": base, "experts": experts} for base, experts in self._cache.loaded().items()]
+
+    def _model(self, plan: Plan) -> DemixModel:
+        folders = {expert.id: expert.folder for expert in plan.experts}
+        return self._cache.get(plan.base_folder, plan.base_sha256, folders)
+
+    def _tokenizer(self, plan: Plan) -> Tokenizer:
+        from engine.text.tokenizer import load_tokenizer
+
+        if plan.base_sha256 not in self._tokenizers:
+            self._tokenizers[plan.base_sha256] = load_tokenizer(plan.base_folder)
+        return self._tokenizers[plan.base_sha256]
+
+
+def mix_scores(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    active: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    gate: GateConfig | None = None,
+    split: str = "test",
+) -> dict[str, Any]:
+    """Every domain's perplexity under the mixture and under each expert alone, exactly, from stored scores."""
+    began = time.perf_counter()
+    planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
+    names = [expert.name for expert in planned.experts]
+    rows = []
+    for domain, evaluations in _scored_domains(session, planned, split).items():
+        folders = [storage.path(evaluation.artifact_id) for evaluation in evaluations]
+        mixed, alone = _perplexities(planned, folders)
+        by_expert = dict(zip(names, alone, strict=True))
+        rows.append({
+            "domain": domain, "num_tokens": evaluations[0].num_tokens, "perplexity": mixed,
+            "best_expert": min(by_expert, key=by_expert.__getitem__), "perplexity_by_expert": by_expert,
+        })  # fmt: skip
+    return {"experts": names, "domains": rows, "seconds": time.perf_counter() - began}
+
+
+def _scored_domains(session: Session, planned: Plan, split: str) -> dict[str, list[Evaluation]]:
+    """Domains on which every planned expert was scored on the same tokens; the largest such set of each domain."""
+    ids = [expert.id for expert in planned.experts]
+    query = (
+        select(Domain.name, Evaluation).join(Evaluation.domain)
+        .where(Evaluation.expert_id.in_(ids), Evaluation.split == split).order_by(Domain.name)
+    )  # fmt: skip
+    sets: dict[tuple[str, int, int], dict[str, Evaluation]] = {}
+    for name, row in session.execute(query):
+        sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row
+    found: dict[str, list[Evaluation]] = {}
+    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: item[0]):
+        if len(by_expert) == len(ids):
+            found[name] = [by_expert[key] for key in ids]
+    return found
+
+
+def _perplexities(planned: Plan, folders: Sequence[Path]) -> tuple[float, list[float]]:
+    from engine.mixing.gates import make_gate
+    from engine.scores import mix_scores as mix_arrays
+    from engine.scores import open_scores, perplexity
+
+    scores_EX, block_size = open_scores(folders)
+    gate = make_gate(planned.gate, [expert.weight for expert in planned.experts])
+    return perplexity(mix_arrays(gate, scores_EX, block_size)), [perplexity(row) for row in scores_EX]
