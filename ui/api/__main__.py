@@ -1,0 +1,47 @@
+"""`python -m ui.api`: the API server and the playground, on the address of this machine's settings."""
+
+from __future__ import annotations
+
+import sys
+
+from engine.device import prepare_process
+from engine.errors import Problem
+from ui.addresses import require_free_port
+from workbench.settings import Settings, get_settings
+
+GRACE_SECONDS = 3  # for streams that run when the server is stopped
+
+
+def serve(settings: Settings) -> None:
+    """Listens until it is stopped."""
+    import uvicorn
+
+    from ui.api.app import create_app
+
+    app = create_app(settings)
+    require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
+    uvicorn.run(
+        app,
+        host=settings.host,
+        port=settings.api_port,
+        log_level="info",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+def main() -> int:
+    """Gives the exit code; a problem is one sentence."""
+    settings = get_settings()
+    prepare_process(settings.threads)  # before anything wakes torch
+    try:
+        serve(settings)
+    except Problem as problem:
+        print(problem, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

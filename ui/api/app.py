@@ -1,0 +1,58 @@
+"""The API server: OpenAI's routes, ours beside them, the playground at /play, and a guard around it all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.responses import RedirectResponse
+
+from ui.addresses import require_safe_address
+from ui.api import completions, insight, models
+from ui.api.house import House
+from ui.api.problems import add_handlers
+from ui.api.security import Guard
+from ui.generations import Generations, Host
+from ui.slots import Slots
+from workbench.settings import Settings, get_settings
+
+
+def create_app(settings: Settings | None = None, host: Host | None = None, *, playground: bool = True) -> FastAPI:
+    """The whole application. `host` holds the weights; None loads them at the first wish."""
+    settings = settings or get_settings()
+    require_safe_address(settings)
+    house = House(settings, Generations(settings, host), Slots(settings.max_streams))
+    # No /docs and no /redoc: FastAPI's pages load scripts from another server.
+    app = FastAPI(
+        title="Expert Workbench",
+        version=version("expert-workbench"),
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_life,
+    )
+    app.state.house = house
+    for room in (models, completions, insight):
+        app.include_router(room.router)
+    add_handlers(app)
+    if playground:
+        _mount_playground(app, house)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+@asynccontextmanager
+async def _life(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.house.slots.close()
+
+
+def _mount_playground(app: FastAPI, house: House) -> None:
+    from ui.playground import mount
+
+    mount(app, house)
+
+    @app.get("/", include_in_schema=False)
+    def front_door() -> RedirectResponse:
+        return RedirectResponse("/play/")

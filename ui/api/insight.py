@@ -1,0 +1,46 @@
+"""What OpenAI's API has no words for: posteriors of a text, perplexities of a mixture, the server's health."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+from ui.api.completions import CLIENT_LEFT
+from ui.api.house import Gone, InHouse, unless_gone
+from ui.api.schemas import MixRequest, PosteriorRequest
+from ui.generations import mix_scores
+
+router = APIRouter()
+
+
+@router.get("/healthz")
+def health(house: InHouse) -> dict[str, Any]:
+    """That the server is awake, where it computes, and what lies in its memory."""
+    return {
+        "status": "ok",
+        "version": version("expert-workbench"),
+        "device": house.settings.device,
+        "loaded": house.generations.loaded(),
+        "busy": house.slots.num_busy,
+    }
+
+
+@router.post("/v1/workbench/posterior", response_model=None)
+async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -> Response:
+    """The weight of every expert at every token of a text."""
+    plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
+    work = house.slots.call(house.generations.posterior, plan, asked.text)
+    try:
+        return JSONResponse({**await unless_gone(request, work), "manifest": plan.manifest()})
+    except Gone:
+        return Response(status_code=CLIENT_LEFT)
+
+
+@router.post("/v1/workbench/mix")
+def mix(asked: MixRequest, house: InHouse) -> dict[str, Any]:
+    """A mixture's perplexity on every domain, from stored scores: exact, without a forward pass."""
+    return mix_scores(house.settings, asked.wish(), asked.split)

@@ -1,0 +1,56 @@
+"""GET /v1/models: every mixture and every enabled expert is a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter
+
+from ui.api.house import InHouse
+from workbench.errors import NotFound
+
+if TYPE_CHECKING:
+    from workbench.settings import Settings
+
+router = APIRouter()
+
+
+@router.get("/v1/models")
+def list_models(house: InHouse) -> dict[str, Any]:
+    """Every mixture and expert that can be asked."""
+    return {"object": "list", "data": known_models(house.settings)}
+
+
+@router.get("/v1/models/{name:path}")
+def show_model(name: str, house: InHouse) -> dict[str, Any]:
+    """One mixture or expert, by its name."""
+    models = {model["id"]: model for model in known_models(house.settings)}
+    if name not in models:
+        raise NotFound("model", name, models)
+    return models[name]
+
+
+def known_models(settings: Settings) -> list[dict[str, Any]]:
+    """Mixtures first, then experts that are enabled."""
+    from workbench.database import reading
+    from workbench.services.experts import list_experts
+    from workbench.services.mixtures import list_mixtures
+
+    with reading(settings) as session:
+        mixtures, experts = list_mixtures(session), list_experts(session)
+    taking_part = {one.name: [m.expert for m in one.members if m.active and m.enabled] for one in mixtures}
+    return [
+        *(_model(one.name, one.created_at, "mixture", taking_part[one.name]) for one in mixtures),
+        *(_model(one.name, one.created_at, "expert", [one.name]) for one in experts if one.enabled),
+    ]
+
+
+def _model(name: str, created_at: float, kind: str, experts: list[str]) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(created_at),
+        "owned_by": "workbench",
+        "kind": kind,
+        "experts": experts,
+    }

@@ -1,0 +1,153 @@
+"""What the API is asked: OpenAI's fields, ours beside them, and nothing silently ignored.
+
+A field of OpenAI's that changes the answer and is not supported is refused unless it has its neutral value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engine.config import GateConfig, GateKind, SamplingConfig
+from ui.generations import Wish
+
+SENTENCES = {one.name: one.metadata["description"] for config in (GateConfig, SamplingConfig) for one in fields(config)}
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "suffix": (None, ""),
+}
+
+
+class Asked(BaseModel):
+    """Refuses fields it does not know."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ExpertWeight(Asked):
+    """An expert that takes part, by its name."""
+
+    id: str = Field(description="Name of an expert of the mixture.")
+    weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Its prior (or fixed) weight.")
+
+
+class GateChange(Asked):
+    """Fields of the mixture's gate that this request changes."""
+
+    kind: GateKind | None = Field(None, description=SENTENCES["kind"])
+    evidence: Literal["prefix", "last_token"] | None = Field(None, description=SENTENCES["evidence"])
+    top_k: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
+
+
+class Mixed(Asked):
+    """Which experts of a model take part, and how they are weighed; all of it for this request only."""
+
+    experts: list[ExpertWeight] | None = Field(None, description="Experts that take part, with their weights.")
+    active: list[str] | None = Field(None, description="Experts that take part, with the mixture's own weights.")
+    gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
+    top_k_experts: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Mixed:
+        if self.experts is not None and self.active is not None:
+            raise ValueError("give experts or active, not both")
+        return self
+
+    def wish(self, model: str) -> Wish:
+        """The same as the services understand it."""
+        gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.model_dump() if self.gate else {}
+        told = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
+        changes = {name: value for name, value in told.items() if value is not None}
+        if self.experts is None:
+            return Wish(model, self.active, None, changes)
+        return Wish(model, [one.id for one in self.experts], {one.id: one.weight for one in self.experts}, changes)
+
+
+class StreamOptions(Asked):
+    """How a stream ends."""
+
+    include_usage: bool = Field(False, description="Send a last chunk with the counts of tokens.")
+    include_obfuscation: bool = Field(False, description="Accepted and ignored: nothing here is padded.")
+
+
+class CompletionRequest(Mixed):
+    """POST /v1/completions."""
+
+    model: str = Field(description="Name of a mixture or an expert.")
+    prompt: str | list[str] = Field(description="The text to go on from; a list must hold exactly one.")
+    max_tokens: int = Field(16, ge=0, description=SENTENCES["max_tokens"])  # OpenAI's default
+    temperature: float = Field(1.0, ge=0, description=SENTENCES["temperature"])
+    top_p: float = Field(1.0, gt=0, le=1, description=SENTENCES["top_p"])
+    seed: int | None = Field(None, ge=0, description=SENTENCES["seed"])
+    stop: str | list[str] | None = Field(None, description="Phrases before which the text ends; four at most.")
+    stream: bool = Field(False, description="Send tokens as they come, as server-sent events.")
+    stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
+    echo: bool = Field(False, description="Begin the text with the prompt.")
+    logprobs: int | None = Field(
+        None, ge=0, description="0: the log-probability of every token; 1 at temperature 0 only."
+    )
+    user: str | None = Field(None, description="Accepted and ignored.")
+    n: int | None = Field(None, description="Only 1.")
+    best_of: int | None = Field(None, description="Only 1.")
+    presence_penalty: float | None = Field(None, description="Only 0.")
+    frequency_penalty: float | None = Field(None, description="Only 0.")
+    logit_bias: dict[str, float] | None = Field(None, description="Only empty.")
+    suffix: str | None = Field(None, description="Only empty.")
+
+    @model_validator(mode="after")
+    def _supported(self) -> CompletionRequest:
+        for name, accepted in NEUTRAL.items():
+            if getattr(self, name) not in accepted:
+                raise ValueError(f"{name} must be {accepted[-1]!r} or left out, but is {getattr(self, name)!r} instead")
+        if isinstance(self.prompt, list) and len(self.prompt) != 1:
+            raise ValueError(f"prompt must be one text, but is a list of {len(self.prompt)} instead")
+        if len(self.phrases()) > 4 or "" in self.phrases():
+            raise ValueError("stop must be at most four phrases, none of them empty")
+        if self.logprobs and not (self.logprobs == 1 and self.temperature == 0):
+            # Only the drawn token's log-probability is kept; at temperature 0 it is the most probable one.
+            raise ValueError("logprobs must be 0, or 1 at temperature 0: other candidates are not kept")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("max_tokens must be at least 1 unless echo is true")
+        return self
+
+    def text(self) -> str:
+        """The prompt."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+
+    def phrases(self) -> list[str]:
+        """The stop phrases."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    def sampling(self) -> SamplingConfig:
+        """How tokens are drawn."""
+        return SamplingConfig(max(1, self.max_tokens), self.temperature, self.top_p, self.seed)
+
+
+class PosteriorRequest(Mixed):
+    """POST /v1/workbench/posterior."""
+
+    model: str = Field(description="Name of a mixture or an expert.")
+    text: str = Field(min_length=1, description="The text to read.")
+
+
+class MixRequest(Asked):
+    """POST /v1/workbench/mix."""
+
+    mixture: str = Field(description="Name of a mixture.")
+    active: list[str] | None = Field(None, description="Experts that take part.")
+    weights: dict[str, float] | None = Field(
+        None, description="Weights instead of the mixture's own; what is not named weighs nothing."
+    )
+    gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+
+    def wish(self) -> Wish:
+        """The same as the services understand it."""
+        return Wish(self.mixture, self.active, self.weights, Mixed(gate=self.gate).wish(self.mixture).gate)

@@ -1,0 +1,131 @@
+"""The API server as seen from the CLI and the studio: the same wishes, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from ui.addresses import api_address
+from ui.errors import ServerDown, ServerRefused
+
+if TYPE_CHECKING:
+    from workbench.settings import Settings
+
+CONNECT_SECONDS = 2.0
+# A first wish loads weights, and waits its turn behind other generations.
+ANSWER_SECONDS = 600.0
+
+
+class Client:
+    """Speaks to one API server.
+
+    Raises ServerDown when it does not answer, ServerRefused with its own words when it refuses.
+    """
+
+    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+        token = settings.token.get_secret_value()
+        self._http = httpx.Client(
+            base_url=api_address(settings),
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            transport=transport,
+            trust_env=False,  # a proxy of the environment has no business between two of our own processes
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def is_up(self) -> bool:
+        """Whether a workbench's API server answers."""
+        try:
+            return self.health().get("status") == "ok"
+        except (ServerDown, ServerRefused):
+            return False
+
+    def health(self) -> dict[str, Any]:
+        """Version, device and loaded models of the server."""
+        return self._ask("GET", "/healthz", timeout=CONNECT_SECONDS)
+
+    def models(self) -> list[dict[str, Any]]:
+        """Every mixture and expert that can be asked."""
+        return list(self._ask("GET", "/v1/models")["data"])
+
+    def complete(self, **wish: Any) -> dict[str, Any]:
+        """A whole completion."""
+        return self._ask("POST", "/v1/completions", json={**wish, "stream": False})
+
+    def stream(self, **wish: Any) -> Iterator[dict[str, Any]]:
+        """The chunks of a completion as they come; closing the iterator frees the server at once."""
+        with (
+            _explained(self._http),
+            self._http.stream("POST", "/v1/completions", json={**wish, "stream": True}) as response,
+        ):
+            _check(response)
+            for line in response.iter_lines():
+                if line.startswith("data: ") and line != "data: [DONE]":
+                    yield _checked_chunk(json.loads(line.removeprefix("data: ")), response.status_code)
+
+    def posterior(self, **wish: Any) -> dict[str, Any]:
+        """The weight of every expert at every token of a text."""
+        return self._ask("POST", "/v1/workbench/posterior", json=wish)
+
+    def mix(self, **wish: Any) -> dict[str, Any]:
+        """A mixture's perplexity on every domain, from stored scores."""
+        return self._ask("POST", "/v1/workbench/mix", json=wish)
+
+    def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        with _explained(self._http):
+            response = self._http.request(method, path, **options)
+            _check(response)
+            return _body(response)
+
+
+@contextmanager
+def _explained(http: httpx.Client) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TimeoutException:
+        raise ServerDown(
+            f"The API server at {http.base_url} did not answer in time.",
+            "It may be busy; try again in a moment.",
+        ) from None
+    except httpx.TransportError as error:
+        raise ServerDown(
+            f"The API server at {http.base_url} does not answer ({error}).", "Start it with `workbench up`."
+        ) from None
+
+
+def _check(response: httpx.Response) -> None:
+    if response.is_error:
+        response.read()
+        raise _refusal(_body(response).get("error"), response.status_code)
+
+
+def _checked_chunk(chunk: dict[str, Any], status: int) -> dict[str, Any]:
+    if "error" in chunk:
+        raise _refusal(chunk["error"], status)
+    return chunk
+
+
+def _refusal(error: Any, status: int) -> ServerRefused:
+    if not isinstance(error, dict):
+        return ServerRefused(f"The API server answered with status {status} and no reason.", status=status)
+    return ServerRefused(str(error.get("message", "")), status=status, code=str(error.get("code") or ""))
+
+
+def _body(response: httpx.Response) -> dict[str, Any]:
+    try:
+        body = response.json()
+    except ValueError:
+        body = {}
+    return body if isinstance(body, dict) else {}

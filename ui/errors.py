@@ -1,0 +1,53 @@
+"""Failures of the doors (CLI, API, screens) that a person can act on.
+
+UiError
+├── BadUsage       a command line or a form that cannot be read
+├── UnsafeAddress  listening beyond this machine without a token
+├── PortTaken      another program listens on a port that is needed
+├── ServerDown     the API server does not answer
+├── ServerRefused  the API server answered with a refusal (status, code)
+└── JobFailed      a job that was waited for did not end well
+"""
+
+from __future__ import annotations
+
+from engine.errors import Problem
+
+
+class UiError(Problem):
+    """Raised on purpose by a door."""
+
+
+class BadUsage(UiError):
+    """A command line or a form that cannot be read."""
+
+
+class UnsafeAddress(UiError):
+    """Listening beyond this machine without a token."""
+
+
+class PortTaken(UiError):
+    """Another program listens on a port that is needed."""
+
+
+class ServerDown(UiError):
+    """The API server does not answer."""
+
+
+class ServerRefused(UiError):
+    """The API server answered with a refusal."""
+
+    def __init__(self, problem: str, next_step: str = "", *, status: int = 400, code: str = "") -> None:
+        super().__init__(problem, next_step)
+        self.status = status
+        self.code = code
+
+
+class JobFailed(UiError):
+    """A job that was waited for did not end well."""
+
+
+def code_of(problem: Problem) -> str:
+    """A short stable name of a problem's cause: NotFound -> not_found."""
+    name = type(problem).__name__
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

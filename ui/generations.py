@@ -1,0 +1,118 @@
+"""Who holds the weights of this process: a wish becomes a plan, and the plan a stream of tokens.
+
+Nothing here is loaded before the first wish: opening the API, or `--help`, wakes no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.config import GateConfig, SamplingConfig
+from engine.events import Done, Token
+
+if TYPE_CHECKING:
+    from workbench.services.generation import Plan
+    from workbench.settings import Settings
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a mixture or an expert, for one request only; None leaves what the registry says."""
+
+    model: str
+    active: Sequence[str] | None = None
+    weights: Mapping[str, float] | None = None
+    gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
+
+
+class Host(Protocol):
+    """Loaded weights that answer plans."""
+
+    def stream(
+        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]: ...
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]: ...
+
+    def loaded(self) -> list[Any]: ...
+
+
+class Generations:
+    """Plans wishes and streams their tokens; the weights are loaded at the first one."""
+
+    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+        self.settings = settings
+        self._host = host
+        self._lock = Lock()
+
+    def plan(self, wish: Wish) -> Plan:
+        """What will answer a wish, read in one short transaction."""
+        from workbench.database import reading
+        from workbench.services import generation
+        from workbench.storage import get_storage
+
+        with reading(self.settings) as session:
+            asked = _keywords(session, wish)
+            return generation.plan(session, get_storage(self.settings), wish.model, **asked)
+
+    def stream(
+        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]:
+        """Tokens as they come, then one Done; closing the iterator stops the work."""
+        yield from self.host.stream(plan, prompt, sampling, tuple(stop))
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+        """The weight of every expert at every token of a text."""
+        return self.host.posterior(plan, text)
+
+    def loaded(self) -> list[Any]:
+        """What lies in memory now; empty while nothing was asked for."""
+        return self._host.loaded() if self._host is not None else []
+
+    @property
+    def host(self) -> Host:
+        """The weights of this process, made once."""
+        with self._lock:
+            if self._host is None:
+                self._host = _make_host(self.settings)
+            return self._host
+
+
+def mix_scores(settings: Settings, wish: Wish, split: str) -> dict[str, Any]:
+    """A mixture's perplexity on every domain, from stored scores."""
+    from workbench.database import reading
+    from workbench.services import generation
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        asked = _keywords(session, wish)
+        return generation.mix_scores(session, get_storage(settings), wish.model, split=split, **asked)
+
+
+def _make_host(settings: Settings) -> Host:
+    from workbench.services import generation
+
+    return generation.Host(settings.cache_bytes, settings.device)
+
+
+def _keywords(session: Any, wish: Wish) -> dict[str, Any]:
+    active = None if wish.active is None else list(wish.active)
+    weights = None if wish.weights is None else dict(wish.weights)
+    return {"active": active, "weights": weights, "gate": _gate(session, wish)}
+
+
+def _gate(session: Any, wish: Wish) -> GateConfig | None:
+    """The mixture's own gate with the wish's changes; None where there are none."""
+    if not wish.gate:
+        return None
+    from workbench.errors import NotFound
+    from workbench.services.mixtures import get_mixture
+
+    try:
+        own = get_mixture(session, wish.model).gate
+    except NotFound:
+        own = {}
+    return GateConfig(**(asdict(GateConfig()) | own | dict(wish.gate)))

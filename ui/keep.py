@@ -1,0 +1,46 @@
+"""`python -m ui.keep MODULE`: runs a module as a process and starts it again when it dies of itself.
+
+A worker that the system killed for its memory must not take the studio down with it; its jobs go on by
+themselves once there is a worker again. One that cannot even start is given up, so that its reason is seen.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+STAYED_SECONDS = 20.0  # one that lived so long did start: the next death is a new story
+QUICK_DEATHS = 3
+PAUSE_SECONDS = 1.0
+
+
+def keep(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> int:
+    """Runs a command until it ends well, is asked to end, or dies three times in a row right after its start."""
+    over = False
+    child: subprocess.Popen[bytes] | None = None
+
+    def stop(number: int, _frame: object) -> None:
+        nonlocal over
+        over = True
+        if child is not None:
+            child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    quick = 0
+    while True:
+        began = time.monotonic()
+        child = subprocess.Popen(command)
+        code = child.wait()
+        quick = quick + 1 if time.monotonic() - began < STAYED_SECONDS else 1
+        if over or code == 0 or quick >= QUICK_DEATHS:
+            return code if code >= 0 else 128 - code
+        print(f"{' '.join(command[1:])} died ({code}); it is started again.", file=sys.stderr, flush=True)
+        sleep(PAUSE_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(keep([sys.executable, "-m", *sys.argv[1:]]))

@@ -1,0 +1,199 @@
+"""The playground at /play: one prompt and two panes, each its own mixture or expert, streaming side by side.
+
+It asks the weights of this very process, through the same slots as the API, and holds no state of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+from starlette.concurrency import run_in_threadpool
+
+from engine.config import SamplingConfig
+from engine.errors import Problem
+from engine.events import Token
+from ui.api.models import known_models
+from ui.api.schemas import SENTENCES
+from ui.generations import Wish
+from ui.playground_view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from ui.api.house import House
+
+PATH = "/play"
+REDRAW_SECONDS = 0.12  # each redraw sends the whole text again
+FIRST_PROMPT = "import os\n\ndef main("
+NOTHING_HERE = (
+    "There is no mixture or expert yet. Train some in the studio, or with "
+    "`workbench train demix NAME --seed-model S --domains A,B`."
+)
+log = logging.getLogger(__name__)
+
+
+def mount(app: FastAPI, house: House) -> None:
+    """Puts the playground on the outermost application: on a nested one its streams stay empty."""
+    gr.mount_gradio_app(
+        app,
+        build(house),
+        path=PATH,
+        server_name=house.settings.host,
+        server_port=house.settings.api_port,
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        pwa=False,
+        show_error=True,
+        max_file_size="1kb",  # nothing here takes files
+        theme=gr.themes.Default(primary_hue="cyan", neutral_hue="slate"),
+        css=STYLE,
+    )
+
+
+@dataclass(frozen=True)
+class Pane:
+    """The components of one side."""
+
+    model: gr.Dropdown
+    experts: gr.CheckboxGroup
+    max_tokens: gr.Slider
+    temperature: gr.Slider
+    seed: gr.Number
+    go: gr.Button
+    answer: gr.HTML
+
+    def inputs(self) -> list[Any]:
+        """What a generation reads, in the order of `Player.play`."""
+        return [self.model, self.experts, self.max_tokens, self.temperature, self.seed]
+
+
+def build(house: House) -> gr.Blocks:
+    """The page."""
+    with gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(INTRODUCTION)
+        prompt = gr.Textbox(FIRST_PROMPT, label="Prompt for both", lines=4, max_lines=12, elem_id="prompt")
+        with gr.Row(elem_id="controls"):
+            both = gr.Button("Generate both", variant="primary", scale=3)
+            stop = gr.Button("Stop", variant="stop", scale=1)
+        with gr.Row(equal_height=False):
+            panes = [_pane("Left"), _pane("Right")]
+        _wire(Player(house), page, prompt, both, stop, panes)
+    page.queue(default_concurrency_limit=None, api_open=False)
+    return page
+
+
+def _pane(side: str) -> Pane:
+    with gr.Column(min_width=360, elem_classes="pane"):
+        model = gr.Dropdown([], label=f"{side}: mixture or expert", elem_id=f"{side.lower()}-model")
+        experts = gr.CheckboxGroup([], label="Experts that take part", elem_classes="experts")
+        with gr.Accordion("How tokens are drawn", open=False):
+            max_tokens = gr.Slider(1, 512, 96, step=1, label="Tokens at most", info=SENTENCES["max_tokens"])
+            temperature = gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=SENTENCES["temperature"])
+            seed = gr.Number(1, precision=0, minimum=0, label="Seed", info=SENTENCES["seed"])
+        go = gr.Button(f"Generate {side.lower()}", size="sm")
+        answer = gr.HTML(hint_html(), elem_classes="answer", elem_id=f"{side.lower()}-answer")
+    return Pane(model, experts, max_tokens, temperature, seed, go, answer)
+
+
+def _wire(
+    player: Player, page: gr.Blocks, prompt: gr.Textbox, both: gr.Button, stop: gr.Button, panes: list[Pane]
+) -> None:
+    private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+    running = []
+    for pane in panes:
+        play = {"fn": player.play, "inputs": [prompt, *pane.inputs()], "outputs": pane.answer, **private}
+        running += [trigger(**play) for trigger in (both.click, prompt.submit, pane.go.click)]
+        pane.model.change(player.experts_of, pane.model, pane.experts, **private)
+    stop.click(None, cancels=running, **private)
+    chosen = [one for pane in panes for one in (pane.model, pane.experts)]
+    page.load(player.begin, None, [prompt, *chosen], **private)
+
+
+class Player:
+    """Answers the page's events."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def begin(self, request: gr.Request) -> list[Any]:
+        """The models there are now; the address may name the prompt and both sides."""
+        try:
+            models = known_models(self._house.settings)
+        except Problem as problem:
+            raise gr.Error(str(problem)) from None
+        if not models:
+            gr.Info(NOTHING_HERE)
+        asked = dict(request.query_params)
+        names = [model["id"] for model in models]
+        choices = [(f"{model['id']} ({model['kind']})", model["id"]) for model in models]
+        sides = _first_choice(models, asked)
+        updates = [gr.update(value=asked["prompt"]) if "prompt" in asked else gr.update()]
+        for side in sides:
+            known = side if side in names else None
+            updates += [gr.update(choices=choices, value=known), self.experts_of(known)]
+        return updates
+
+    def experts_of(self, model: str | None) -> Any:
+        """The experts of a model, those that take part ticked."""
+        found = {one["id"]: one["experts"] for one in known_models(self._house.settings)}.get(model or "", [])
+        return gr.update(choices=found, value=found)
+
+    async def play(
+        self,
+        prompt: str,
+        model: str | None,
+        experts: list[str],
+        max_tokens: float,
+        temperature: float,
+        seed: float | None,
+    ) -> AsyncGenerator[str, None]:
+        """The answer of one pane, drawn again and again as it grows."""
+        if not model:
+            yield problem_html(NOTHING_HERE)
+            return
+        try:
+            sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
+            async with aclosing(self._frames(Wish(model, experts), prompt, sampling)) as frames:
+                async for frame in frames:
+                    yield frame
+        except Problem as problem:
+            yield problem_html(str(problem))
+        except Exception:
+            log.exception("A pane of the playground broke off.")
+            yield problem_html("The server made a mistake; its log says more.")
+
+    async def _frames(self, wish: Wish, prompt: str, sampling: SamplingConfig) -> AsyncGenerator[str, None]:
+        generations, slots = self._house.generations, self._house.slots
+        plan = await run_in_threadpool(generations.plan, wish)
+        columns = await run_in_threadpool(self._all_experts)
+        spoken, drawn_at = Spoken(prompt, columns, plan.manifest()), 0.0
+        yield answer_html(spoken)
+        began = time.monotonic()
+        async with aclosing(slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
+            async for one in tokens:
+                now = time.monotonic()
+                spoken = replace(spoken.with_news(one), seconds=now - began)
+                if not isinstance(one, Token) or now - drawn_at > REDRAW_SECONDS:
+                    drawn_at = now
+                    yield answer_html(spoken)
+
+    def _all_experts(self) -> list[str]:
+        """Every expert in one order, so that each has one colour in both panes."""
+        return list(dict.fromkeys(name for one in known_models(self._house.settings) for name in one["experts"]))
+
+
+def _first_choice(models: list[dict[str, Any]], asked: dict[str, str]) -> tuple[str, str]:
+    """The sides named in the address; else a mixture beside its first expert."""
+    names = [model["id"] for model in models] or [""]
+    first_experts = models[0]["experts"] if models else []
+    left = asked.get("left", names[0])
+    return left, asked.get("right", first_experts[0] if first_experts else names[-1])

@@ -1,0 +1,168 @@
+"""What a pane of the playground shows: words tinted by their expert, mean weights, who made it. Pure.
+
+Everything generated, every name and every sentence is escaped: a model may say anything.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.events import Done, Token
+from ui.parts.pictures import colour_of
+from ui.parts.trajectories import leaders, tinted_words
+
+ENDINGS = {
+    "stop": "the model ended the document",
+    "length": "as many tokens as were asked for",
+    "phrase": "a stop phrase came",
+}
+
+INTRODUCTION = """
+<div id="introduction">
+  <h1>Playground</h1>
+  <p>The same prompt, answered twice: choose a mixture or an expert on each side, switch experts on and off,
+  and compare. Each word wears the colour of the expert with the greatest weight behind it, the stronger the
+  clearer its lead; rest on a word to read all weights.</p>
+</div>"""
+
+STYLE = """
+.gradio-container { max-width: 1500px !important; margin: 0 auto !important; }
+#introduction h1 { font-size: 1.6rem; font-weight: 600; margin: 0 0 .25rem; }
+#introduction p { color: var(--body-text-color-subdued); max-width: 75ch; margin: 0; }
+#prompt textarea { font-family: var(--font-mono); font-size: .9rem; }
+.pane { border: 1px solid var(--border-color-primary); border-radius: 12px; padding: 14px;
+  background: var(--block-background-fill); }
+.answer .said { font-family: var(--font-mono); font-size: .86rem; min-height: 9rem; padding: 12px 14px;
+  border-radius: 8px; border: 1px solid var(--border-color-primary); background: var(--background-fill-primary);
+  overflow-wrap: anywhere; }
+.answer .prompt { color: var(--body-text-color-subdued); white-space: pre-wrap; }
+.answer .said > div { display: inline; }
+.answer .state { color: var(--body-text-color-subdued); font-size: .85rem; margin: .5rem 0 .9rem; }
+.answer .hint { color: var(--body-text-color-subdued); padding: 2.5rem 1rem; text-align: center; }
+.answer .problem { border-left: 4px solid var(--error-border-color); background: var(--error-background-fill);
+  color: var(--body-text-color); padding: .75rem 1rem; border-radius: 6px; }
+.answer table { width: 100%; border-collapse: collapse; font-size: .88rem; }
+.answer caption { text-align: left; font-weight: 600; padding-bottom: .35rem; }
+.answer th { text-align: left; font-weight: 500; color: var(--body-text-color-subdued);
+  padding: .15rem .6rem .15rem 0; }
+.answer td { padding: .2rem .6rem .2rem 0; border-top: 1px solid var(--border-color-primary); }
+.answer td.bar { width: 42%; }
+.answer td.number, .answer th.number { text-align: right; font-variant-numeric: tabular-nums; }
+.answer .track { background: var(--background-fill-secondary); border-radius: 4px; height: .7rem;
+  overflow: hidden; }
+.answer .fill { height: 100%; border-radius: 4px; }
+.answer .reading { margin: .6rem 0; color: var(--body-text-color-subdued); font-size: .85rem; }
+.answer details { font-size: .82rem; color: var(--body-text-color-subdued); }
+.answer details code { font-size: .78rem; overflow-wrap: anywhere; }
+"""
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """An answer so far. `columns` are all experts there are, in the one order that gives them their colours."""
+
+    prompt: str
+    columns: Sequence[str]
+    manifest: Mapping[str, Any]
+    texts: tuple[str, ...] = ()
+    weights: tuple[tuple[float, ...], ...] = ()
+    done: Done | None = None
+    seconds: float = 0.0
+
+    def with_news(self, one: Token | Done) -> Spoken:
+        """The answer with one more token, or with its end."""
+        if isinstance(one, Done):
+            return replace(self, done=one)
+        row = tuple(one.weights.get(name, 0.0) for name in self.columns)
+        return replace(self, texts=(*self.texts, one.text), weights=(*self.weights, row))
+
+    def experts(self) -> list[str]:
+        """The experts that take part."""
+        return [expert["name"] for expert in self.manifest["experts"]]
+
+    def mean(self, expert: str) -> float:
+        """An expert's mean weight over the tokens so far."""
+        column = self.columns.index(expert)
+        return sum(row[column] for row in self.weights) / max(1, len(self.weights))
+
+
+def answer_html(spoken: Spoken) -> str:
+    """An answer as far as it is known."""
+    words = tinted_words(spoken.texts, spoken.weights, spoken.columns) if spoken.texts else ""
+    rest = html.escape(spoken.done.text) if spoken.done else ""
+    said = f'<div class="said"><span class="prompt">{html.escape(spoken.prompt)}</span>{words}{rest}</div>'
+    table = _weights_table(spoken) if spoken.weights else ""
+    return f"{said}{_state(spoken)}{table}{_manifest(spoken.manifest)}"
+
+
+def problem_html(sentence: str) -> str:
+    """What is wrong, in words."""
+    return f'<div class="problem" role="alert">{html.escape(sentence)}</div>'
+
+
+def hint_html() -> str:
+    """What an empty pane is for."""
+    return '<div class="hint">The answer comes here, token by token.</div>'
+
+
+def _state(spoken: Spoken) -> str:
+    count = len(spoken.texts)
+    tokens = f"{count} token{'' if count == 1 else 's'}"
+    if not count and spoken.done is None:
+        return '<p class="state" role="status">Waiting for its turn, or for the weights to be loaded …</p>'
+    speed = f"{count / spoken.seconds:.0f} tokens a second" if spoken.seconds > 0 else ""
+    if spoken.done is None:
+        return f'<p class="state" role="status">{tokens} so far, {speed} …</p>'
+    why = ENDINGS.get(spoken.done.reason, spoken.done.reason)
+    pace = f"{tokens} in {spoken.seconds:.1f} s" + (f", {speed}" if speed else "")
+    return f'<p class="state" role="status">Ended: {why}. {pace}.</p>'
+
+
+def _weights_table(spoken: Spoken) -> str:
+    led = [spoken.columns[place] for place in leaders(spoken.weights)]
+    ranked = sorted(spoken.experts(), key=lambda name: -spoken.mean(name))
+    rows = "".join(_row(spoken, name, led.count(name)) for name in ranked)
+    return (
+        "<table><caption>Whose text is it?</caption><thead><tr><th>Expert</th><th></th>"
+        '<th class="number">Mean weight</th><th class="number">Tokens led</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>{_reading(spoken, ranked)}"
+    )
+
+
+def _row(spoken: Spoken, name: str, num_led: int) -> str:
+    mean, colour = spoken.mean(name), colour_of(spoken.columns.index(name))
+    bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{colour}"></div></div>'
+    return (
+        f'<tr><td>{html.escape(name)}</td><td class="bar">{bar}</td>'
+        f'<td class="number">{mean:.1%}</td><td class="number">{num_led}</td></tr>'
+    )
+
+
+def _reading(spoken: Spoken, ranked: Sequence[str]) -> str:
+    """One sentence that says what the numbers mean."""
+    first = html.escape(ranked[0])
+    mean = spoken.mean(ranked[0])
+    if len(ranked) == 1:
+        sentence = f"<b>{first}</b> speaks alone here: every weight is 1."
+    elif mean >= 0.8:
+        sentence = f"Almost all of it is <b>{first}</b>: the gate is sure whose text this is."
+    elif mean >= 0.5:
+        sentence = f"<b>{first}</b> leads, and the others have a say."
+    else:
+        sentence = f"No expert owns this text; <b>{first}</b> is only the first among several."
+    return f'<p class="reading">{sentence}</p>'
+
+
+def _manifest(manifest: Mapping[str, Any]) -> str:
+    experts = "".join(
+        f"<li>{html.escape(one['name'])}, weight {one['weight']:.3g}: <code>{html.escape(one['sha256'])}</code></li>"
+        for one in manifest["experts"]
+    )
+    return (
+        f"<details><summary>Which files made this</summary><ul>{experts}"
+        f"<li>shared parameters: <code>{html.escape(manifest['base_sha256'])}</code></li>"
+        f"<li>tokenizer: <code>{html.escape(manifest['tokenizer_sha256'])}</code></li></ul></details>"
+    )

@@ -1,0 +1,133 @@
+"""Starts the whole house: studio, API with the playground, worker and clock; and stops all of it together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from engine.device import process_environment
+from ui.addresses import (
+    api_address,
+    is_loopback,
+    playground_address,
+    require_free_port,
+    require_safe_address,
+    studio_address,
+)
+from ui.browser import can_browse
+from ui.errors import BadUsage, UiError
+from workbench.settings import Settings
+
+PROCFILE = Path(__file__).resolve().parents[1] / "Procfile"
+GOODBYE_SECONDS = 4  # for a worker to go, after its job has
+
+
+def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
+    """Runs until Ctrl-C, or until a server ends of itself; gives the exit code. Raises a Problem before that."""
+    check(settings)
+    prepare(settings, demo)
+    with _browser(settings, browse and can_browse()):
+        return _serve(settings, output or sys.stdout)
+
+
+def check(settings: Settings) -> None:
+    """Refuses what cannot work, before anything is started."""
+    require_safe_address(settings)
+    if settings.api_port == settings.studio_port:
+        raise BadUsage(
+            f"The API and the studio must have two ports, but both have {settings.api_port}.",
+            "Set WORKBENCH_API_PORT or WORKBENCH_STUDIO_PORT.",
+        )
+    require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
+    require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
+
+
+def prepare(settings: Settings, demo: bool) -> None:
+    """Brings the registry to this version, and submits the demo into an empty one."""
+    from workbench.database import migrate
+
+    migrate(settings)
+    if demo and _is_empty(settings):
+        from jobs.demo import submit_demo
+
+        submit_demo()
+    elif demo:
+        print("The registry holds something already: the demo is left out.", file=sys.stderr)
+
+
+def addresses(settings: Settings) -> dict[str, str]:
+    """Where everything is to be found."""
+    return {
+        "studio": studio_address(settings),
+        "playground": playground_address(settings),
+        "api": api_address(settings) + "/v1",
+    }
+
+
+def greeting(settings: Settings) -> str:
+    """The addresses in words."""
+    lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
+    if not is_loopback(settings.host):
+        lines.append("  The API asks for its token. The studio can be reached from this machine only.")
+    return "\n".join(["Expert Workbench is starting. Ctrl-C stops all of it.", *lines, ""])
+
+
+def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables of every process: what the person set stands; the home is absolute, `python` is this one."""
+    return {
+        **process_environment(settings.threads),
+        **inherited,
+        "WORKBENCH_HOME": str(settings.root),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)]),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def processes(procfile: Path = PROCFILE) -> dict[str, str]:
+    """Name and command of every process of the Procfile."""
+    from honcho.environ import parse_procfile
+
+    if not procfile.is_file():
+        raise UiError(f"There must be a file {procfile}, but there is none.", "Run from a checkout of the project.")
+    return dict(parse_procfile(procfile.read_text(encoding="utf-8")).processes)
+
+
+def _serve(settings: Settings, output: IO[str]) -> int:
+    from honcho import manager
+    from honcho.printer import Printer
+
+    # Honcho kills what is not gone by then; a job may take `cancel_seconds` to leave a checkpoint.
+    manager.KILL_WAIT = settings.cancel_seconds + GOODBYE_SECONDS
+    house = manager.Manager(Printer(output))
+    for name, command in processes().items():
+        house.add_process(name, command, env=environment(settings))
+    house.loop()
+    return int(house.returncode or 0)
+
+
+def _is_empty(settings: Settings) -> bool:
+    from workbench.database import reading
+    from workbench.services.corpora import list_corpora
+    from workbench.services.jobs import list_jobs
+
+    with reading(settings) as session:
+        return not list_jobs(session) and not list_corpora(session)
+
+
+@contextmanager
+def _browser(settings: Settings, wanted: bool) -> Iterator[None]:
+    """Opens the studio once it answers, from a process that ends with this block."""
+    if not wanted:
+        yield
+        return
+    opener = subprocess.Popen([sys.executable, "-m", "ui.browser", studio_address(settings)])
+    try:
+        yield
+    finally:
+        opener.terminate()
+        opener.wait()

@@ -1,0 +1,123 @@
+"""workbench expert: the registry of experts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ui.parts.words import size
+from ui.verbs.options import Json
+from ui.verbs.output import day, print_fields, print_json, print_table, say
+
+app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, delete.")
+
+ExpertName = Annotated[str, typer.Argument(help="Name of an expert.")]
+ExpertNames = Annotated[list[str], typer.Argument(help="Names of experts.")]
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """Every expert."""
+    from workbench.database import reading
+    from workbench.services.experts import list_experts
+
+    with reading() as session:
+        cards = list_experts(session)
+    if as_json:
+        print_json(cards)
+    else:
+        rows = [
+            (one.name, one.method, one.domain, one.parent, one.num_parameters, one.enabled, one.mixtures)
+            for one in cards
+        ]
+        print_table(
+            ["Expert", "Method", "Domain", "Parent", "Parameters", "Enabled", "In mixtures"],
+            rows,
+            empty="There is no expert yet. Train some with: workbench train demix NAME --seed-model S --domains A,B",
+        )
+
+
+@app.command("show")
+def show(name: ExpertName, as_json: Json = False) -> None:
+    """One expert, with where it came from."""
+    from workbench.database import reading
+    from workbench.services.experts import get_expert
+
+    with reading() as session:
+        card = get_expert(session, name)
+    if as_json:
+        print_json(card)
+    else:
+        told = {"size": size(card.size_bytes), "made": day(card.created_at)}
+        print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | told)
+
+
+@app.command("enable")
+def enable(names: ExpertNames, as_json: Json = False) -> None:
+    """Let experts take part again."""
+    _switch(names, True, as_json)
+
+
+@app.command("disable")
+def disable(names: ExpertNames, as_json: Json = False) -> None:
+    """Keep experts out of every mixture, without deleting them."""
+    _switch(names, False, as_json)
+
+
+@app.command("rename")
+def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name."), as_json: Json = False) -> None:
+    """Give an expert another name; its id and files stay."""
+    from workbench.database import transaction
+    from workbench.services import experts
+
+    with transaction() as session:
+        experts.rename(session, name, new_name)
+        card = experts.get_expert(session, new_name)
+    _done(card, f"“{name}” is now called “{card.name}”.", as_json)
+
+
+@app.command("note")
+def note(
+    name: ExpertName,
+    notes: str = typer.Option(None, help="Free text about the expert; replaces what was there."),
+    tags: str = typer.Option(None, help="Tags, separated by commas; replace those that were there."),
+    as_json: Json = False,
+) -> None:
+    """Write down what you know about an expert."""
+    from ui.verbs.options import split_commas
+    from workbench.database import transaction
+    from workbench.services import experts
+
+    with transaction() as session:
+        experts.describe(session, name, notes=notes, tags=None if tags is None else split_commas([tags]))
+        card = experts.get_expert(session, name)
+    _done(card, f"Noted on “{name}”.", as_json)
+
+
+@app.command("delete")
+def delete(name: ExpertName, as_json: Json = False) -> None:
+    """Delete an expert; refused while anything depends on it."""
+    from workbench.database import transaction
+    from workbench.services.experts import delete_expert
+
+    with transaction() as session:
+        delete_expert(session, name)
+    _done({"deleted": name}, f"“{name}” is deleted.", as_json)
+
+
+def _switch(names: list[str], enabled: bool, as_json: bool) -> None:
+    from workbench.database import transaction
+    from workbench.services import experts
+
+    with transaction() as session:
+        experts.set_enabled(session, names, enabled)
+        cards = [experts.get_expert(session, name) for name in names]
+    _done(cards, f"{', '.join(names)}: {'enabled' if enabled else 'disabled'}.", as_json)
+
+
+def _done(value: object, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        say(sentence)

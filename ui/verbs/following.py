@@ -1,0 +1,119 @@
+"""From a wish to its result: submit, run here or wait, and say how to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ui.errors import JobFailed
+from ui.parts.words import duration
+from ui.verbs.options import How
+from ui.verbs.output import print_json, say, shown, tell
+
+if TYPE_CHECKING:
+    from workbench.cards import JobCard
+    from workbench.specs import Spec
+
+DRAW_SECONDS = 0.5
+
+
+def submit(spec: Spec, how: How) -> None:
+    """Hands a wish to the queue, or carries it out in this process; says what came of it."""
+    card = _run_here(spec, how.json) if how.here else _queue(spec, how)
+    report(card, how.json)
+
+
+def report(card: JobCard, as_json: bool) -> None:
+    """A job's state in words; a job that failed becomes this command's failure."""
+    if card.state in ("failed", "cancelled"):
+        raise JobFailed(f"{card.title} has {_ended(card)}", card.next_step or watch_line(card.id))
+    if as_json:
+        print_json(card)
+    elif card.state == "done":
+        say(f"{card.title}: done in {duration(_seconds(card))}. {shown(card.result) if card.result else ''}".rstrip())
+    else:
+        say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
+
+
+def follow(job_id: str, quiet: bool = False) -> JobCard:
+    """Watches a job to its end, with a progress bar and its ETA on stderr; gives its last card."""
+    from jobs.submit import wait
+
+    card = None
+    with _bar(quiet) as draw:
+        try:
+            for card in wait(job_id, DRAW_SECONDS):
+                draw(card)
+        except KeyboardInterrupt:
+            tell(f"The job goes on without this window. Stop it with: workbench jobs cancel {job_id}")
+            raise
+    assert card is not None, "waiting gives at least one card"
+    return card
+
+
+def _queue(spec: Spec, how: How) -> JobCard:
+    from jobs.submit import submit as send
+
+    job_id = send(spec)
+    return follow(job_id, how.json) if how.wait else card_of(job_id)
+
+
+def _run_here(spec: Spec, quiet: bool) -> JobCard:
+    from jobs.submit import run_now
+
+    job_id, events = run_now(spec)
+    with _bar(quiet) as draw:
+        drawn_at = 0.0
+        for _ in events:
+            if time.monotonic() - drawn_at > DRAW_SECONDS:
+                draw(card_of(job_id))
+                drawn_at = time.monotonic()
+        draw(card_of(job_id))
+    return card_of(job_id)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Any]:
+    """Yields a function that draws a job's card."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rest]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        task = progress.add_task("starting", total=1.0, rest="")
+
+        def draw(card: JobCard) -> None:
+            left = f"about {duration(card.eta_seconds)} left" if card.eta_seconds is not None else ""
+            rest = " · ".join(filter(None, (card.state, left, card.progress_note)))
+            progress.update(task, description=card.title, completed=card.progress, rest=rest)
+
+        yield draw
+
+
+def card_of(job_id: str) -> JobCard:
+    """A job as it stands."""
+    from workbench.database import reading
+    from workbench.services.jobs import get_job
+
+    with reading() as session:
+        return get_job(session, job_id)
+
+
+def _ended(card: JobCard) -> str:
+    return "been cancelled." if card.state == "cancelled" else f"failed: {card.error}"
+
+
+def watch_line(job_id: str) -> str:
+    """How to follow a job from here."""
+    return f"Watch it with: workbench jobs wait {job_id}"
+
+
+def _seconds(card: JobCard) -> float:
+    return (card.finished_at or time.time()) - (card.started_at or card.created_at)

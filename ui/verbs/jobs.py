@@ -1,0 +1,147 @@
+"""workbench jobs: what is asked for, what runs, what failed and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ui.errors import BadUsage
+from ui.parts.words import duration
+from ui.verbs.following import card_of, follow, report, watch_line
+from ui.verbs.options import Json
+from ui.verbs.output import day, print_fields, print_json, print_table, say
+
+app = typer.Typer(no_args_is_help=True, help="Jobs: watch, stop, resume, retry.")
+
+JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.")]
+
+
+@app.command("list")
+def list_all(
+    state: str = typer.Option("", help="Only jobs in this state, such as running or failed."),
+    as_json: Json = False,
+) -> None:
+    """Every job, the newest first."""
+    from workbench.database import reading
+    from workbench.services.jobs import list_jobs
+
+    with reading() as session:
+        cards = [card for card in list_jobs(session) if state in ("", card.state)]
+    if as_json:
+        print_json(cards)
+    else:
+        rows = [
+            (
+                one.id[:8],
+                one.title,
+                one.state,
+                f"{one.progress:.0%}",
+                duration(one.eta_seconds) if one.eta_seconds is not None else "",
+                day(one.created_at),
+            )
+            for one in cards
+        ]
+        print_table(["Job", "Wish", "State", "Done", "Left", "Asked"], rows, empty="There is no such job.")
+
+
+@app.command("show")
+def show(job: JobId, as_json: Json = False) -> None:
+    """One job: what was asked, how far it is, what happened so far."""
+    from workbench.database import reading
+    from workbench.services import jobs
+
+    job_id = _find(job)
+    with reading() as session:
+        card, events = jobs.get_job(session, job_id), jobs.events(session, job_id)
+    if as_json:
+        print_json({"job": card, "events": events})
+        return
+    print_fields(card.model_dump(exclude={"created_at", "started_at", "finished_at"}))
+    for event in events:
+        say(f"{day(event.at)}  attempt {event.attempt}  {event.message}")
+
+
+@app.command("log")
+def log(
+    job: JobId,
+    lines: int = typer.Option(50, min=1, help="Lines to print, from the end."),
+    as_json: Json = False,
+) -> None:
+    """The end of what a job's process wrote."""
+    from workbench.settings import get_settings
+
+    path = get_settings().jobs_folder / _find(job) / "log.txt"
+    found = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:] if path.is_file() else []
+    if as_json:
+        print_json({"path": path, "lines": found})
+    else:
+        say("\n".join(found) or "This job has written nothing yet.")
+
+
+@app.command("wait")
+def wait(job: JobId, as_json: Json = False) -> None:
+    """Watch a job to its end, with a progress bar."""
+    report(follow(_find(job), as_json), as_json)
+
+
+@app.command("cancel")
+def cancel(job: JobId, as_json: Json = False) -> None:
+    """Stop a job for good; the work so far is kept."""
+    _ask(job, "cancel", as_json)
+
+
+@app.command("pause")
+def pause(job: JobId, as_json: Json = False) -> None:
+    """Stop a job at a checkpoint from which it can go on."""
+    _ask(job, "pause", as_json)
+
+
+@app.command("resume")
+def resume(job: JobId, as_json: Json = False) -> None:
+    """Let a paused job go on from where it stopped."""
+    _ask(job, "resume", as_json)
+
+
+@app.command("retry")
+def retry(job: JobId, as_json: Json = False) -> None:
+    """Start a failed or cancelled job again, from its last checkpoint."""
+    _ask(job, "retry", as_json)
+
+
+def _ask(job: str, what: str, as_json: bool) -> None:
+    from jobs import submit
+
+    job_id = _find(job)
+    if what in ("cancel", "pause"):
+        submit.request_stop(job_id, what)
+    else:
+        {"resume": submit.resume, "retry": submit.retry}[what](job_id)
+    card = card_of(job_id)
+    if as_json:
+        print_json(card)
+    elif card.stop_requested and card.state == "running":
+        say(f"{card.title}: asked to {card.stop_requested}, still running.\n{watch_line(job_id)}")
+    else:
+        say(f"{card.title}: {card.state}.")
+
+
+def _find(start: str) -> str:
+    """The id of the one job whose id begins so."""
+    if len(start) == 32:
+        return start
+    from workbench.database import reading
+    from workbench.errors import NotFound
+    from workbench.services.jobs import list_jobs
+
+    with reading() as session:
+        known = [card.id for card in list_jobs(session)]
+    found = [one for one in known if one.startswith(start)]
+    if not found:
+        raise NotFound("job", start, (one[:8] for one in known))
+    if len(found) > 1:
+        raise BadUsage(
+            f"The id of a job must be unmistakable, but {len(found)} jobs begin with “{start}” instead.",
+            "Give more digits.",
+        )
+    return found[0]

@@ -1,0 +1,165 @@
+"""workbench mix: compositions of experts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from engine.config import Evidence, GateConfig, GateKind
+from ui.verbs.options import Json, split_commas
+from ui.verbs.output import print_json, print_table, say, shown
+from ui.verbs.wishes import Experts, Gate, GateEvidence, Off, TopK, find, members_of, number, option, wish_of
+from workbench.cards import MixtureCard
+from workbench.specs import MixtureSpec, Spec
+
+app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
+
+MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
+Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
+
+
+def _sentence(spec: type[Spec], field: str) -> str:
+    return spec.model_fields[field].description or ""
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """Every mixture."""
+    from workbench.database import reading
+    from workbench.services.mixtures import list_mixtures
+
+    with reading() as session:
+        cards = list_mixtures(session)
+    if as_json:
+        print_json(cards)
+    else:
+        rows = [(one.name, [member.expert for member in one.members if member.active], one.gate) for one in cards]
+        print_table(
+            ["Mixture", "Active experts", "Gate"],
+            rows,
+            empty="There is no mixture yet. Train one with: workbench train demix NAME --seed-model S --domains A,B",
+        )
+
+
+@app.command("show")
+def show(name: MixtureName, as_json: Json = False) -> None:
+    """One mixture: its experts, their weights, its gate."""
+    from workbench.database import reading
+    from workbench.services.mixtures import get_mixture
+
+    with reading() as session:
+        _print(get_mixture(session, name), as_json)
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help=_sentence(MixtureSpec, "name"))],
+    experts: Annotated[list[str], typer.Option(help=_sentence(MixtureSpec, "experts"))],
+    weights: Annotated[str, typer.Option(help=_sentence(MixtureSpec, "weights"))] = "",
+    gate: Annotated[GateKind, option(GateConfig, "kind", "--gate")] = "posterior",
+    evidence: Annotated[Evidence, option(GateConfig, "evidence")] = "prefix",
+    top_k: TopK = None,
+    as_json: Json = False,
+) -> None:
+    """Compose a mixture of experts on one base."""
+    from ui.verbs.options import parse_mixture
+    from workbench.database import transaction
+    from workbench.services.mixtures import create_mixture
+
+    numbers = [number(one) for one in split_commas([weights])] or None
+    settings = {"kind": gate, "evidence": evidence, "top_k": top_k}
+    spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=settings)
+    with transaction() as session:
+        card = create_mixture(session, spec)
+    _print(card, as_json)
+
+
+@app.command("toggle")
+def toggle(
+    name: MixtureName,
+    expert: Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")],
+    on: Annotated[
+        bool | None,
+        typer.Option("--on/--off", help="On or off; neither changes it over.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Switch an expert of a mixture on or off."""
+    from workbench.database import transaction
+    from workbench.services import mixtures
+
+    with transaction() as session:
+        before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
+        found = find({one.expert: one.domain for one in before.values()}, expert)
+        mixtures.set_active(session, name, found, not before[found].active if on is None else on)
+        card = mixtures.get_mixture(session, name)
+    _print(card, as_json)
+
+
+@app.command("weights")
+def weights(
+    name: MixtureName,
+    pairs: Annotated[list[str], typer.Argument(help="New weights, as in python=2 headers=1.")],
+    as_json: Json = False,
+) -> None:
+    """Set the prior (or fixed) weights of a mixture's experts."""
+    from ui.verbs.wishes import chosen
+    from workbench.database import transaction
+    from workbench.services import mixtures
+
+    with transaction() as session:
+        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        for expert, weight in (chosen(members, ",".join(pairs))[1] or {}).items():
+            mixtures.set_weight(session, name, expert, weight)
+        card = mixtures.get_mixture(session, name)
+    _print(card, as_json)
+
+
+@app.command("perplexity")
+def perplexity(
+    name: MixtureName,
+    experts: Experts = "",
+    off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
+    gate: Gate = None,
+    evidence: GateEvidence = None,
+    top_k: TopK = None,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """The mixture's perplexity on every domain, from stored scores: at once, without a forward pass."""
+    from ui.generations import mix_scores
+    from workbench.settings import get_settings
+
+    wish = wish_of(name, members_of(name), experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k})
+    found = mix_scores(get_settings(), wish, split)
+    print_json(found) if as_json else _print_scores(found)
+
+
+@app.command("delete")
+def delete(name: MixtureName, as_json: Json = False) -> None:
+    """Delete a mixture; its experts stay."""
+    from workbench.database import transaction
+    from workbench.services.mixtures import delete_mixture
+
+    with transaction() as session:
+        delete_mixture(session, name)
+    print_json({"deleted": name}) if as_json else say(f"“{name}” is deleted; its experts stay.")
+
+
+def _print(card: MixtureCard, as_json: bool) -> None:
+    if as_json:
+        print_json(card)
+        return
+    say(f"{card.name}: {shown(card.gate)}")
+    rows = [(one.expert, one.domain, one.weight, one.active, one.enabled) for one in card.members]
+    print_table(["Expert", "Domain", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
+
+
+def _print_scores(found: dict[str, Any]) -> None:
+    rows = [(one["domain"], one["num_tokens"], one["perplexity"], one["best_expert"]) for one in found["domains"]]
+    print_table(
+        ["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone"],
+        rows,
+        empty="There are no stored scores yet. Make them with: workbench eval run MIXTURE",
+    )

@@ -1,0 +1,91 @@
+"""What a verb prints: JSON for machines, tables and sentences for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from engine.errors import Problem
+from ui.errors import code_of
+
+
+def print_json(value: Any) -> None:
+    """Cards, lists and plain values as JSON on stdout; what is not a number becomes null."""
+    from pydantic_core import to_json
+
+    sys.stdout.write(to_json(value, indent=2, inf_nan_mode="null").decode() + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """A table on stdout, numbers to the right; the sentence `empty` when there is nothing to show."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = [list(row) for row in rows]
+    if not found:
+        say(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, title in enumerate(columns):
+        numeric = all(isinstance(row[place], int | float | None) for row in found)
+        table.add_column(title, justify="right" if numeric else "left", overflow="fold")
+    for row in found:
+        table.add_row(*(Text(shown(value)) for value in row))
+    _console().print(table)
+
+
+def print_fields(values: dict[str, Any]) -> None:
+    """One thing: a line for each of its properties."""
+    width = max(map(len, values), default=0)
+    for name, value in values.items():
+        say(f"{name:<{width}}  {shown(value)}")
+
+
+def say(sentence: str) -> None:
+    """A sentence on stdout."""
+    sys.stdout.write(sentence + "\n")
+
+
+def tell(sentence: str) -> None:
+    """A sentence on stderr, where it does not mix with results."""
+    sys.stderr.write(sentence + "\n")
+    sys.stderr.flush()
+
+
+def print_problem(problem: Problem, as_json: bool) -> None:
+    """What is wrong and what to do next, in one line."""
+    if as_json:
+        print_json({"error": {"code": code_of(problem), "message": str(problem), "next_step": problem.next_step}})
+    else:
+        tell(str(problem))
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    if value is None or value == "":
+        return "—"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.3g}" if abs(value) < 0.01 and value else f"{value:,.2f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value)) or "—"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {shown(inner)}" for name, inner in value.items()) or "—"
+    return str(value)
+
+
+def day(at: float | None) -> str:
+    """A moment in this machine's time."""
+    return "—" if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    # A pipe has no width: wide enough that nothing is folded by accident.
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)

@@ -1,0 +1,175 @@
+"""workbench say: text from a mixture, each word with the expert that leads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from engine.config import SamplingConfig
+from ui.client import Client
+from ui.generations import Generations, Wish
+from ui.verbs.options import Json
+from ui.verbs.output import print_json, tell
+from ui.verbs.wishes import (
+    Experts,
+    Gate,
+    GateEvidence,
+    MaxTokens,
+    Off,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    members_of,
+    wish_of,
+)
+
+COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and dark terminals
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some text with the weights behind it."""
+
+    text: str
+    weights: dict[str, float]
+
+
+@dataclass
+class Said:
+    """What was said so far, and by whom."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
+
+    def mean_weights(self) -> dict[str, float]:
+        """The mean weight of each expert over all tokens, the greatest first."""
+        weighed = [piece.weights for piece in self.pieces if piece.weights]
+        names = {name for weights in weighed for name in weights}
+        means = {name: sum(weights.get(name, 0.0) for weights in weighed) / len(weighed) for name in names}
+        return dict(sorted(means.items(), key=lambda pair: -pair[1]))
+
+
+def say(
+    model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
+    prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
+    experts: Experts = "",
+    off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
+    gate: Gate = None,
+    evidence: GateEvidence = None,
+    top_k: TopK = None,
+    max_tokens: MaxTokens = SamplingConfig.max_tokens,
+    temperature: Temperature = SamplingConfig.temperature,
+    top_p: TopP = SamplingConfig.top_p,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Go on from a prompt; words are coloured by the expert with the greatest weight."""
+    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
+    wish = wish_of(model, members_of(model), experts, off, told)
+    sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
+    said, palette = Said(), Palette(plain=not sys.stdout.isatty())
+    with closing(_pieces(wish, prompt, sampling, said)) as pieces:
+        for piece in pieces:
+            said.pieces.append(piece)
+            if not as_json:
+                sys.stdout.write(palette.paint(piece))
+                sys.stdout.flush()
+    _finish(said, palette, as_json)
+
+
+def _finish(said: Said, palette: Palette, as_json: bool) -> None:
+    if as_json:
+        tokens = [asdict(piece) for piece in said.pieces]
+        text = "".join(piece.text for piece in said.pieces)
+        print_json({"text": text, "tokens": tokens, "mean_weights": said.mean_weights(), **said.end})
+        return
+    sys.stdout.write("\n")
+    legend = ", ".join(
+        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in said.mean_weights().items()
+    )
+    tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
+
+
+def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Iterator[Piece]:
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    with Client(settings) as client:
+        if client.is_up():
+            yield from _from_server(client, wish, prompt, sampling, said)
+            return
+    tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
+    yield from _from_here(Generations(settings), wish, prompt, sampling, said)
+
+
+def _from_server(client: Client, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Iterator[Piece]:
+    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
+        for chunk in chunks:
+            for choice in chunk["choices"]:
+                yield Piece(choice["text"], choice.get("expert_weights") or {})
+                if choice["finish_reason"]:
+                    said.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+
+
+def _from_here(
+    generations: Generations, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
+) -> Iterator[Piece]:
+    from engine.device import prepare_process
+    from engine.events import Token
+
+    prepare_process(generations.settings.threads)
+    plan = generations.plan(wish)
+    with closing(generations.stream(plan, prompt, sampling)) as stream:
+        for one in stream:
+            if isinstance(one, Token):
+                yield Piece(one.text, dict(one.weights))
+            else:
+                said.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
+                yield Piece(one.text, {})
+
+
+def request_of(wish: Wish) -> dict[str, Any]:
+    """A wish as the API's extra fields."""
+    body: dict[str, Any] = {"model": wish.model}
+    if wish.weights is not None:
+        names = wish.active if wish.active is not None else list(wish.weights)
+        body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
+    elif wish.active is not None:
+        body["active"] = list(wish.active)
+    if wish.gate:
+        body["gate"] = dict(wish.gate)
+    return body
+
+
+class Palette:
+    """A colour for each expert, in the order of their first word."""
+
+    def __init__(self, plain: bool) -> None:
+        self._plain = plain
+        self._order: list[str] = []
+        self.off = "" if plain else "\x1b[0m"
+
+    def colour(self, expert: str) -> str:
+        """The code that switches an expert's colour on."""
+        if expert not in self._order:
+            self._order.append(expert)
+        return "" if self._plain else f"\x1b[{COLOURS[self._order.index(expert) % len(COLOURS)]}m"
+
+    def paint(self, piece: Piece) -> str:
+        """A piece in its leading expert's colour."""
+        text = piece.text if self._plain else harmless(piece.text)
+        if self._plain or not piece.weights:
+            return text
+        leader = max(piece.weights, key=piece.weights.__getitem__)
+        return f"{self.colour(leader)}{text}{self.off}"
+
+
+def harmless(text: str) -> str:
+    """Text without characters that would steer a terminal: a model may say anything."""
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")

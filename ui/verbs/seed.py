@@ -1,0 +1,59 @@
+"""workbench seed: the models that experts start from."""
+
+from __future__ import annotations
+
+import typer
+
+from ui.errors import BadUsage
+from ui.parts.words import size
+from ui.verbs.following import submit
+from ui.verbs.options import Here, How, Json, Wait, build, takes
+from ui.verbs.output import day, print_json, print_table
+from workbench.specs import MakeSeed
+
+app = typer.Typer(no_args_is_help=True, help="Seed models: make a fresh one, or take one that exists.")
+
+
+@app.command("make")
+@takes(MakeSeed, "name", source="fresh", location="")
+def make(spec: MakeSeed, how: How) -> None:
+    """Begin a fresh small model, with a tokenizer trained on your own domains."""
+    submit(spec, how)
+
+
+@app.command("add")
+def add(
+    name: str = typer.Argument(help=MakeSeed.model_fields["name"].description),
+    folder: str = typer.Argument("", show_default=False, help="Folder of a causal language model and its tokenizer."),
+    hub: str = typer.Option("", help="Name of a model on the Hugging Face hub; downloads it."),
+    here: Here = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Take a model from a folder, or from the Hugging Face hub."""
+    if bool(folder) == bool(hub):
+        raise BadUsage("A seed must come from a FOLDER or from --hub, but neither or both are given instead.")
+    source = {"source": "hub", "location": hub} if hub else {"source": "folder", "location": folder}
+    submit(build(MakeSeed, {"name": name, **source}), How(here, wait, as_json))
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """Every seed model."""
+    from workbench.database import reading
+    from workbench.services.seeds import list_seeds
+
+    with reading() as session:
+        cards = list_seeds(session)
+    if as_json:
+        print_json(cards)
+    else:
+        rows = [
+            (one.name, one.family, one.num_parameters, size(one.size_bytes), one.source, day(one.created_at))
+            for one in cards
+        ]
+        print_table(
+            ["Seed", "Family", "Parameters", "Size", "From", "Made"],
+            rows,
+            empty="There is no seed model yet. Make one with: workbench seed make NAME --domains A,B",
+        )

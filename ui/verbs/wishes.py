@@ -1,0 +1,92 @@
+"""Options shared by the verbs that mix: which experts take part, with which weights, by which gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
+from ui.errors import BadUsage
+from ui.generations import Wish
+from ui.verbs.options import option_name
+
+
+def option(config: type[Any], field: str, flag: str = "") -> Any:
+    """The option of one knob, with its sentence."""
+    sentence = next(one.metadata["description"] for one in fields(config) if one.name == field)
+    return typer.Option(flag or option_name(field), help=sentence, show_default=True)
+
+
+Experts = Annotated[
+    str, typer.Option("--experts", help="Experts that take part, with weights if you like: a=0.5,b=0.5.")
+]
+Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; may be repeated.")]
+Gate = Annotated[GateKind | None, option(GateConfig, "kind", "--gate")]
+GateEvidence = Annotated[Evidence | None, option(GateConfig, "evidence")]
+TopK = Annotated[int | None, option(GateConfig, "top_k")]
+MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]
+Temperature = Annotated[float, option(SamplingConfig, "temperature")]
+TopP = Annotated[float, option(SamplingConfig, "top_p")]
+Seed = Annotated[int | None, option(SamplingConfig, "seed")]
+
+
+def wish_of(model: str, members: Mapping[str, str], experts: str, off: Iterable[str], gate: Mapping[str, Any]) -> Wish:
+    """What was asked of a model; `members` maps its experts to their domains, either of which may be given."""
+    active, weights = chosen(members, experts)
+    left_out = {find(members, name) for name in off}
+    if left_out:
+        active = [name for name in active or members if name not in left_out]
+    told = {name: value for name, value in gate.items() if value is not None}
+    return Wish(model, active, weights, told)
+
+
+def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:
+    """The experts named in `a=0.5,b=0.5` or `a,b`; their weights if any is given, 1 for the others."""
+    parts = [part.strip() for part in experts.split(",") if part.strip()]
+    if not parts:
+        return None, None
+    pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
+    told = {find(members, name.strip()): number(value) for name, _, value in pairs}
+    if all(value is None for value in told.values()):
+        return list(told), None
+    return list(told), {name: 1.0 if value is None else value for name, value in told.items()}
+
+
+def number(value: str) -> float | None:
+    """A weight as it was typed; None where none was."""
+    if not value:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        raise BadUsage(f"A weight must be a number, but is “{value}” instead.", "Write it as in a=0.5,b=0.5.") from None
+
+
+def find(members: Mapping[str, str], name: str) -> str:
+    """An expert of a mixture by its name, or by its domain's where that is enough."""
+    if name in members:
+        return name
+    by_domain = [expert for expert, domain in members.items() if domain == name]
+    if len(by_domain) == 1:
+        return by_domain[0]
+    from workbench.errors import NotFound
+
+    raise NotFound("expert taking part", name, members)
+
+
+def members_of(model: str) -> dict[str, str]:
+    """The experts that take part in a mixture with their domains; a lone expert is its own only one."""
+    from workbench.database import reading
+    from workbench.errors import NotFound
+    from workbench.services.experts import get_expert
+    from workbench.services.mixtures import get_mixture
+
+    with reading() as session:
+        try:
+            mixture = get_mixture(session, model)
+        except NotFound:
+            return {model: get_expert(session, model).domain}
+    return {one.expert: one.domain for one in mixture.members if one.active and one.enabled}
