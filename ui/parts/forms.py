@@ -69,20 +69,17 @@ def _text(key: str, q: Question) -> str:
 
 
 def _whole(key: str, q: Question) -> int | None:
-    bounds = {"min_value": _int(q.least), "max_value": _int(q.most)}
-    value = _remembered(key, q.default)
-    return st.number_input(q.label, value=value, step=1, key=key, help=q.help, **bounds)  # type: ignore[no-any-return]
+    return _number(key, q, int, step=1)
 
 
 def _real(key: str, q: Question) -> float | None:
-    step = max(1e-9, abs(q.default or 0.1) / 10)
-    bounds = {"min_value": q.least and float(q.least), "max_value": q.most and float(q.most)}
+    return _number(key, q, float, step=max(1e-9, abs(q.default or 0.1) / 10), format="%g")
+
+
+def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
+    least, most = (None if bound is None else kind(bound) for bound in (q.least, q.most))
     value = _remembered(key, q.default)
-    return st.number_input(q.label, value=value, step=step, format="%g", key=key, help=q.help, **bounds)  # type: ignore[no-any-return]
-
-
-def _int(bound: float | None) -> int | None:
-    return None if bound is None else int(bound)
+    return st.number_input(q.label, value=value, min_value=least, max_value=most, key=key, help=q.help, **options)
 
 
 def _remembered(key: str, default: Any) -> Any:

@@ -1,4 +1,8 @@
-"""The studio's rooms: the script of each page, as links name it, with its title and icon. Pure."""
+"""The studio's rooms: the script of each page, as links name it, with its title and icon. Pure.
+
+They do not lie in a folder called `pages`: next to a script with such a folder, Streamlit answers the first visit
+of a room's address with that file alone, without the studio around it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,14 @@ class Room(NamedTuple):
     section: str
 
 
-OVERVIEW = Room("pages/overview.py", "Overview", ":material/home:", "")
-CORPORA = Room("pages/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
-TRAIN = Room("pages/train.py", "Train", ":material/model_training:", "Make")
-JOBS = Room("pages/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
-EXPERTS = Room("pages/experts.py", "Experts", ":material/groups:", "Keep")
-MIXTURES = Room("pages/mixtures.py", "Mixtures", ":material/tune:", "Keep")
-SPECIALIZATION = Room("pages/specialization.py", "Specialization", ":material/grid_on:", "Explain")
-POSTERIORS = Room("pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
-PLAYGROUND = Room("pages/playground.py", "Playground", ":material/forum:", "Talk")
+OVERVIEW = Room("rooms/overview.py", "Overview", ":material/home:", "")
+CORPORA = Room("rooms/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
+TRAIN = Room("rooms/train.py", "Train", ":material/model_training:", "Make")
+JOBS = Room("rooms/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
+EXPERTS = Room("rooms/experts.py", "Experts", ":material/groups:", "Keep")
+MIXTURES = Room("rooms/mixtures.py", "Mixtures", ":material/tune:", "Keep")
+SPECIALIZATION = Room("rooms/specialization.py", "Specialization", ":material/grid_on:", "Explain")
+POSTERIORS = Room("rooms/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
+PLAYGROUND = Room("rooms/playground.py", "Playground", ":material/forum:", "Talk")
 
 ROOMS = (OVERVIEW, CORPORA, TRAIN, JOBS, EXPERTS, MIXTURES, SPECIALIZATION, POSTERIORS, PLAYGROUND)

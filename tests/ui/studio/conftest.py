@@ -1,0 +1,189 @@
+"""A registry as after an afternoon's work, made through the services alone. The weights are not real: no page reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from engine.config import GateConfig
+from engine.text.corpus import Document
+from engine.text.split import keep_documents
+from workbench.cards import CorpusCard
+from workbench.database import transaction
+from workbench.services import artifacts, corpora, evaluations, experts, jobs, mixtures, seeds
+from workbench.services.corpora import domain_row
+from workbench.settings import Settings, get_settings
+from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MixtureSpec, TrainDemix, TrainExpert
+from workbench.storage import Storage, get_storage
+from workbench.tables import Artifact, new_id
+
+# A name that would do harm on a page that forgot to escape it.
+HOSTILE = "<b>law</b> *x* :red[y] $z$ [a](http://b)"
+DOMAINS = ("code", "prose", HOSTILE)
+TEXTS = {
+    "code": "def add(a, b):\n    return a + b\n",
+    "prose": "It was a bright cold day in April, and the clocks were striking.\n",
+    HOSTILE: "The tenant shall pay the rent on the first day of each month.\n",
+    "poems": "Shall I compare thee to a summer's day?\n",
+}
+LOSSES = {  # nats per token of each expert on each domain; at home the least
+    "code": (1.1, 2.6, 2.9, 2.8),
+    "prose": (2.7, 1.6, 2.2, 1.9),
+    HOSTILE: (2.8, 2.1, 1.4, 2.3),
+}
+
+
+@pytest.fixture
+def filled_home(home: Path) -> Iterator[Path]:
+    """A home with domains, a seed, a DEMix model, one expert more, scores, and a job in every state."""
+    fill(get_settings())
+    yield home
+
+
+def fill(settings: Settings) -> None:
+    """Puts everything into an empty registry."""
+    storage = get_storage(settings)
+    with transaction(settings) as session:
+        for name in TEXTS:
+            _corpus(session, storage, name)
+        seed = _seed(session, storage)
+        job_id = _ended_job(session, TrainDemix(name="first", seed_model="tiny", domains=list(DOMAINS)))
+        _curve(session, job_id)
+        base = _artifact(session, storage, "demix-base")
+        for domain in DOMAINS:
+            _expert(session, storage, f"first/{domain}", domain, base, seed_id=seed, job_id=job_id)
+        _expert(session, storage, "laws, again", HOSTILE, base, parent=f"first/{HOSTILE}", job_id=job_id)
+        mixtures.create_mixture(
+            session, MixtureSpec(name="first", experts=[f"first/{d}" for d in DOMAINS], gate=GateConfig())
+        )
+        _scores(session, storage)
+        _jobs(session)
+
+
+def _artifact(session: Session, storage: Storage, kind: str) -> Artifact:
+    id = new_id()
+    with storage.new(id) as folder:
+        (folder / "data.txt").write_text(kind, encoding="utf-8")
+    return artifacts.register_artifact(session, storage, id, kind)
+
+
+def _corpus(session: Session, storage: Storage, name: str) -> CorpusCard:
+    id = new_id()
+    with storage.new(id) as folder:
+        documents = (Document(f"{i}. {TEXTS[name] * 20}", name, None, f"{name}.txt:{i}") for i in range(60))
+        for _ in keep_documents(documents, folder):
+            pass
+        summary = _summary(folder)
+    artifact = artifacts.register_artifact(session, storage, id, "corpus")
+    refused = [{"path": "x.txt", "line": 3, "reason": "The line must be UTF-8, but is not."}]
+    report = {"num_documents": 60, "num_duplicates": 2, "num_refused": 1, "refused": refused}
+    spec = ImportCorpus(name=f"import of {name}"[:80], path=f"/data/{name}.txt", licence="CC0", role=_role(name))
+    return corpora.register_corpus(
+        session, spec=spec, source=spec.path, artifact=artifact, summary=summary, report=report
+    )
+
+
+def _role(name: str) -> str:
+    return "train" if name in DOMAINS else "novel"
+
+
+def _summary(folder: Path) -> dict[str, object]:
+    import json
+
+    found: dict[str, object] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _seed(session: Session, storage: Storage) -> str:
+    card = seeds.register_seed(
+        session,
+        name="tiny",
+        source="fresh",
+        family="llama",
+        config={"num_layers": 2, "width": 32},
+        num_parameters=61_000,
+        tokenizer_sha256="ab" * 32,
+        artifact=_artifact(session, storage, "seed"),
+    )
+    return card.id
+
+
+def _expert(
+    session: Session, storage: Storage, name: str, domain: str, base: Artifact, *,
+    seed_id: str | None = None, parent: str | None = None, job_id: str | None = None,
+) -> None:  # fmt: skip
+    artifact = _artifact(session, storage, "expert")
+    row = domain_row(session, domain)
+    experts.register_expert(
+        session,
+        id=artifact.id,
+        name=name,
+        method="demix",
+        domain_id=row.id,
+        seed_id=seed_id,
+        parent_id=experts.get_expert(session, parent).id if parent else None,
+        base=base,
+        artifact=artifact,
+        tokenizer_sha256="ab" * 32,
+        data_sha256=row.data_sha256,
+        num_parameters=1_240_000,
+        config={"training": {"num_steps": 100, "learning_rate": 1e-3 if seed_id else 1e-4}},
+        metrics={},
+        code_version="0.1.0",
+        job_id=job_id,
+    )
+
+
+def _scores(session: Session, storage: Storage) -> None:
+    for expert, losses in LOSSES.items():
+        for domain, loss in zip(TEXTS, losses, strict=True):
+            evaluations.register_evaluation(
+                session,
+                expert_id=experts.get_expert(session, f"first/{expert}").id,
+                domain_id=domain_row(session, domain).id,
+                split="test",
+                block_size=128,
+                num_tokens=2048,
+                log_likelihood=-loss * 2048,
+                artifact=_artifact(session, storage, "scores"),
+            )
+
+
+def _ended_job(session: Session, spec: object, state: str = "done", **told: object) -> str:
+    job_id = jobs.create_job(session, spec)
+    fence = jobs.claim(session, job_id, "test", 60.0, 3)
+    assert fence is not None
+    jobs.finish(session, job_id, fence, state, **told)
+    return job_id
+
+
+def _curve(session: Session, job_id: str) -> None:
+    from workbench.tables import Metric
+
+    for step in range(1, 101, 3):
+        for place, domain in enumerate(DOMAINS):
+            loss = 1.2 + place * 0.3 + 5 * math.exp(-step / 30)
+            session.add(Metric(job_id=job_id, name=f"loss/{domain}", step=step, value=loss))
+            if step % 20 == 1:
+                session.add(Metric(job_id=job_id, name=f"dev_loss/{domain}", step=step, value=loss + 0.2))
+
+
+def _jobs(session: Session) -> None:
+    wish = TrainExpert(name="laws, again", domain=HOSTILE, mixture="first")
+    cause = {"error": "The loss is NaN at step 12.", "next_step": "Choose a smaller learning_rate and retry."}
+    _ended_job(session, wish, "failed", **cause)
+    _ended_job(session, Evaluate(mixture="first"), "cancelled")
+    running = jobs.create_job(session, TrainDemix(name="second", seed_model="tiny", domains=["code"]))
+    fence = jobs.claim(session, running, "test", 600.0, 3)
+    assert fence is not None
+    note = "step 40 of 100 · loss 2.31 nats/token"
+    jobs.record(session, running, fence, progress=0.4, note=note, eta=75.0, metrics=[("loss", 40, 2.31)])
+    paused = jobs.create_job(session, MakeSeed(name="other", domains=["code"]))
+    jobs.request_stop(session, paused, "pause")
+    jobs.create_job(session, Evaluate(mixture="first", split="dev"), after=[running])
+
+

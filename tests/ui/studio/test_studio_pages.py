@@ -1,0 +1,77 @@
+"""Every page opens, on an empty registry and on a full one, and says the sentence that matters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+
+EMPTY = {
+    "overview": "Bring in text",
+    "corpora": "There is no text yet.",
+    "train": "There is no domain yet.",
+    "jobs_page": "There is no job yet.",
+    "experts": "There is no expert yet.",
+    "mixtures": "There is no mixture yet.",
+    "specialization": "There is no expert yet.",
+    "posteriors": "There is no mixture yet.",
+    "playground": "does not answer",
+}
+FILLED = {
+    "overview": "Evaluate|A job has failed",
+    "corpora": "What the experts can learn",
+    "train": "A copy of a parent expert",
+    "jobs_page": "step 40 of 100",
+    "experts": "4 experts",
+    "mixtures": "Who takes part",
+    "specialization": "Each expert is best at home",
+    "posteriors": "Show the posterior",
+    "playground": "does not answer",
+}
+
+
+def open_page(name: str) -> AppTest:
+    """The studio, opened at a page."""
+    app = AppTest.from_file(STUDIO, default_timeout=30).run()
+    if name != "overview":
+        app.switch_page(f"rooms/{name}.py").run()
+    return app
+
+
+def told(app: AppTest) -> str:
+    """Everything the page says in words, with the marks that keep names from being read as Markdown taken off."""
+    kinds = (app.title, app.markdown, app.caption, app.error, app.warning, app.info, app.success, app.button, app.text)
+    words = [str(getattr(one, "value", "")) + str(getattr(one, "label", "")) for kind in kinds for one in kind]
+    words += [block.label for block in app.expander] + [one.proto.text for one in app.get("progress")]
+    return "\n".join(words).replace("\\", "")
+
+
+def complaints(app: AppTest) -> list[str]:
+    return [one.value for one in (*app.exception, *app.error) if "mistake" in one.value or one in app.exception]
+
+
+@pytest.mark.parametrize("page", EMPTY)
+@pytest.mark.usefixtures("home")
+def test_an_empty_registry_says_why_and_what_to_do(page: str) -> None:
+    app = open_page(page)
+    assert not complaints(app)
+    assert EMPTY[page] in told(app)
+
+
+@pytest.mark.parametrize("page", FILLED)
+@pytest.mark.usefixtures("filled_home")
+def test_a_full_registry_is_told_in_words(page: str) -> None:
+    app = open_page(page)
+    assert not complaints(app)
+    assert all(sentence in told(app) for sentence in FILLED[page].split("|"))
+
+
+@pytest.mark.parametrize("page", EMPTY)
+def test_without_a_registry_every_page_names_the_command(page: str) -> None:
+    app = open_page(page)
+    assert not complaints(app)
+    if page != "playground":
+        assert "workbench migrate" in told(app)
