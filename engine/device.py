@@ -24,6 +24,7 @@ def process_environment(threads: int = 0) -> dict[str, str]:
         "MKL_NUM_THREADS": count,
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # our own progress says more
         "DO_NOT_TRACK": "1",
         "GRADIO_ANALYTICS_ENABLED": "False",
         "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",

@@ -1,0 +1,49 @@
+# Two commands matter: `make run` starts the workbench, `make test` checks everything.
+PYTHON ?= python3.11
+BIN := .venv/bin
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: run test install install-test system lint types layers tests bench pins clean
+
+run: install  ## Install, create the registry, start everything, and open the studio
+	$(BIN)/workbench up --demo
+
+test: install-test system lint types layers tests  ## Everything that must be green
+
+install: .venv/installed
+.venv/installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11, or name another: make PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+install-test: .venv/installed-test
+.venv/installed-test: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+system:  ## Chromium and Redis, which some tests need; says so when it may not install them
+	@sh tests/install_system.sh
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types:
+	$(BIN)/mypy
+
+layers:
+	$(BIN)/lint-imports
+
+tests:
+	$(BIN)/pytest
+
+bench:  ## Claims of speed, each a ratio measured in one run
+	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done
+
+pins:  ## Write what is installed now into constraints.txt
+	(head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//') > .venv/pins && mv .venv/pins constraints.txt
+
+clean:
+	rm -rf .venv build *.egg-info
