@@ -23,6 +23,7 @@ AGAIN = "Prepare the domain's tokens again."
 
 def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> Iterator[Progress]:
     """Writes {split}.npy and {split}.starts.npy for each split, tokens.json; yields progress in documents."""
+    folder.mkdir(parents=True, exist_ok=True)
     total = sum(count_documents(documents_folder, split) for split in SPLITS)
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     splits: dict[str, dict[str, int]] = {}
@@ -52,9 +53,7 @@ def packed_facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CorpusError(
-            f"The folder must hold packed tokens, but does not ({error}).", AGAIN, path=folder
-        ) from None
+        raise CorpusError(f"The folder must hold packed tokens, but does not ({error}).", AGAIN, path=folder) from None
     return facts
 
 
@@ -94,9 +93,7 @@ def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise CorpusError(
-            f"The file must be an array of tokens, but is not ({error}).", AGAIN, path=path
-        ) from None
+        raise CorpusError(f"The file must be an array of tokens, but is not ({error}).", AGAIN, path=path) from None
     if array.ndim != 1 or array.dtype.name not in dtypes:
         shape = f"{array.dtype.name} of shape {array.shape}"
         raise CorpusError(

@@ -44,9 +44,7 @@ class ReadOptions:
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields a record must have, that of the text first."""
-        return tuple(
-            dict.fromkeys(name for name in (self.text_field, self.domain_field, self.group_field) if name)
-        )
+        return tuple(dict.fromkeys(name for name in (self.text_field, self.domain_field, self.group_field) if name))
 
 
 @dataclass(slots=True)
@@ -86,15 +84,12 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
 def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Document]:
     """Documents of a Hugging Face data set's training split, streamed; `name` is NAME or NAME:CONFIG."""
     rows = (
-        _document(Record(row, values), options, printable(name))
-        for row, values in enumerate(_dataset_rows(name), 1)
+        _document(Record(row, values), options, printable(name)) for row, values in enumerate(_dataset_rows(name), 1)
     )
     yield from admit(rows, options, report)
 
 
-def admit(
-    found: Iterable[Document | CorpusError], options: ReadOptions, report: Report
-) -> Iterator[Document]:
+def admit(found: Iterable[Document | CorpusError], options: ReadOptions, report: Report) -> Iterator[Document]:
     """The documents that are new and not empty, until they have `max_bytes`; the report counts the others."""
     seen: set[bytes] = set()
     for item in found:
@@ -132,10 +127,9 @@ def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Doc
         if isinstance(file, CorpusError):
             report.refuse(file)
             continue
-        start = done
-        for record in _records(file, options, report, start):
+        for record in _records(file, options, report, done):
             yield record if isinstance(record, CorpusError) else _document(record, options, file.name)
-        done = start + file.path.stat().st_size
+        done += file.size_bytes
         report.bytes_read = done
 
 
@@ -185,9 +179,7 @@ def _label(values: Mapping[str, Any], name: str) -> str | None:
         return None
     value = _value(values, name)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise CorpusError(
-            f"The field “{name}” must be text or a whole number, but is {_kind(value)} instead."
-        )
+        raise CorpusError(f"The field “{name}” must be text or a whole number, but is {_kind(value)} instead.")
     label = str(value).strip()
     _require_encodable(label)
     return label
@@ -197,9 +189,7 @@ def _value(values: Mapping[str, Any], name: str) -> Any:
     if name in values:
         return values[name]
     there = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no field"
-    raise CorpusError(
-        f"The record must have a field “{name}”, but has {there} instead.", "Say which field holds it."
-    )
+    raise CorpusError(f"The record must have a field “{name}”, but has {there} instead.", "Say which field holds it.")
 
 
 def _require_encodable(text: str) -> None:
@@ -215,13 +205,15 @@ def _kind(value: Any) -> str:
 
 
 def _dataset_rows(name: str) -> Iterator[dict[str, Any]]:
-    from datasets import load_dataset
-
+    try:
+        from datasets import exceptions, load_dataset
+    except ImportError:
+        problem = "The library “datasets” must be installed to read data sets, but is not."
+        raise CorpusError(problem, "Run: pip install 'expert-workbench[hub]'.") from None
     place, _, config = name.partition(":")
     try:
         yield from load_dataset(place, config or None, split="train", streaming=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        problem = (
-            f"The data set “{printable(name)}” must be readable, but is not ({str(error).splitlines()[0]})."
-        )
+    except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        problem = f"The data set “{printable(name)}” must be readable, but is not ({reason})."
         raise CorpusError(problem, "Check its name, its configuration and the network.") from None

@@ -5,16 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Callable
 
 from engine.errors import CorpusError
 from engine.text import records
+from engine.text.parquet import read_parquet
 from engine.text.plain import read_plain
 from engine.text.records import Found, Record, Source, names_of
 from engine.text.signs import refuse_foreign
@@ -31,7 +26,8 @@ def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], 
         if file.kind != "parquet":
             refuse_foreign(stream, file.name)
         for record in reader(Source(file, stream, fields)):
-            seen(raw.bytes_read)
+            offset = record.offset if isinstance(record, Record) else None
+            seen(raw.bytes_read if offset is None else offset)
             yield record
 
 
@@ -40,9 +36,7 @@ def _unknown(file: TextFile) -> CorpusError:
         remedy = "Unpack it and import the folder."
         return CorpusError("The file must hold text, but is an archive instead.", remedy, path=file.name)
     suffix = file.suffixes[0] or "without a suffix"
-    return CorpusError(
-        f"The file must be of a known kind, but is {suffix} instead.", KNOWN_KINDS, path=file.name
-    )
+    return CorpusError(f"The file must be of a known kind, but is {suffix} instead.", KNOWN_KINDS, path=file.name)
 
 
 def _json(source: Source) -> Found:
@@ -57,23 +51,17 @@ def _object(source: Source, line: int, text: str) -> Record | CorpusError:
     try:
         value = json.loads(text)
     except RecursionError:
-        return source.fault(
-            "The line must be a JSON object, but is nested too deeply.", "Remove the nesting.", line
-        )
+        return source.fault("The line must be a JSON object, but is nested too deeply.", "Remove the nesting.", line)
     except ValueError as error:
-        if line == 1 and text.strip() in ("{", "["):
+        if line == 1 and (text.lstrip().startswith("[") or text.strip() == "{"):
             raise _not_lines(source) from None
-        return source.fault(
-            f"The line must be a JSON object, but is not JSON ({error}).", "Mend or remove it.", line
-        )
+        return source.fault(f"The line must be a JSON object, but is not JSON ({error}).", "Mend or remove it.", line)
     if isinstance(value, dict):
         return Record(line, value)
     if isinstance(value, list) and line == 1:
         raise _not_lines(source)
     kind = type(value).__name__
-    return source.fault(
-        f"The line must be a JSON object, but is a {kind} instead.", 'Write {"text": "…"}.', line
-    )
+    return source.fault(f"The line must be a JSON object, but is a {kind} instead.", 'Write {"text": "…"}.', line)
 
 
 def _not_lines(source: Source) -> CorpusError:
@@ -85,9 +73,7 @@ def _not_lines(source: Source) -> CorpusError:
 
 
 def _csv(source: Source, delimiter: str = ",") -> Found:
-    csv.field_size_limit(
-        records.MAX_RECORD_BYTES
-    )  # of the process; the default of 128 KiB is short for documents
+    csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
     feed = _Feed(source)
     rows = csv.reader(feed, delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -112,15 +98,11 @@ def _header(source: Source, row: list[str], line: int) -> list[str]:
     if not row:
         return row
     if len(set(row)) < len(row):
-        raise source.fault(
-            "The header must name each column once, but does not.", "Rename the columns.", line
-        )
+        raise source.fault("The header must name each column once, but does not.", "Rename the columns.", line)
     for field in source.fields:
         if field not in row:
             problem = f"The header must name the column “{field}”, but has {names_of(row)} instead."
-            raise source.fault(
-                problem, "Say which column to read, or add a header; commas must separate.", line
-            )
+            raise source.fault(problem, "Say which column to read, or add a header; commas must separate.", line)
     return row
 
 
@@ -167,52 +149,10 @@ def _tsv(source: Source) -> Found:
     return _csv(source, "\t")
 
 
-def _parquet(source: Source) -> Found:
-    with _seekable(source) as file:
-        try:
-            # one copy of a value that many rows repeat: what a bomb is in parquet
-            table = pq.ParquetFile(
-                file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=[source.fields[0]]
-            )
-            yield from _table(source, table)
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            remedy = "Write or get it again."
-            raise source.fault(f"The file must be parquet, but cannot be read ({reason}).", remedy) from None
-
-
-def _table(source: Source, table: Any) -> Found:
-    for field in source.fields:
-        if field not in (names := table.schema_arrow.names):
-            problem = f"The table must have a column “{field}”, but has {names_of(names)} instead."
-            raise source.fault(problem, "Say which column to read.")
-    row = 0
-    for batch in table.iter_batches(batch_size=64, columns=list(source.fields), use_threads=False):
-        for values in zip(*(batch.column(field) for field in source.fields), strict=True):
-            row += 1
-            yield Record(
-                row, {field: value.as_py() for field, value in zip(source.fields, values, strict=True)}
-            )
-
-
-@contextmanager
-def _seekable(source: Source) -> Iterator[IO[bytes]]:
-    """The file itself, or where it is packed a temporary copy: a table is read from its end."""
-    if not source.file.suffixes[1]:
-        with source.file.path.open("rb") as file:
-            yield file
-        return
-    with tempfile.TemporaryFile() as copy:
-        while data := source.stream.read(1 << 20):
-            copy.write(data)
-        copy.seek(0)
-        yield copy
-
-
 READERS: dict[str, Callable[[Source], Found]] = {
     "text": read_plain,
     "json": _json,
     "csv": _csv,
     "tsv": _tsv,
-    "parquet": _parquet,
+    "parquet": read_parquet,
 }

@@ -69,9 +69,7 @@ class FoundSource:
     read: Callable[[Path], str | None] = read_file
 
 
-def found_documents(
-    name: str, options: ReadOptions | None = None, report: Report | None = None
-) -> Iterator[Document]:
+def found_documents(name: str, options: ReadOptions | None = None, report: Report | None = None) -> Iterator[Document]:
     """Documents of one of `SOURCES`, the same each time; unreadable files are passed over."""
     if name not in SOURCES:
         raise CorpusError(f"There is no found text called “{name}”.", f"Known: {', '.join(SOURCES)}.")
@@ -143,9 +141,7 @@ def _licences() -> Files:
 
 SOURCES = {
     "python": FoundSource("Python: the standard library", "train", "PSF-2.0", _python),
-    "headers": FoundSource(
-        "C++ headers of PyTorch, Arrow and NumPy", "train", "BSD-3-Clause and Apache-2.0", _headers
-    ),
+    "headers": FoundSource("C++ headers of PyTorch, Arrow and NumPy", "train", "BSD-3-Clause and Apache-2.0", _headers),
     "manuals": FoundSource(
         "Manuals of scientific libraries", "train", "BSD-3-Clause and Apache-2.0", _manuals, read_manual
     ),

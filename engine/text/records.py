@@ -19,6 +19,7 @@ class Record:
 
     line: int
     values: Mapping[str, Any]
+    offset: int | None = None  # bytes of the file read so far, where the stream does not tell
 
 
 Found = Iterator[Record | CorpusError]  # a fault takes the place of a record that is left out

@@ -54,4 +54,5 @@ def refuse_foreign(stream: io.BufferedReader[Any], name: str) -> None:
 def _looks_utf16(head: bytes) -> bool:
     """True when nearly every second byte is NUL, as in Latin letters of UTF-16 without a mark."""
     pairs = len(head) // 2
-    return pairs >= 8 and max(head[0::2].count(0), head[1::2].count(0)) > 0.7 * pairs
+    fewer, more = sorted((head[0::2].count(0), head[1::2].count(0)))
+    return pairs >= 4 and more > 0.7 * pairs > 10 * fewer

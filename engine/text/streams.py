@@ -36,6 +36,7 @@ class TextFile:
 
     path: Path
     name: str
+    size_bytes: int
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -70,7 +71,7 @@ def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
     if path.is_dir():
         yield from _below(path, path)
     elif path.is_file():
-        yield TextFile(path, printable(path.name))
+        yield TextFile(path, printable(path.name), path.stat().st_size)
     else:
         raise CorpusError(
             "The path must be a file or a folder, but there is none instead.",
@@ -81,7 +82,7 @@ def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
 
 def size_on_disk(path: Path) -> int:
     """Bytes on disk of all the files that would be read: the total for a progress bar."""
-    return sum(file.path.stat().st_size for file in find_files(path) if isinstance(file, TextFile))
+    return sum(file.size_bytes for file in find_files(path) if isinstance(file, TextFile))
 
 
 def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
@@ -93,7 +94,9 @@ def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        file = TextFile(Path(entry.path), printable(str(Path(entry.path).relative_to(root))))
+        path = Path(entry.path)
+        size = entry.stat(follow_symlinks=False).st_size
+        file = TextFile(path, printable(str(path.relative_to(root))), size)
         if entry.is_dir(follow_symlinks=False):
             yield from _below(file.path, root)
         elif not entry.is_file(follow_symlinks=False):
@@ -101,16 +104,20 @@ def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
             yield CorpusError(
                 f"Must be a file, but is a {what} instead: not followed.", "Copy the file.", path=file.name
             )
-        elif (
-            file.kind is None
-            and file.suffixes[0] not in ARCHIVES
-            and file.path.suffix.lower() not in ARCHIVES
-        ):
-            yield CorpusError(
-                "Not read: its name does not tell a known kind of text.", KNOWN_KINDS, path=file.name
-            )
+        elif file.kind is None and file.suffixes[0] not in ARCHIVES and file.path.suffix.lower() not in ARCHIVES:
+            yield CorpusError("Not read: its name does not tell a known kind of text.", KNOWN_KINDS, path=file.name)
         else:
             yield file
+
+
+def refuse_growth(file: TextFile, unpacked_bytes: int, packed_bytes: int) -> None:
+    """Raises CorpusError when a file turns into more text than honest text of its size would."""
+    if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * packed_bytes):
+        raise CorpusError(
+            f"The file must unpack to at most {MAX_RATIO} times its size, but grows beyond that instead.",
+            "Unpack it yourself and look at it before you import it.",
+            path=file.name,
+        )
 
 
 class Unpacked(io.RawIOBase):
@@ -143,12 +150,7 @@ class Unpacked(io.RawIOBase):
                 path=self._file.name,
             ) from None
         self._size += len(data)
-        if self._size > max(MAX_UNPACKED_BYTES, MAX_RATIO * self.bytes_read):
-            raise CorpusError(
-                f"The file must unpack to at most {MAX_RATIO} times its size, but grows beyond that instead.",
-                "Unpack it yourself and look at it before you import it.",
-                path=self._file.name,
-            )
+        refuse_growth(self._file, self._size, self.bytes_read)
         view[: len(data)] = data
         return len(data)
 

@@ -15,7 +15,8 @@ from engine.errors import TokenizerError
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
-MAX_PIECE = 1 << 20  # characters tokenized at once: alignments take some fifty times the text's memory
+MAX_PIECE = 1 << 18  # characters tokenized in one go: that takes a hundred times their memory
+MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cores
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 
@@ -48,7 +49,12 @@ class Tokenizer:
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens."""
-        return [[id for piece in _pieces(text) for id in self._encode(piece)] for text in texts]
+        found: list[list[int]] = [[] for _ in texts]
+        for batch in _batches(texts):
+            encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+            for (i, _), encoding in zip(batch, encodings, strict=True):
+                found[i].extend(encoding.ids)
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; special tokens have none."""
@@ -69,9 +75,6 @@ class Tokenizer:
             "clean_up_tokenization_spaces": False,
         }
         (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-
-    def _encode(self, piece: str) -> list[int]:
-        return list(self._inner.encode(piece, add_special_tokens=False).ids)
 
 
 class TextStream:
@@ -190,6 +193,21 @@ def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
     parts = {name: whole.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     canonical = json.dumps({**parts, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+    """Pieces with the numbers of their texts, some `MAX_BATCH` characters at a time."""
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for i, text in enumerate(texts):
+        for piece in _pieces(text):
+            batch.append((i, piece))
+            size += len(piece)
+            if size >= MAX_BATCH:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -1,0 +1,80 @@
+"""Parquet tables as records: a few rows in memory at a time, however large or repetitive the table is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.errors import CorpusError
+from engine.text import records
+from engine.text.records import Found, Record, Source, names_of
+from engine.text.streams import refuse_growth
+
+BATCH_ROWS = 64
+
+
+def read_parquet(source: Source) -> Found:
+    """The rows of a table; a packed one is unpacked to a temporary file first."""
+    with _seekable(source) as file:
+        try:
+            yield from _rows(source, _open(source, file))
+        except (pa.ArrowException, OSError) as error:
+            reason = (str(error).splitlines() or ["damaged"])[0]
+            remedy = "Write or get it again."
+            raise source.fault(f"The file must be parquet, but cannot be read ({reason}).", remedy) from None
+
+
+@contextmanager
+def _seekable(source: Source) -> Iterator[IO[bytes]]:
+    """The file itself, or a copy of what is packed in it: a table is read from its end."""
+    if not source.file.suffixes[1]:
+        with source.file.path.open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        while data := source.stream.read(1 << 20):
+            copy.write(data)
+        copy.seek(0)
+        yield copy
+
+
+def _open(source: Source, file: IO[bytes]) -> Any:
+    schema = pq.read_schema(file)
+    for field in source.fields:
+        if field not in schema.names:
+            problem = f"The table must have a column “{field}”, but has {names_of(schema.names)} instead."
+            raise source.fault(problem, "Say which column to read.")
+    # kept as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
+    is_text = pa.types.is_string(schema.field(source.fields[0]).type)
+    file.seek(0)
+    return pq.ParquetFile(
+        file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(source.fields[:1]) if is_text else None
+    )
+
+
+def _rows(source: Source, table: Any) -> Found:
+    num_rows, num_bytes = table.metadata.num_rows, source.file.size_bytes
+    row = size = 0
+    for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(source.fields), use_threads=False):
+        for i in range(batch.num_rows):
+            row += 1
+            item = _row(source, batch, i, row, num_bytes * row // num_rows)
+            size += len(str(item.values[source.fields[0]])) if isinstance(item, Record) else 0
+            refuse_growth(source.file, size, num_bytes)
+            yield item
+
+
+def _row(source: Source, batch: Any, i: int, row: int, offset: int) -> Record | CorpusError:
+    try:
+        values = {field: batch.column(field)[i].as_py() for field in source.fields}
+    except UnicodeDecodeError as error:
+        return source.not_utf8(row, error.start + 1)
+    text = values[source.fields[0]]
+    if isinstance(text, str) and len(text) > records.MAX_RECORD_BYTES:
+        return source.too_long(row)
+    return Record(row, values, offset)

@@ -1,0 +1,125 @@
+"""Rows in parquet files: written in bounded groups, read in small batches, sorted by id in bounded memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from engine.errors import CorpusError
+
+BATCH_BYTES = 4 << 20  # text in one row group
+MAX_RUNS = 256  # files merged at once; a process may open some thousand
+SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "text", "source", "group")])
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a table, in order."""
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as table:
+            for batch in table.iter_batches(batch_size=64, use_threads=False):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        problem = f"The file must be a table of documents, but cannot be read ({reason})."
+        raise CorpusError(problem, "Import the corpus again.", path=path) from None
+
+
+def num_rows(path: Path) -> int:
+    """Rows of a table, told by its footer."""
+    return int(pq.read_metadata(path).num_rows)
+
+
+class Table:
+    """A parquet file that grows by row groups of bounded size."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+        self._rows: list[Row] = []
+        self._size = 0
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._flush()
+        finally:
+            self._writer.close()
+
+    def add(self, row: Row) -> int:
+        """Takes a row; gives the bytes of its text."""
+        size = len(row["text"].encode())
+        self._rows.append(row)
+        self._size += size
+        if self._size >= BATCH_BYTES:
+            self._flush()
+        return size
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, SCHEMA))
+        self._rows, self._size = [], 0
+
+
+class SortedRows:
+    """Rows given in any order, read back in the order of their ids: runs sorted in memory, merged from disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.waiting_bytes = 0
+        self._folder = folder
+        self._waiting: list[Row] = []
+        self._runs: list[Path] = []
+        self._num_written = 0
+        folder.mkdir(parents=True)
+
+    def add(self, row: Row) -> int:
+        """Takes a row; gives the bytes of its text."""
+        size = len(row["text"].encode())
+        self._waiting.append(row)
+        self.waiting_bytes += size
+        return size
+
+    def flush(self) -> None:
+        """Moves the rows that wait in memory to disk."""
+        if self._waiting:
+            self._write(sorted(self._waiting, key=itemgetter("id")))
+        self._waiting, self.waiting_bytes = [], 0
+        if len(self._runs) >= MAX_RUNS:
+            merged = list(self._runs)
+            self._write(self._merge())
+            self._forget(merged)
+
+    def read(self) -> Iterator[Row]:
+        """All rows in the order of their ids; afterwards they are gone."""
+        self.flush()
+        yield from self._merge()
+        self._forget(list(self._runs))
+        self._folder.rmdir()
+
+    def _merge(self) -> Iterator[Row]:
+        return heapq.merge(*map(read_rows, self._runs), key=itemgetter("id"))
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        path = self._folder / f"{self._num_written}.parquet"
+        with Table(path) as table:
+            for row in rows:
+                table.add(row)
+        self._num_written += 1
+        self._runs.append(path)
+
+    def _forget(self, runs: list[Path]) -> None:
+        for run in runs:
+            run.unlink()
+            self._runs.remove(run)
