@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 from streamlit import net_util
 
 from ui.parts.notices import nothing_hidden, show_kept
 from ui.parts.rooms import OVERVIEW, ROOMS
 
+# A file of our own: a named icon or an emoji would be fetched from somebody else's server.
+ICON = Path(__file__).parent / ".streamlit" / "icon.svg"
+
 
 def main() -> None:
     """Draws the page that the address names, with the rooms in the sidebar."""
-    st.set_page_config(page_title="Expert Workbench", page_icon=":material/hub:", layout="wide")
+    st.set_page_config(page_title="Expert Workbench", page_icon=str(ICON), layout="wide")
     _stay_silent()
     page = st.navigation(_sections())
     with nothing_hidden():

@@ -11,8 +11,8 @@ from workbench.cards import EvaluationCard, ExpertCard, MetricPoint
 PERPLEXITY = "perplexity (per token, lower is better)"
 
 
-def curves(points: Sequence[MetricPoint], subject: str = "") -> Picture | None:
-    """Losses over steps, one line per metric; None when there is nothing to draw yet."""
+def curves(points: Sequence[MetricPoint], kind: str, subject: str) -> Picture | None:
+    """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet."""
     lines = _by_name(points)
     if not lines:
         return None
@@ -26,8 +26,8 @@ def curves(points: Sequence[MetricPoint], subject: str = "") -> Picture | None:
             line={"color": colour_of(index)},
         )
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
-    title = "Is it still learning? A falling line is, a flat one has learned what it can"
-    return Picture(figure, title, _curve_words(lines, subject), table)
+    title = f"{kind}: while a line falls, it is still learning"
+    return Picture(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
 
 
 def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
@@ -37,13 +37,13 @@ def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
     return lines
 
 
-def _curve_words(lines: Mapping[str, list[MetricPoint]], subject: str) -> str:
+def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
     def told(name: str) -> str:
         first, last = lines[name][0], lines[name][-1]
         return f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
 
     more = f"; {len(lines) - 4} more lines are in the table" if len(lines) > 4 else ""
-    return f"Line chart{' of ' + subject if subject else ''}: {'; '.join(map(told, list(lines)[:4]))}{more}."
+    return f"{'; '.join(map(told, list(lines)[:4]))}{more}."
 
 
 def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Picture:

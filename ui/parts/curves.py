@@ -13,7 +13,7 @@ from workbench.cards import MetricPoint
 _KINDS = {"Training loss": ("loss", "loss/"), "Held-out loss": ("dev_loss", "dev_loss/")}
 
 
-def show_curves(points: Sequence[MetricPoint], key: str, subject: str = "") -> None:
+def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
     """Training and held-out losses side by side; nothing while there are no points."""
     found = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
     drawn = {title: line for title, line in found.items() if line}
@@ -21,7 +21,7 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str = "") -> N
         return
     for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
         with column:
-            picture = curves(line, f"{title.lower()} of {subject}" if subject else title.lower())
+            picture = curves(line, title, subject)
             if picture:
                 show_picture(picture, f"{key}_{title.split()[0].lower()}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,16 +26,20 @@ class Scores:
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain
 
-    def arranged(self) -> Scores:
-        """The same with the homes on the diagonal first, then the domains that nobody was trained on."""
-        homes = dict.fromkeys(self.home_of[e] for e in self.experts if self.home_of.get(e) in self.domains)
-        order = [self.domains.index(d) for d in homes] + [i for i, d in enumerate(self.domains) if d not in homes]
-        return replace(
-            self,
-            domains=[self.domains[i] for i in order],
-            perplexity=[[row[i] for i in order] for row in self.perplexity],
-            ratios=[[row[i] for i in order] for row in self.ratios],
-        )
+    def at_home_somewhere(self) -> Scores:
+        """Only the domains that have an expert of their own, in the order of their experts: a diagonal of homes."""
+        return self._of(dict.fromkeys(home for e in self.experts if (home := self.home_of.get(e)) in self.domains))
+
+    def strangers(self) -> list[str]:
+        """The domains without an expert of their own here: there is nothing to take a ratio to."""
+        homes = {self.home_of.get(expert) for expert in self.experts}
+        return [domain for domain in self.domains if domain not in homes]
+
+    def _of(self, domains: Iterable[str]) -> Scores:
+        kept = list(domains)
+        order = [self.domains.index(domain) for domain in kept]
+        perplexity, ratios = ([[row[i] for i in order] for row in cells] for cells in (self.perplexity, self.ratios))
+        return replace(self, domains=kept, perplexity=perplexity, ratios=ratios)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each cell, as the data table shows it."""
@@ -51,15 +55,16 @@ class Scores:
 
 
 def specialization(scores: Scores) -> Picture:
-    """Each expert's perplexity on each domain, as a ratio to the domain's own expert."""
-    figure = new_figure("domain of the text", "expert", height=130 + 46 * len(scores.experts))
-    _paint(figure, scores)
-    _mark_homes(figure, scores)
-    name_axis(figure, "x", scores.domains)
-    name_axis(figure, "y", scores.experts, limit=32)
+    """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
+    shown = scores.at_home_somewhere()
+    figure = new_figure("domain of the text", "expert", height=130 + 46 * len(shown.experts))
+    _paint(figure, shown)
+    _mark_homes(figure, shown)
+    name_axis(figure, "x", shown.domains)
+    name_axis(figure, "y", shown.experts, limit=32)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
-    return Picture(figure, _title(scores), _words(scores), list(scores.rows()))
+    return Picture(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
 def _paint(figure: go.Figure, scores: Scores) -> None:

@@ -11,10 +11,10 @@ import streamlit as st
 from jobs import submit
 from jobs.work import log_path
 from ui.parts.curves import show_curves
-from ui.parts.notices import explained
+from ui.parts.notices import explained, show_problem
 from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN
 from ui.parts.states import actions_of, is_over, look_of, sentence_of
-from ui.parts.words import ago, clock, duration, plain
+from ui.parts.words import ago, clock, duration, plain, spoken
 from workbench.cards import EventCard, JobCard
 from workbench.database import reading
 from workbench.services import jobs as rows
@@ -84,8 +84,7 @@ def _times(job: JobCard) -> str:
 
 def _show_ending(job: JobCard) -> None:
     if job.error:
-        next_step = f"\n\n**Next step:** {plain(job.next_step)}" if job.next_step else ""
-        st.error(plain(job.error) + next_step, icon=":material/error:")
+        show_problem(spoken(job.error), job.next_step)
     if job.state == "done" and job.kind in _RESULTS:
         room, label = _RESULTS[job.kind]
         st.page_link(room.script, label=label, icon=room.icon)

@@ -53,10 +53,14 @@ def choose(mixture: MixtureCard) -> Choice:
 
 def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
     key = f"{_desk(mixture)}.{member.expert_id}"
-    switch, slider = st.columns([1, 1], vertical_alignment="center")
+    switch, slider = st.columns([3, 2], vertical_alignment="center")
     away = "" if member.enabled else " (disabled in the registry)"
     is_on = switch.toggle(
-        plain(member.expert) + away, member.active and member.enabled, key=f"{key}.on", disabled=not member.enabled
+        plain(member.expert) + away,
+        member.active and member.enabled,
+        key=f"{key}.on",
+        disabled=not member.enabled,
+        wrap=True,
     )
     weight = slider.slider(
         f"Weight of {plain(member.expert)}",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import streamlit as st
 
 from engine.errors import Problem
-from ui.parts.words import plain
+from ui.parts.words import plain, spoken
 from workbench.errors import BadSpec
 
 log = logging.getLogger("workbench.studio")
@@ -42,8 +42,14 @@ def nothing_hidden() -> Iterator[None]:
 def tell(problem: Problem) -> None:
     """A Problem as a box: what is wrong, every complaint on its own line, what to do next."""
     complaints = problem.complaints if isinstance(problem, BadSpec) else [_cause(problem)]
-    body = "\n".join(f"- {plain(one)}" for one in complaints) if len(complaints) > 1 else plain(complaints[0])
-    st.error(body + _next(problem.next_step), icon=":material/error:")
+    body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
+    show_problem(body, problem.next_step)
+
+
+def show_problem(body: str, next_step: str) -> None:
+    """A box with a cause (as Markdown) and the next step (as text)."""
+    told = f"\n\n**Next step:** {spoken(next_step)}" if next_step else ""
+    st.error(body + told, icon=":material/error:")
 
 
 def _cause(problem: Problem) -> str:
@@ -51,14 +57,10 @@ def _cause(problem: Problem) -> str:
     return str(problem).removesuffix(problem.next_step).strip() or type(problem).__name__
 
 
-def _next(step: str) -> str:
-    return f"\n\n**Next step:** {plain(step)}" if step else ""
-
-
 def empty(why: str, next_step: str, page: str = "", label: str = "") -> None:
     """An empty state: why there is nothing here, what to do next, and the way there."""
     with st.container(border=True):
-        st.markdown(f"**{plain(why)}**  \n{plain(next_step)}")
+        st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
         if page:
             st.page_link(page, label=label, icon=":material/arrow_forward:")
 

@@ -14,6 +14,18 @@ from pydantic_core import PydanticUndefined
 Kind = Literal["text", "whole", "real", "switch", "choice", "name", "names"]
 Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it may take
 
+# Fields whose name alone does not say what is asked.
+_LABELS = {
+    "join": "Put the new expert into the mixture when it is done",
+    "skip_bad": "Leave broken records out and list them",
+    "kind": "Weights come from",
+    "evidence": "Evidence: what the posterior sees",
+    "top_k": "Experts at each token (top k)",
+    "role": "Role: to train on, or novel (kept aside to test on)",
+    "max_bytes": "Stop after (bytes of text)",
+    "parent": "Parent to copy",
+}
+
 
 @dataclass(frozen=True)
 class Question:
@@ -31,6 +43,8 @@ class Question:
     @property
     def label(self) -> str:
         """`num_steps` as a person says it: `Steps`."""
+        if self.path[-1] in _LABELS:
+            return _LABELS[self.path[-1]]
         words = self.path[-1].removeprefix("num_").replace("_", " ").strip()
         return words[:1].upper() + words[1:]
 

@@ -68,7 +68,9 @@ def sentence_of(job: JobCard) -> str:
         return "Its process has fallen silent; it is taken back and started again from its last checkpoint."
     if job.state == "running" and job.stop_requested:
         return "Asked to stop; it counts as stopped only when its process has ended."
+    if job.state == "paused":
+        return "Paused; resume it and it goes on from its last checkpoint."
     # The note carries the range of the estimate where there is one.
-    has_estimate = "left" in job.progress_note or job.eta_seconds is None or job.state != "running"
+    has_estimate = "left" in job.progress_note or job.eta_seconds is None
     left = "" if has_estimate else f"about {duration(job.eta_seconds or 0)} left"
-    return " · ".join(filter(None, (job.progress_note, left))) or {"running": "Starting."}.get(job.state, "")
+    return " · ".join(filter(None, (job.progress_note, left))) or "Starting."

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 import time
 
+# Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
+_LINK = re.compile(r"https?:|www|\w@", re.IGNORECASE)
+_WORD_JOINER = "\u2060"
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
 
 def plain(text: object) -> str:
     """Text that Markdown shows as it stands: names are user data and must not become links or HTML."""
-    return _PUNCTUATION.sub(r"\\\1", " ".join(str(text).split()))
+    line = _LINK.sub(lambda found: found[0] + _WORD_JOINER, " ".join(str(text).split()))
+    return _PUNCTUATION.sub(r"\\\1", line)
 
 
-def plain_lines(text: str) -> str:
-    """The same for text of several lines."""
-    return "  \n".join(plain(line) for line in text.splitlines())
+def spoken(text: str) -> str:
+    """The same for a sentence of ours about user data: what stands between backticks is shown as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick of the data itself
+        return plain(text)
+    return " ".join(f"`{part}`" if place % 2 else plain(part) for place, part in enumerate(parts) if part.strip())
 
 
 def listed(names: list[str], limit: int = 6) -> str:

@@ -16,6 +16,7 @@ from workbench.storage import get_storage
 
 PREVIEW_DOCUMENTS = 3
 PREVIEW_CHARACTERS = 1500
+PREVIEW_HEIGHT = 240
 
 
 def show() -> None:
@@ -79,7 +80,7 @@ def _show_documents(name: str, split: str, first: int) -> None:
     if not documents:
         st.caption(plain(f"There is no document {first} in this part."))
     for document in documents:
-        with st.container(border=True):
+        with st.container(border=True, height=PREVIEW_HEIGHT):
             st.caption(plain(document.get("source") or "no source stated"))
             text = document["text"]
             st.text(text[:PREVIEW_CHARACTERS] + ("…" if len(text) > PREVIEW_CHARACTERS else ""))

@@ -52,7 +52,7 @@ def _row(job: JobCard) -> dict[str, object]:
         "state": look_of(job).word,
         "progress (%)": round(job.progress * 100),
         "asked": clock(job.created_at),
-        "finished": clock(job.finished_at) if job.finished_at else None,
+        "finished": clock(job.finished_at) if job.finished_at else "",
         "cause of failure": job.error,
         "id": job.id,
     }

@@ -40,7 +40,7 @@ def _show_mixture(mixture: MixtureCard) -> None:
         "Held-out text", ["test", "dev"], default="test", key="mixture.split", required=True,
         help="Which stored scores the perplexities come from.",
     )  # fmt: skip
-    desk, effect = st.columns([2, 3], gap="large")
+    desk, effect = st.columns(2, gap="large")
     with desk:
         choice = choose(mixture)
         _offer_saving(mixture, choice)

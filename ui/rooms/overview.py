@@ -10,7 +10,7 @@ from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.notices import explained
 from ui.parts.rooms import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
 from ui.parts.states import is_over, look_of
-from ui.parts.words import ago, counted, plain
+from ui.parts.words import ago, counted, plain, spoken
 from workbench.cards import JobCard
 from workbench.database import reading
 from workbench.services import corpora, evaluations, experts, mixtures, seeds
@@ -53,7 +53,7 @@ def _show_counts(have: Holdings) -> None:
     for column, (label, count, room) in zip(st.columns(len(counts)), counts, strict=True):
         with column, st.container(border=True):
             st.metric(label, f"{count:,}")
-            st.page_link(room.script, label=f"Go to {room.title}", icon=":material/arrow_forward:")
+            st.page_link(room.script, label=room.title, icon=":material/arrow_forward:")
 
 
 def _show_suggestions(have: Holdings) -> None:
@@ -98,7 +98,7 @@ def _show_recent(jobs: list[JobCard]) -> None:
         look = look_of(job)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(look.word, icon=look.icon, color=look.colour)
-            why = f" — {plain(job.error)}" if job.error else ""
+            why = f" — {spoken(job.error)}" if job.error else ""
             st.markdown(f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}")
 
 
@@ -117,7 +117,8 @@ def _show_sign(sign: Sign) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(sign.part)}**")
             st.badge(word, color=colour, icon=icon)
-        st.caption(plain(sign.sentence) + (f"  \n**Next step:** {plain(sign.next_step)}" if sign.next_step else ""))
+        next_step = f"  \n**Next step:** {spoken(sign.next_step)}" if sign.next_step else ""
+        st.caption(spoken(sign.sentence) + next_step)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from ui.parts.gallery import show_picture
 from ui.parts.heatmap import Scores, specialization
 from ui.parts.notices import empty
 from ui.parts.rooms import TRAIN
+from ui.parts.words import listed, plain
 from workbench.cards import ExpertCard
 from workbench.database import reading
 from workbench.services import evaluations, experts, mixtures
@@ -31,6 +32,8 @@ def show() -> None:
         empty(why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
         return
     show_picture(specialization(scores), "specialization")
+    if strangers := scores.strangers():
+        st.caption(plain(f"Only in the table, because no expert here was trained on it: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours end at the 95th percentile, so that one far cell does not hide the others."
@@ -51,7 +54,7 @@ def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
         table = evaluations.perplexity_table(session, mixture, split)
     home_of = {card.name: card.domain for card in cards}
     numbers = (table["perplexity"], table["specialization"])
-    return Scores(table["experts"], table["domains"], *numbers, home_of).arranged()
+    return Scores(table["experts"], table["domains"], *numbers, home_of)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""A registry as after an afternoon's work, made through the services alone. The weights are not real: no page reads them."""
+"""A registry as after an afternoon of work, made through the services alone; its weights are not real."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,10 +37,10 @@ LOSSES = {  # nats per token of each expert on each domain; at home the least
 
 
 @pytest.fixture
-def filled_home(home: Path) -> Iterator[Path]:
+def filled_home(home: Path) -> Path:
     """A home with domains, a seed, a DEMix model, one expert more, scores, and a job in every state."""
     fill(get_settings())
-    yield home
+    return home
 
 
 def fill(settings: Settings) -> None:
@@ -185,5 +184,3 @@ def _jobs(session: Session) -> None:
     paused = jobs.create_job(session, MakeSeed(name="other", domains=["code"]))
     jobs.request_stop(session, paused, "pause")
     jobs.create_job(session, Evaluate(mixture="first", split="dev"), after=[running])
-
-
