@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from workbench import database
 from workbench.cards import CorpusCard, ExpertCard, SeedCard
 from workbench.services import artifacts, corpora, experts, seeds
-from workbench.settings import get_settings
+from workbench.settings import Settings, get_settings
 from workbench.specs import ImportCorpus
 from workbench.storage import Storage, get_storage
-from workbench.tables import Artifact
+from workbench.tables import Artifact, Base
 
 
 class World:
@@ -99,41 +99,39 @@ def world(session: Session) -> World:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """The socket folder of a PostgreSQL server of this test run's own."""
-    if shutil.which("initdb") is None or shutil.which("postgres") is None:
+def postgres_url() -> Iterator[str]:
+    """A registry in a PostgreSQL server of this test run's own."""
+    initdb = shutil.which("initdb")
+    if initdb is None:
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("psycopg")
     folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
     user = "postgres" if os.geteuid() == 0 else None  # the server refuses to be root
     if user:
         shutil.chown(folder, user)
-    command = ["initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8"]
-    subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
-    options = f"-k {folder} -h '' -c fsync=off"
-    control = ["pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log"]
-    pg_ctl = shutil.which("pg_ctl") or str(Path(shutil.which("postgres") or "").resolve().parent / "pg_ctl")
-    subprocess.run(
-        [pg_ctl, *control[1:], "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder
-    )
-    yield str(folder)
-    subprocess.run([pg_ctl, *control[1:], "-m", "immediate", "stop"], capture_output=True, user=user, cwd=folder)
-    shutil.rmtree(folder, ignore_errors=True)
+
+    def run(*command: object) -> None:
+        words = [str(word) for word in command]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder)
+
+    control = [Path(initdb).resolve().with_name("pg_ctl"), "-D", folder / "data", "-w"]
+    run(initdb, "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8")
+    run(*control, "-l", folder / "log", "-o", f"-k {folder} -h '' -c fsync=off", "start")
+    url = f"postgresql://postgres@/postgres?host={folder}"
+    database.migrate(Settings(home=folder, database_url=url))
+    yield url
+    database.close_engines()
+    run(*control, "-m", "immediate", "stop")
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty registry, once in SQLite and once in PostgreSQL; gives its kind."""
     request.getfixturevalue("home")
     if request.param == "postgresql":
-        folder = request.getfixturevalue("postgres_server")
-        name = f"test_{uuid.uuid4().hex}"
-        server = create_engine(f"postgresql://postgres@/postgres?host={folder}", isolation_level="AUTOCOMMIT")
-        with server.connect() as connection:
-            connection.execute(text(f"CREATE DATABASE {name}"))
-        server.dispose()
-        monkeypatch.setenv("WORKBENCH_DATABASE_URL", f"postgresql://postgres@/{name}?host={folder}")
+        monkeypatch.setenv("WORKBENCH_DATABASE_URL", request.getfixturevalue("postgres_url"))
         get_settings.cache_clear()
-        database.migrate()
-    yield request.param
-    database.close_engines()
+        with database.transaction() as session:
+            session.execute(text(f"TRUNCATE {', '.join(Base.metadata.tables)}"))
+    return str(request.param)

@@ -44,7 +44,8 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
     )
     fence: int | None = session.execute(_plainly(wish)).scalar_one_or_none()
     if fence is None:
-        expire(session, now, max_attempts)  # says at once why a job can never start
+        if session.scalar(select(Job.id).where(Job.id == job_id, _is_free(now))) is not None:
+            expire(session, now, max_attempts)  # it waits, or can never start: then its row says why
         return None
     tell(session, job_id, f"Started by {owner}.")
     return fence

@@ -1,0 +1,155 @@
+"""Perplexities, and who is at home where; artifacts and their sweep."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+
+from workbench.cards import EvaluationCard
+from workbench.errors import BadSpec, NotFound, StorageError
+from workbench.services import artifacts, corpora, evaluations, experts, jobs, mixtures
+from workbench.specs import MakeSeed, MixtureSpec
+from workbench.tables import Artifact
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
+
+
+def score(world: World, expert: str, domain: str, perplexity: float, **other: Any) -> EvaluationCard:
+    measure = {"split": "test", "block_size": 8, "num_tokens": 100, **other}
+    return evaluations.register_evaluation(
+        world.session,
+        expert_id=experts.get_expert(world.session, expert).id,
+        domain_id=corpora.get_domain(world.session, domain).id,
+        log_likelihood=-measure["num_tokens"] * math.log(perplexity),
+        artifact=world.artifact("scores"),
+        **measure,
+    )
+
+
+def test_perplexity_is_the_exponential_of_the_mean_loss(world: World) -> None:
+    world.experts("law")
+    card = score(world, "law", "law", 7.5)
+    assert card.perplexity == pytest.approx(7.5)
+    assert evaluations.list_evaluations(world.session) == [card]
+
+
+def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
+    world.experts("law")
+    score(world, "law", "law", 9.0)
+    score(world, "law", "law", 8.0)
+    (card,) = evaluations.list_evaluations(world.session, expert="law")
+    assert card.perplexity == pytest.approx(8.0)
+    assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
+
+
+@pytest.mark.parametrize(("num_tokens", "nats"), [(0, -1.0), (5, math.nan), (5, -math.inf)])
+def test_no_tokens_and_no_numbers_are_no_evaluation(world: World, num_tokens: int, nats: float) -> None:
+    with pytest.raises(BadSpec, match="There must be scored tokens"):
+        evaluations.register_evaluation(
+            world.session, expert_id="", domain_id="", split="test", block_size=8,
+            num_tokens=num_tokens, log_likelihood=nats, artifact=Artifact(),
+        )  # fmt: skip
+
+
+def test_a_hopeless_expert_still_has_a_number(world: World) -> None:
+    world.experts("law")
+    row = score(world, "law", "law", 2.0, num_tokens=1)
+    assert row.perplexity == pytest.approx(2.0)
+    hopeless = evaluations.Evaluation(log_likelihood=-1e9, num_tokens=1)
+    assert json.dumps(evaluations.perplexity(hopeless), allow_nan=False)
+
+
+def test_the_table_sets_every_expert_against_every_domain(world: World) -> None:
+    world.experts("law", "news")
+    mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["news", "law"]))
+    score(world, "law", "law", 10.0)
+    score(world, "news", "law", 20.0)
+    score(world, "news", "news", 5.0)
+    table = evaluations.perplexity_table(world.session, "mix")
+    assert (table["experts"], table["domains"]) == (["news", "law"], ["law", "news"])
+    assert table["perplexity"] == [[pytest.approx(20), pytest.approx(5)], [pytest.approx(10), None]]
+    assert table["specialization"] == [[pytest.approx(2), pytest.approx(1)], [pytest.approx(1), None]]
+    assert evaluations.perplexity_table(world.session, None)["experts"] == ["law", "news"]
+
+
+def test_a_domain_without_an_expert_of_its_own_has_no_ratio(world: World) -> None:
+    world.experts("law")
+    world.corpus("second", "novel", role="novel")
+    mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
+    score(world, "law", "novel", 30.0)
+    table = evaluations.perplexity_table(world.session, "mix")
+    assert table["perplexity"] == [[pytest.approx(30)]]
+    assert table["specialization"] == [[None]]
+
+
+def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) -> None:
+    world.experts("law", "news")
+    for expert, perplexity in (("law", 10.0), ("news", 20.0)):
+        score(world, expert, "law", perplexity)
+    score(world, "law", "law", 4.0, num_tokens=999)
+    table = evaluations.perplexity_table(world.session, None)
+    assert table["perplexity"] == [[pytest.approx(10)], [pytest.approx(20)]]
+    score(world, "news", "law", 5.0, num_tokens=999)
+    newest = evaluations.perplexity_table(world.session, None)
+    assert newest["perplexity"] == [[pytest.approx(4)], [pytest.approx(5)]]
+
+
+def test_splits_are_kept_apart(world: World) -> None:
+    world.experts("law")
+    score(world, "law", "law", 10.0, split="dev")
+    assert evaluations.perplexity_table(world.session, None, "test")["domains"] == []
+    assert len(evaluations.list_evaluations(world.session, split="dev", domain="law")) == 1
+    with pytest.raises(NotFound):
+        evaluations.perplexity_table(world.session, "mix")
+
+
+def test_deleted_evaluations_take_their_scores_along(world: World) -> None:
+    world.experts("law", "news")
+    score(world, "law", "law", 10.0)
+    score(world, "law", "news", 10.0)
+    score(world, "news", "news", 10.0)
+    with pytest.raises(BadSpec):
+        evaluations.delete_evaluations(world.session)
+    assert evaluations.delete_evaluations(world.session, expert="law", domain="law") == 1
+    assert evaluations.delete_evaluations(world.session, expert="law") == 1
+    assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
+    experts.delete_expert(world.session, "law")
+
+
+# artifacts -------------------------------------------------------------------------------------------
+
+
+def test_an_artifact_is_found_by_what_it_was_made_from(world: World) -> None:
+    row = world.artifact("tokens", key="tokens:law:hash")
+    assert artifacts.find_artifact(world.session, "tokens:law:hash") is row
+    assert artifacts.find_artifact(world.session, "tokens:law:other") is None
+
+
+def test_of_two_made_for_one_key_the_first_stays(world: World) -> None:
+    first = world.artifact("tokens", key="tokens:law:hash")
+    assert world.artifact("tokens", key="tokens:law:hash") is first
+
+
+def test_what_is_not_in_storage_gets_no_row(world: World) -> None:
+    with pytest.raises(StorageError):
+        artifacts.register_artifact(world.session, world.storage, "a" * 32, "thing")
+
+
+def test_a_sweep_spares_what_an_unfinished_job_may_have_made(world: World) -> None:
+    known = world.artifact()
+    with world.storage.new("a" * 32) as folder:
+        (folder / "model").touch()
+    job = jobs.create_job(world.session, MakeSeed(name="seed", domains=["law"]))
+    for path in [world.storage.path("a" * 32), *world.storage.path("a" * 32).iterdir()]:
+        os.utime(path, (time.time() + 1, time.time() + 1))
+    assert artifacts.sweep(world.session, world.storage, -10) == []
+    jobs.request_stop(world.session, job, "cancel")
+    assert artifacts.sweep(world.session, world.storage, -10) == [world.storage.path("a" * 32)]
+    world.storage.verify(known)

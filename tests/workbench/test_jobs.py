@@ -1,0 +1,270 @@
+"""Jobs as everybody but their worker sees them: in order, stopped, resumed, tried again, shown as they are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from workbench.errors import JobError, NotFound
+from workbench.services import jobs
+from workbench.specs import Evaluate, ImportCorpus, MakeSeed, TrainDemix
+from workbench.tables import Job
+
+SPEC = MakeSeed(name="seed", domains=["law"])
+
+
+def new_job(session: Session, **wish: Any) -> str:
+    return jobs.create_job(session, SPEC, **wish)
+
+
+def start(session: Session, job_id: str) -> int:
+    fence = jobs.claim(session, job_id, "worker", 30, 3)
+    assert fence is not None
+    return fence
+
+
+def end(session: Session, job_id: str, state: Any = "done") -> None:
+    jobs.finish(session, job_id, start(session, job_id), state, error="it broke" if state == "failed" else "")
+
+
+def state(session: Session, job_id: str) -> str:
+    return jobs.get_job(session, job_id).state
+
+
+def told(session: Session, job_id: str) -> list[str]:
+    return [event.message for event in jobs.events(session, job_id)]
+
+
+def silence(session: Session, job_id: str) -> None:
+    session.execute(update(Job).where(Job.id == job_id).values(lease_until=time.time() - 1))
+
+
+# order -----------------------------------------------------------------------------------------------
+
+
+def test_a_job_waits_for_those_before_it(session: Session) -> None:
+    first = new_job(session)
+    second = new_job(session, after=[first])
+    assert jobs.due(session, time.time()) == [first]
+    assert jobs.claim(session, second, "eager", 30, 3) is None
+    end(session, first)
+    assert jobs.due(session, time.time()) == [second]
+    assert start(session, second) == 1
+
+
+def test_a_job_waits_for_all_of_them(session: Session) -> None:
+    before = [new_job(session) for _ in range(3)]
+    last = new_job(session, after=[*before, before[0]])
+    for one in before:
+        assert jobs.claim(session, last, "eager", 30, 3) is None
+        end(session, one)
+    assert start(session, last)
+    assert sorted(jobs.get_job(session, last).after) == sorted(before)
+
+
+@pytest.mark.parametrize("ending", ["failed", "cancelled"])
+def test_those_that_wait_fail_with_the_cause(session: Session, ending: str) -> None:
+    first = new_job(session, title="Import law")
+    second = new_job(session, title="Train law", after=[first])
+    third = new_job(session, after=[second])
+    end(session, first, ending)
+    card = jobs.get_job(session, second)
+    assert (card.state, card.attempt) == ("failed", 0)
+    assert card.error == f"The job “Import law” that it waits for is {ending}."
+    assert card.next_step == "Try “Import law” again."
+    assert "“Train law”" in jobs.get_job(session, third).error
+
+
+def test_a_paused_job_keeps_the_others_waiting(session: Session) -> None:
+    first = new_job(session)
+    second = new_job(session, after=[first])
+    end(session, first, "paused")
+    assert jobs.claim(session, second, "eager", 30, 3) is None
+    assert state(session, second) == "queued"
+
+
+def test_waiting_for_two_that_fail_is_told_once(session: Session) -> None:
+    before = [new_job(session), new_job(session)]
+    for one in before:
+        jobs.request_stop(session, one, "cancel")
+    last = new_job(session, after=before)
+    assert state(session, last) == "failed"
+    assert len([message for message in told(session, last) if message.startswith("Failed")]) == 1
+
+
+def test_nobody_can_wait_for_a_job_that_is_not_there(session: Session) -> None:
+    known = new_job(session)
+    with pytest.raises(NotFound, match=f"There is no job called “nothing”. Known: {known}"):
+        new_job(session, after=["nothing"])
+
+
+def test_the_urgent_come_first_then_the_oldest(session: Session) -> None:
+    plain, other, urgent = new_job(session), new_job(session), new_job(session, priority=5)
+    assert jobs.due(session, time.time()) == [urgent, plain, other]
+    jobs.set_priority(session, other, 9)
+    assert jobs.due(session, time.time()) == [other, urgent, plain]
+
+
+def test_a_hint_is_repeated_only_after_a_while(session: Session) -> None:
+    job, now = new_job(session), time.time()
+    jobs.mark_sent(session, [job], now)
+    assert jobs.due(session, now + 5, resend_seconds=15) == []
+    assert jobs.due(session, now + 15, resend_seconds=15) == [job]
+
+
+# stopping --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("how", "final"), [("cancel", "cancelled"), ("pause", "paused")])
+def test_a_waiting_job_stops_at_once(session: Session, how: Any, final: str) -> None:
+    job = new_job(session)
+    for _ in range(2):  # asking twice is fine
+        jobs.request_stop(session, job, how)
+    assert state(session, job) == final
+    assert jobs.due(session, time.time()) == []
+
+
+def test_a_running_job_is_asked_and_says_so_itself(session: Session) -> None:
+    job = new_job(session)
+    fence = start(session, job)
+    jobs.request_stop(session, job, "cancel")
+    card = jobs.get_job(session, job)
+    assert (card.state, card.stop_requested) == ("running", "cancel")
+    assert jobs.renew(session, job, fence, 30) == "cancel"
+    jobs.finish(session, job, fence, "cancelled")
+    assert (state(session, job), jobs.get_job(session, job).stop_requested) == ("cancelled", "")
+
+
+def test_a_pause_does_not_take_a_cancel_back_but_a_cancel_is_stronger(session: Session) -> None:
+    job = new_job(session)
+    start(session, job)
+    for how, asked in (("pause", "pause"), ("cancel", "cancel"), ("pause", "cancel")):
+        jobs.request_stop(session, job, how)  # type: ignore[arg-type]
+        assert jobs.get_job(session, job).stop_requested == asked
+
+
+def test_an_interrupted_job_stops_without_its_worker(session: Session) -> None:
+    job = new_job(session)
+    start(session, job)
+    silence(session, job)
+    jobs.request_stop(session, job, "cancel")
+    assert state(session, job) == "cancelled"
+
+
+def test_a_paused_job_can_be_cancelled(session: Session) -> None:
+    job = new_job(session)
+    end(session, job, "paused")
+    jobs.request_stop(session, job, "cancel")
+    assert state(session, job) == "cancelled"
+
+
+@pytest.mark.parametrize("ending", ["done", "failed"])
+def test_what_has_ended_cannot_be_stopped(session: Session, ending: str) -> None:
+    job = new_job(session)
+    end(session, job, ending)
+    with pytest.raises(JobError, match=f"must be unfinished to cancel it, but is {ending} instead"):
+        jobs.request_stop(session, job, "cancel")
+
+
+# going on --------------------------------------------------------------------------------------------
+
+
+def test_a_paused_job_goes_on_with_all_its_attempts(session: Session) -> None:
+    job = new_job(session)
+    end(session, job, "paused")
+    jobs.resume(session, job)
+    assert jobs.due(session, time.time()) == [job]
+    assert start(session, job) == 2  # the fence never falls
+    assert jobs.get_job(session, job).attempt == 1
+
+
+def test_a_failed_job_is_tried_again_without_its_old_error(session: Session) -> None:
+    job = new_job(session)
+    end(session, job, "failed")
+    assert jobs.get_job(session, job).error == "it broke"
+    jobs.retry(session, job)
+    card = jobs.get_job(session, job)
+    assert (card.state, card.error, card.finished_at) == ("queued", "", None)
+
+
+def test_trying_again_brings_back_those_that_waited(session: Session) -> None:
+    first = new_job(session)
+    second = new_job(session, after=[first])
+    third = new_job(session, after=[second])
+    end(session, first, "failed")
+    jobs.retry(session, first)
+    assert [state(session, one) for one in (first, second, third)] == ["queued"] * 3
+    for one in (first, second, third):
+        end(session, one)
+
+
+def test_trying_again_leaves_alone_what_failed_by_itself_or_waits_for_more(session: Session) -> None:
+    first, other = new_job(session), new_job(session, title="Other")
+    both = new_job(session, after=[first, other])
+    end(session, first, "failed")
+    end(session, other, "failed")
+    jobs.retry(session, first)
+    assert state(session, both) == "failed"
+    with pytest.raises(JobError, match="Try “Other” first"):
+        jobs.retry(session, both)
+    jobs.retry(session, other)
+    assert state(session, both) == "queued"
+
+
+@pytest.mark.parametrize(
+    ("action", "ending", "advice"),
+    [("resume", "failed", "Try it again"), ("retry", "paused", "Resume it"), ("retry", "done", "Submit a new job")],
+)
+def test_a_job_in_the_wrong_state_says_what_to_do_instead(
+    session: Session, action: str, ending: str, advice: str
+) -> None:
+    job = new_job(session)
+    end(session, job, ending)
+    with pytest.raises(JobError, match=advice):
+        getattr(jobs, action)(session, job)
+
+
+# showing ---------------------------------------------------------------------------------------------
+
+
+def test_a_dead_job_is_not_shown_as_running(session: Session) -> None:
+    alive, dead = new_job(session), new_job(session)
+    start(session, alive)
+    start(session, dead)
+    silence(session, dead)
+    assert [card.id for card in jobs.list_jobs(session, state="running")] == [alive]
+    assert [card.id for card in jobs.list_jobs(session, state="interrupted")] == [dead]
+    assert jobs.count_by_state(session) == {"running": 1, "interrupted": 1}
+
+
+def test_jobs_are_listed_newest_first_and_in_pages(session: Session) -> None:
+    made = [new_job(session) for _ in range(5)]
+    assert [card.id for card in jobs.list_jobs(session, limit=2, offset=1)] == [made[3], made[2]]
+
+
+def test_a_card_holds_the_wish(session: Session) -> None:
+    card = jobs.get_job(session, new_job(session))
+    assert MakeSeed.model_validate(card.spec) == SPEC
+    assert (card.kind, card.title) == ("make-seed", "Make seed seed")
+
+
+@pytest.mark.parametrize(
+    ("spec", "title"),
+    [
+        (ImportCorpus(name="law", path="x"), "Import corpus law"),
+        (TrainDemix(name="mix", seed_model="seed", domains=["law"]), "Train demix mix"),
+        (Evaluate(mixture="mix"), "Evaluate mix"),
+    ],
+)
+def test_jobs_are_called_after_what_they_do(spec: Any, title: str) -> None:
+    assert jobs.title_of(spec) == title
+
+
+@pytest.mark.parametrize("ask", [jobs.get_job, jobs.events, jobs.metrics, jobs.resume, jobs.retry])
+def test_an_unknown_job_is_not_found(session: Session, ask: Any) -> None:
+    with pytest.raises(NotFound, match=r"There is no job called “nothing”\. There is no job yet\."):
+        ask(session, "nothing")

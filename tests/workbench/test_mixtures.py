@@ -1,0 +1,143 @@
+"""Mixtures hold only what goes together."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+
+from engine.config import GateConfig
+from workbench.cards import MixtureCard
+from workbench.errors import BadSpec, InUse, NameTaken, NotFound
+from workbench.services import experts, jobs, mixtures
+from workbench.services.generation import plan
+from workbench.specs import Evaluate, MixtureSpec
+from workbench.tables import MixtureMember
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
+
+
+def mix(world: World, *names: str, **wish: Any) -> MixtureCard:
+    return mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=list(names), **wish))
+
+
+def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
+    law, *_ = world.experts("law", "news", "code")
+    card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=GateConfig(top_k=2))
+    assert [(one.expert, one.weight) for one in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
+    assert (card.base_id, card.gate["top_k"]) == (law.base_id, 2)
+    assert mixtures.list_mixtures(world.session) == [card] == [mixtures.get_mixture(world.session, "mix")]
+
+
+def test_weights_are_equal_unless_given(world: World) -> None:
+    world.experts("law", "news")
+    assert [one.weight for one in mix(world, "law", "news").members] == [1.0, 1.0]
+
+
+def test_strangers_do_not_mix_and_all_reasons_are_told(world: World) -> None:
+    world.experts("law", "news")
+    world.expert("alien", "law", tokenizer_sha256="x" * 64)
+    with pytest.raises(BadSpec) as caught:
+        mix(world, "law", "alien", "law", weights=[1.0, -1.0])
+    assert caught.value.complaints == [
+        "“law” must be named once, but is named twice.",
+        "There must be 3 weights, one for each expert, but there are 2.",
+        "The weight of “alien” must be a number of 0 or more, but is -1.0 instead.",
+        "“alien” must share its base and tokenizer with “law”, but does not.",
+    ]
+    assert mixtures.list_mixtures(world.session) == []
+
+
+def test_a_tokenizer_of_the_same_base_must_be_the_same(world: World) -> None:
+    law, *_ = world.experts("law")
+    base = world.session.get_one(type(experts.expert_row(world.session, "law").base), law.base_id)
+    world.expert("odd", "law", base=base, tokenizer_sha256="x" * 64)
+    with pytest.raises(BadSpec, match="“odd” must share its tokenizer with “law”"):
+        mix(world, "law", "odd")
+
+
+def test_names_are_unique_and_known(world: World) -> None:
+    world.experts("law")
+    mix(world, "law")
+    with pytest.raises(NameTaken):
+        mix(world, "law")
+    with pytest.raises(NotFound, match="Known: mix"):
+        mixtures.get_mixture(world.session, "max")
+    with pytest.raises(NotFound, match="There is no expert called “lwa”"):
+        mixtures.create_mixture(world.session, MixtureSpec(name="other", experts=["lwa"]))
+
+
+def test_a_newcomer_weighs_as_much_as_the_others(world: World) -> None:
+    world.experts("law", "news", "code")
+    mix(world, "law", "news", weights=[0.2, 0.6])
+    assert mixtures.add_member(world.session, "mix", "code").members[-1].weight == pytest.approx(0.4)
+    with pytest.raises(NameTaken):
+        mixtures.add_member(world.session, "mix", "code")
+
+
+def test_a_stranger_cannot_join(world: World) -> None:
+    world.experts("law")
+    world.expert("alien", "law")
+    mix(world, "law")
+    with pytest.raises(BadSpec, match="must share its base"):
+        mixtures.add_member(world.session, "mix", "alien")
+
+
+def test_members_leave_but_the_last(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    assert [one.expert for one in mixtures.remove_member(world.session, "mix", "law").members] == ["news"]
+    with pytest.raises(BadSpec, match="must keep one expert"):
+        mixtures.remove_member(world.session, "mix", "news")
+    with pytest.raises(NotFound, match="Known: news"):
+        mixtures.remove_member(world.session, "mix", "law")
+
+
+def test_switches_and_weights_belong_to_one_mixture(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    other = mixtures.create_mixture(world.session, MixtureSpec(name="other", experts=["law", "news"]))
+    mixtures.set_active(world.session, "mix", "law", False)
+    card = mixtures.set_weight(world.session, "mix", "news", 3.0)
+    assert [(one.active, one.weight) for one in card.members] == [(False, 1.0), (True, 3.0)]
+    assert mixtures.get_mixture(world.session, "other") == other
+
+
+@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
+def test_a_weight_is_a_number_of_0_or_more(world: World, weight: float) -> None:
+    world.experts("law")
+    mix(world, "law")
+    with pytest.raises(BadSpec, match="must be a number of 0 or more"):
+        mixtures.set_weight(world.session, "mix", "law", weight)
+
+
+def test_a_disabled_expert_takes_part_nowhere(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    experts.set_enabled(world.session, ["law"], False)
+    assert [one.enabled for one in mixtures.get_mixture(world.session, "mix").members] == [False, True]
+    assert [one.name for one in plan(world.session, world.storage, "mix").experts] == ["news"]
+
+
+def test_gate_notes_and_name_can_change(world: World) -> None:
+    world.experts("law")
+    mix(world, "law")
+    mixtures.set_gate(world.session, "mix", GateConfig(evidence="last_token"))
+    mixtures.describe(world.session, "mix", "for contracts")
+    card = mixtures.rename(world.session, "mix", "contracts")
+    assert (card.name, card.notes, card.gate["evidence"]) == ("contracts", "for contracts", "last_token")
+
+
+def test_deleting_a_mixture_leaves_its_experts(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    job = jobs.create_job(world.session, Evaluate(mixture="mix"))
+    with pytest.raises(InUse, match="job “Evaluate mix”"):
+        mixtures.delete_mixture(world.session, "mix")
+    jobs.request_stop(world.session, job, "cancel")
+    mixtures.delete_mixture(world.session, "mix")
+    assert world.session.scalars(select(MixtureMember)).all() == []
+    assert len(experts.list_experts(world.session)) == 2
