@@ -69,7 +69,7 @@ def follow(claim: Claim, settings: Settings) -> Iterator[Event]:
 
 
 def _end_caller() -> None:
-    print("The work did not stop in time; this process ends.", file=sys.stderr, flush=True)
+    print("The job is another worker's now, or did not stop in time: this process ends.", file=sys.stderr, flush=True)
     os._exit(1)
 
 
@@ -94,7 +94,7 @@ def attempt(
         raise
     except Exception as error:
         log_traceback(settings, claim.job_id)
-        ending = ending_of(error, work.folder, log_path(settings, claim.job_id))
+        ending = ending_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
         settle(claim, settings, ending, reporter.take())
         if isinstance(error, Problem):
             raise

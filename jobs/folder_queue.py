@@ -7,6 +7,7 @@ when its folder is removed. This one renames whole files, keeps to its folder an
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from pathlib import Path
@@ -14,13 +15,12 @@ from queue import Empty
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
-from kombu.utils.json import dumps, loads
 
 SCHEME = "folder"
 TRANSPORT_ALIASES[SCHEME] = "jobs.folder_queue:Transport"
 
 
-class Channel(filesystem.Channel):  # type: ignore[misc]
+class Channel(filesystem.Channel):
     """Puts and takes whole files; of several takers one wins."""
 
     @property
@@ -35,18 +35,18 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _put(self, queue: str, payload: dict[str, Any], **_: Any) -> None:
+    def _put(self, queue: str, message: Any, **_: Any) -> None:
         name = f"{time.time_ns():020d}_{uuid.uuid4().hex}.{queue}.msg"
         aside = self.folder / f".{name}"
-        aside.write_text(dumps(payload), encoding="utf-8")
+        aside.write_text(json.dumps(message), encoding="utf-8")
         aside.rename(self.folder / name)
 
-    def _get(self, queue: str) -> Any:
+    def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002
         for message in self._messages(queue):
             taken = message.with_name(f".{uuid.uuid4().hex}.taken")
             try:
                 message.rename(taken)
-                return loads(taken.read_text(encoding="utf-8"))
+                return json.loads(taken.read_text(encoding="utf-8"))
             except (OSError, ValueError):
                 continue  # somebody else was quicker, or it is no message: the row brings the job back
             finally:
@@ -67,7 +67,7 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         return sorted(file for file in found if not file.name.startswith("."))
 
 
-class Transport(filesystem.Transport):  # type: ignore[misc]
+class Transport(filesystem.Transport):
     """Looks into the folder several times a second."""
 
     Channel = Channel

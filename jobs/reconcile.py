@@ -11,10 +11,12 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
 from sqlalchemy import select
 
+from engine.errors import Problem
 from jobs.app import QUEUE, make_app
 from jobs.submit import call_workers
 from workbench import database
@@ -36,7 +38,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     settings = get_settings()
-    require_registry(settings)
+    with suppress(RegistryAway):  # it may come later
+        require_registry(settings)
     Reconciler(settings).run(over)
 
 
@@ -53,8 +56,8 @@ class Reconciler:
         while not over.wait(self._settings.reconcile_seconds * random.uniform(1 - JITTER, 1 + JITTER)):
             try:
                 self.round()
-            except RegistryAway as away:
-                print(away, file=sys.stderr, flush=True)
+            except (Problem, OSError) as problem:
+                print(problem, file=sys.stderr, flush=True)
 
     def round(self) -> None:
         """One look: dead leases, lost hints, and now and then what no row knows."""

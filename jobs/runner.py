@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from engine.device import prepare_process
+from engine.errors import Problem
 from engine.events import Event, Progress, Step
 from jobs.attempt import attempt, new_owner, run_here, take
 from jobs.news import sentence
@@ -45,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(job_id: str, owner: str, watch: Sequence[int]) -> None:
     """Claims the job and works on it until one of the descriptors in `watch` says stop."""
     settings = get_settings()
-    claim = take(settings, job_id, owner)
+    try:
+        claim = take(settings, job_id, owner)
+    except Problem as problem:
+        return print(problem, flush=True)
     if claim is None:
         return
     prepare_process(settings.threads)

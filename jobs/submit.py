@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
@@ -18,7 +19,7 @@ from jobs.attempt import follow, new_owner
 from jobs.work import Claim
 from workbench import database
 from workbench.cards import JobCard
-from workbench.errors import BadSpec
+from workbench.errors import BadSpec, DiskFull, RegistryAway
 from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.specs import Spec, parse_spec
@@ -106,7 +107,8 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
     except (KombuError, ChannelError, ConnectionError, OSError):
         return False
     finally:
-        with database.transaction(settings) as session:
+        # The job is safe without this note; without it the reconciler merely calls once more.
+        with suppress(RegistryAway, DiskFull), database.transaction(settings) as session:
             rows.mark_sent(session, sent, time.time())
     return True
 

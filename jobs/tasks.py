@@ -23,11 +23,12 @@ from celery.signals import worker_shutting_down
 
 from engine.device import process_environment
 from jobs.app import RUN, make_app
-from jobs.attempt import new_owner
+from jobs.attempt import new_owner, take
 from jobs.endings import Ending
 from jobs.settle import settle
 from jobs.work import Claim, log_path
 from workbench import database
+from workbench.errors import RegistryAway
 from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.tables import Job
@@ -36,41 +37,64 @@ RUNNER = [sys.executable, "-m", "jobs.runner"]
 
 _stopping = threading.Event()
 _lifelines: set[FileIO] = set()
+_choosing = threading.Lock()
+_chosen: set[str] = set()
 
 
 def run(job_id: str) -> None:
     """Celery's task: somebody wants `job_id` to be run."""
     settings = get_settings()
-    while not _stopping.is_set():
-        waiting = most_urgent(settings)
-        if waiting is None:
-            return
-        job_id, fence = waiting
-        run_process(settings, job_id)
-        if fence_of(settings, job_id) == fence:
-            return  # it could not even be claimed: better wait for the next call than try for ever
+    try:
+        while not _stopping.is_set() and run_most_urgent(settings):
+            pass
+    except RegistryAway as away:
+        print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the reconciler calls again
 
 
 app = make_app(get_settings())
 app.task(run, name=RUN)
 
 
-def most_urgent(settings: Settings) -> tuple[str, int] | None:
-    """The waiting job that should be run next, and its fence."""
+def run_most_urgent(settings: Settings) -> bool:
+    """Runs the job that should be next; False when none waits, or the one that does cannot even be claimed."""
+    with chosen(settings) as job_id:
+        if job_id is None:
+            return False
+        before = row_of(settings, job_id).fence
+        owner = new_owner()
+        code = run_process(settings, job_id, owner)
+        if code != 0 and row_of(settings, job_id).fence == before:
+            take(settings, job_id, owner)  # it died before it could: that, too, was an attempt
+        take_back(settings, job_id, owner, code)
+        return row_of(settings, job_id).fence != before
+
+
+@contextmanager
+def chosen(settings: Settings) -> Iterator[str | None]:
+    """The most urgent waiting job that no other thread of this worker has chosen."""
+    with _choosing:
+        with database.reading(settings) as session:
+            ids = rows.due(session, time.time(), resend_seconds=0)
+        job_id = next((one for one in ids if one not in _chosen), None)
+        if job_id is not None:
+            _chosen.add(job_id)
+    try:
+        yield job_id
+    finally:
+        if job_id is not None:
+            _chosen.discard(job_id)
+
+
+def row_of(settings: Settings, job_id: str) -> Job:
+    """The job's row as it is now, cut off from the registry."""
     with database.reading(settings) as session:
-        ids = rows.due(session, time.time(), resend_seconds=0)
-        return (ids[0], session.get_one(Job, ids[0]).fence) if ids else None
+        job = session.get_one(Job, job_id)
+        session.expunge(job)
+        return job
 
 
-def fence_of(settings: Settings, job_id: str) -> int:
-    """How often a job has been claimed so far."""
-    with database.reading(settings) as session:
-        return session.get_one(Job, job_id).fence
-
-
-def run_process(settings: Settings, job_id: str) -> None:
-    """Runs one attempt in a process of its own; takes the job back at once when that died without a word."""
-    owner = new_owner()
+def run_process(settings: Settings, job_id: str, owner: str) -> int:
+    """Runs one attempt in a process of its own, its output in the job's log; gives the exit code."""
     log = log_path(settings, job_id)
     log.parent.mkdir(parents=True, exist_ok=True)
     with lifeline() as end, log.open("ab") as output:
@@ -83,8 +107,7 @@ def run_process(settings: Settings, job_id: str) -> None:
             pass_fds=[end],
             env={**process_environment(settings.threads), **_OUTPUT, **os.environ},
         )
-        code = wait_for(process)
-    take_back(settings, job_id, owner, code)
+        return wait_for(process)
 
 
 _OUTPUT = {
@@ -130,12 +153,10 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
 
 def take_back(settings: Settings, job_id: str, owner: str, code: int) -> None:
     """Puts a job whose process died back into the queue, or fails it after the last attempt."""
-    with database.reading(settings) as session:
-        job = session.get_one(Job, job_id)
-        claim = Claim(job_id, job.fence, job.attempt, owner)
-        is_left = job.state == "running" and job.owner == owner
-    if not is_left:
+    job = row_of(settings, job_id)
+    if job.state != "running" or job.owner != owner:
         return
+    claim = Claim(job_id, job.fence, job.attempt, owner)
     cause = f"Its process {in_words(code)} in attempt {claim.attempt} of {settings.max_attempts}."
     if claim.attempt < settings.max_attempts:
         settle(claim, settings, Ending("queued", cause))

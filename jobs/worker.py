@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import warnings
 from typing import NoReturn
 
+from jobs.reconcile import send_due
 from jobs.tasks import app
 from workbench.database import require_registry
-from workbench.settings import get_settings
+from workbench.errors import RegistryAway
+from workbench.settings import Settings, get_settings
 
 
 def main() -> NoReturn:
     """Works until SIGTERM or Ctrl-C; then running jobs leave a checkpoint and go back to the queue."""
-    require_registry(get_settings())
+    greet(get_settings())
     worker = app.Worker(
         hostname=f"workbench-{os.getpid()}@{socket.gethostname()}",
         loglevel="WARNING",
@@ -25,6 +28,16 @@ def main() -> NoReturn:
     )
     worker.start()
     sys.exit(worker.exitcode or 0)
+
+
+def greet(settings: Settings) -> None:
+    """Makes sure that there is a registry, and wakes this worker up for what waits already."""
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # a message is JSON
+    try:
+        require_registry(settings)
+        send_due(settings)
+    except RegistryAway as away:
+        print(away, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import errno
-import sys
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -16,14 +18,11 @@ from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
 from engine.events import Evaluated, Event, Progress, Saved, Step
-from jobs.registry import KINDS
 from jobs.work import Register, Work
 from workbench.specs import Evaluate
 from workbench.tables import Corpus
 
-sys.modules.setdefault("tiny_kind", sys.modules[__name__])
-KINDS["evaluate"] = "tiny_kind:run"
-
+TINY = "tiny_kind:run"
 SAVE_EVERY = 10
 
 
@@ -38,11 +37,12 @@ def made_by(job_id: str) -> str:
 
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
+    """Counts to the number of steps."""
     with (work.folder.parent / "starts.txt").open("a") as file:
         file.write(f"{work.attempt}\n")
     yield Progress(0, None, "documents", "reading")
     _misbehave(spec.mixture)
-    step, _ = yield from _count(work, spec)
+    step = yield from _count(work, spec)
 
     def register(session: Session) -> dict[str, Any]:
         session.add(Corpus(name=made_by(work.job_id), source="tiny", job_id=work.job_id))
@@ -54,9 +54,9 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     return register
 
 
-def _count(work: Work, spec: Evaluate) -> Generator[Event, None, tuple[int, int]]:
+def _count(work: Work, spec: Evaluate) -> Generator[Event, None, int]:
     checkpoint = work.folder / "step"
-    start = step = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    step = int(checkpoint.read_text()) if checkpoint.exists() else 0
     try:
         while step < spec.max_tokens:
             time.sleep(spec.block_size / 1000)
@@ -68,7 +68,7 @@ def _count(work: Work, spec: Evaluate) -> Generator[Event, None, tuple[int, int]
         yield Evaluated(step, {"law": 1.5})
     finally:
         save(checkpoint, step)
-    return step, start
+    return step
 
 
 def save(checkpoint: Path, step: int) -> None:
@@ -90,7 +90,8 @@ def _misbehave(how: str) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
         case "deaf":
             time.sleep(3600)
+        case "orphans":
+            subprocess.Popen(["sleep", "3600"])
+            os.kill(os.getpid(), signal.SIGKILL)
         case "abort":
-            import os
-
             os.abort()

@@ -1,0 +1,123 @@
+"""A real Redis as the broker: jobs arrive, and a Redis that is emptied or restarted loses none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
+
+from tiny_kind import wish
+
+from jobs import submit
+from jobs.reconcile import num_calls
+from workbench import database
+from workbench.cards import JobCard
+from workbench.services import jobs as rows
+from workbench.settings import get_settings
+
+BINARY = shutil.which("redis-server")
+TINY_WORKER = Path(__file__).parents[1] / "jobs" / "tiny_worker.py"
+
+pytestmark = [
+    pytest.mark.redis,
+    pytest.mark.skipif(BINARY is None, reason="there is no redis-server on this machine"),
+]
+
+
+@dataclass
+class Redis:
+    """A server of our own, on loopback, that keeps nothing."""
+
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert BINARY is not None
+        command = [BINARY, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + 10
+        while True:
+            try:
+                return socket.create_connection(("127.0.0.1", self.port), 1).close()
+            except OSError:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def redis(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Redis]:
+    assert home
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        redis = Redis(server.getsockname()[1])
+    redis.start()
+    monkeypatch.setenv("WORKBENCH_BROKER_URL", f"redis://127.0.0.1:{redis.port}/0")
+    monkeypatch.setenv("WORKBENCH_RECONCILE_SECONDS", "1")
+    get_settings.cache_clear()
+    yield redis
+    redis.stop()
+
+
+@pytest.fixture
+def processes(redis: Redis) -> Iterator[None]:
+    """A worker and a reconciler."""
+    assert redis
+    started = [
+        subprocess.Popen([sys.executable, *arguments], env=os.environ)
+        for arguments in ([str(TINY_WORKER)], ["-m", "jobs.reconcile"])
+    ]
+    yield
+    for process in started:
+        process.terminate()
+    assert [process.wait(15) for process in started] == [0, 0]
+
+
+def done(job_id: str, seconds: float = 40) -> JobCard:
+    until = time.monotonic() + seconds
+    for card in submit.wait(job_id, 0.1):
+        assert time.monotonic() < until, card
+    return card
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_submitted_job_is_done() -> None:
+    job_id = submit.submit(wish())
+    card = done(job_id)
+    assert (card.state, card.attempt) == ("done", 1)
+    assert not (get_settings().root / "queue").exists()
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_restarted_redis_loses_no_job(redis: Redis) -> None:
+    assert done(submit.submit(wish())).state == "done"
+    redis.stop()
+    job_ids = [submit.submit(wish()) for _ in range(2)]
+    with database.reading() as session:
+        assert {rows.get_job(session, job_id).state for job_id in job_ids} == {"queued"}
+    redis.start()
+    assert [done(job_id).attempt for job_id in job_ids] == [1, 1]
+    assert done(submit.submit(wish())).attempt == 1
+
+
+def test_hints_are_counted(redis: Redis) -> None:
+    assert num_calls(get_settings()) == 0
+    for _ in range(3):
+        submit.submit(wish())
+    assert num_calls(get_settings()) == 3
+    redis.stop()
+    assert num_calls(get_settings()) == 0
+    redis.start()
