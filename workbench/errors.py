@@ -42,7 +42,8 @@ class NameTaken(WorkbenchError):
     """A `what` called `name` exists already."""
 
     def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"A {what} called “{name}” exists already.", "Choose another name.")
+        article = "An" if what[:1] in "aeiou" else "A"
+        super().__init__(f"{article} {what} called “{name}” exists already.", "Choose another name.")
 
 
 class BadSpec(WorkbenchError):

@@ -16,8 +16,12 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path(".workbench"), description="Folder of the registry, artifacts, queue and logs.")
     database_url: str = Field("", description="SQLAlchemy URL; empty is an SQLite file in the home folder.")
-    broker_url: str = Field("", description="Celery broker, such as redis://…; empty is a folder queue in the home folder.")
-    artifacts: Path | None = Field(None, description="Folder of weights and texts; empty is `artifacts` in the home folder.")
+    broker_url: str = Field(
+        "", description="Celery broker, such as redis://…; empty is a folder queue in the home folder."
+    )
+    artifacts: Path | None = Field(
+        None, description="Folder of weights and texts; empty is `artifacts` in the home folder."
+    )
     host: str = Field("127.0.0.1", description="Address to listen on; any but loopback needs a token.")
     api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
@@ -40,7 +44,7 @@ class Settings(BaseSettings):
 
     @property
     def artifacts_folder(self) -> Path:
-        return (self.artifacts.expanduser().resolve() if self.artifacts else self.root / "artifacts")
+        return self.artifacts.expanduser().resolve() if self.artifacts else self.root / "artifacts"
 
     @property
     def jobs_folder(self) -> Path:

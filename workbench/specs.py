@@ -99,10 +99,13 @@ class TrainExpert(Spec):
     name: Name = Field(description="Name of the new expert.")
     domain: Name = Field(description="Domain to train on.")
     mixture: Name = Field(description="Mixture whose base the expert is for; its experts are the possible parents.")
-    parent: ExpertName | None = Field(None, description="Expert to copy; empty takes the nearest by its posterior on held-out text.")
+    parent: ExpertName | None = Field(
+        None, description="Expert to copy; empty takes the nearest by its posterior on held-out text."
+    )
     join: bool = Field(True, description="Put the new expert into the mixture when it is done.")
     training: TrainingConfig = Field(
-        default_factory=lambda: TrainingConfig(learning_rate=1e-4), description="How to train (the paper: a tenth of the rate)."
+        default_factory=lambda: TrainingConfig(learning_rate=1e-4),
+        description="How to train (the paper: a tenth of the rate).",
     )
 
 
@@ -117,9 +120,7 @@ class Evaluate(Spec):
     max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
 
 
-AnySpec = Annotated[
-    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate, Field(discriminator="kind")
-]
+AnySpec = Annotated[ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate, Field(discriminator="kind")]
 SPECS: dict[str, type[Spec]] = {
     "import-corpus": ImportCorpus,
     "make-seed": MakeSeed,

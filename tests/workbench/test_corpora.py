@@ -48,7 +48,7 @@ def test_records_cannot_give_a_domain_a_name_that_no_screen_can_show(world: Worl
 
 def test_what_is_unknown_lists_what_is_known(world: World) -> None:
     world.corpus("library", "law", "news")
-    with pytest.raises(NotFound, match="There is no domain called “lwa”. Known: law, news."):
+    with pytest.raises(NotFound, match=r"There is no domain called “lwa”\. Known: law, news\."):
         corpora.get_domain(world.session, "lwa")
 
 

@@ -32,7 +32,7 @@ def test_an_expert_says_where_it_comes_from(world: World) -> None:
 
 def test_names_are_unique_and_known(world: World) -> None:
     world.experts("law", "news")
-    with pytest.raises(NameTaken, match="An? expert called “law” exists already"):
+    with pytest.raises(NameTaken, match="An expert called “law” exists already"):
         world.expert("law", "news")
     with pytest.raises(NotFound, match="Known: law, news"):
         experts.get_expert(world.session, "lwa")
