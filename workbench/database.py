@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION = "0001"  # the newest file of alembic/versions; a test holds the two together
-MIGRATIONS = Path(__file__).resolve().parents[1] / "alembic"
+_HERE = Path(__file__).resolve().parent
+MIGRATIONS = (
+    _HERE / "migrations" if (_HERE / "migrations").is_dir() else _HERE.parent / "alembic"
+)  # as installed, or here
 BUSY_SECONDS = 30.0
 _MIGRATION_LOCK = 0x776F726B  # any number of our own: "work"
 
@@ -176,7 +179,7 @@ def _place(settings: Settings) -> str:
 def migrate(settings: Settings | None = None) -> None:
     """Creates the registry, or brings it to this version; any number of processes may ask at once."""
     settings = settings or get_settings()
-    settings.root.mkdir(parents=True, exist_ok=True)
+    settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # texts and weights are private
     with _alone(settings.root / "migrate.lock"), _explained(settings):
         version = registry_version(settings)
         if version is not None and version > VERSION:

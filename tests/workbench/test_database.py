@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from multiprocessing import get_context
@@ -166,6 +168,25 @@ def _read_as_a_child() -> None:
         assert session.scalars(select(Mixture)).all() == []
 
 
+@pytest.mark.usefixtures("registry")
+def test_a_writer_that_is_killed_leaves_nothing_and_holds_nobody_up() -> None:
+    child = fork.Process(target=_die_writing)
+    child.start()
+    child.join(20)
+    assert child.exitcode == -signal.SIGKILL
+    with transaction() as session:
+        session.add(Mixture(name="next"))
+    with reading() as session:
+        assert session.scalars(select(Mixture.name)).all() == ["next"]
+
+
+def _die_writing() -> None:
+    with transaction() as session:
+        session.add(Mixture(name="dead"))
+        session.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @pytest.mark.usefixtures("home")
 def test_a_writer_that_waits_too_long_is_told_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
@@ -191,3 +212,25 @@ def test_the_registry_wakes_no_torch(module: str) -> None:
     heavy = "{'torch', 'transformers', 'alembic', 'pyarrow', 'celery'}"
     code = f"import sys, {module}; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("registry", ["postgresql"], indirect=True)
+def test_a_connection_that_the_server_cut_is_replaced(registry: str) -> None:
+    assert registry == "postgresql"
+    cut = text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND datname = 'postgres'"
+    )
+    with pytest.raises(RegistryAway, match="does not answer"), transaction() as session:
+        session.add(Mixture(name="lost"))
+        session.flush()
+        with database.make_engine(get_settings().database).connect() as other:
+            other.execute(cut)
+        session.execute(text("SELECT 1"))
+    with transaction() as session:
+        assert session.scalars(select(Mixture)).all() == []
+
+
+def test_a_new_home_is_private(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    database.migrate(settings)
+    assert settings.root.stat().st_mode & 0o777 == 0o700

@@ -158,6 +158,15 @@ def test_a_released_job_is_claimed_at_once_and_only_so_often(session: Session) -
     assert "Back in the queue: The process died (signal 9)." in told(session, job)
 
 
+def test_a_worker_may_be_stopped_in_order_any_number_of_times(session: Session) -> None:
+    job = new_job(session)
+    for _ in range(ATTEMPTS + 2):
+        fence = claim(session, job)
+        assert fence
+        jobs.release(session, job, fence, "Its worker was stopped.", attempt_counts=False)
+    assert state(session, job) == "queued"
+
+
 # records ---------------------------------------------------------------------------------------------
 
 
