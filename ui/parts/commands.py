@@ -12,7 +12,7 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "make-seed": ("seed make", ("name",)),
     "train-demix": ("train demix", ("name",)),
     "train-expert": ("train expert", ("name",)),
-    "evaluate": ("eval", ("mixture",)),
+    "evaluate": ("eval run", ("mixture",)),
 }
 
 

@@ -73,7 +73,8 @@ def _whole(key: str, q: Question) -> int | None:
 
 
 def _real(key: str, q: Question) -> float | None:
-    return _number(key, q, float, step=max(1e-9, abs(q.default or 0.1) / 10), format="%g")
+    step = 0.01 if q.most == 1 else abs(q.default or 0.1) / 10
+    return _number(key, q, float, step=step, format="%g")
 
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:

@@ -44,7 +44,9 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
         return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
     loaded = answer.get("loaded") or []
     held = f"{len(loaded)} models in memory" if loaded else "no model in memory yet"
-    return Sign("API server", True, f"answers; {held}"), Sign("Device", True, str(answer.get("device", "")))
+    return Sign("API server", True, f"answers; {held}"), Sign(
+        "Device", True, f"computes on “{answer.get('device', 'unknown')}”"
+    )
 
 
 def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:

@@ -20,6 +20,18 @@ def offers_now() -> dict[str, list[str]]:
         }
 
 
+def offers_for_expert(mixture: str) -> dict[str, list[str]]:
+    """The possible parents in this mixture, and the domains: those first that it has no expert for."""
+    with reading() as session:
+        members = mixtures.get_mixture(session, mixture).members
+        domains = [domain.name for domain in corpora.list_domains(session)]
+    taken = {member.domain for member in members}
+    return {
+        "parent": [member.expert for member in members],
+        "domain": sorted(domains, key=lambda domain: domain in taken),
+    }
+
+
 def missing(offers: Offers, *fields: str) -> str:
     """The first of these fields for which the registry holds nothing yet; empty when none is missing."""
     return next((field for field in fields if not offers.get(field)), "")

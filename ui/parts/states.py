@@ -57,6 +57,8 @@ def is_over(job: JobCard) -> bool:
 
 def actions_of(job: JobCard) -> tuple[str, ...]:
     """What a person can ask of the job now."""
+    if job.stop_requested == "cancel":  # nothing takes a cancel back
+        return ()
     return tuple(action for action in _ACTIONS[job.state] if action != job.stop_requested)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ui.parts.pictures import Picture, colour_of, label, name_axis, new_figure
+from ui.parts.words import counted
 
 Weights = Sequence[Sequence[float]]
 
@@ -61,7 +62,7 @@ def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     turns = sum(one != next_one for one, next_one in pairwise(places))
     return (
         f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {told}. "
-        f"The lead changes {turns} times."
+        f"The lead changes {counted(turns, 'time')}."
     )
 
 

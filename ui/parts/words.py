@@ -13,7 +13,11 @@ _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
 
 def plain(text: object) -> str:
     """Text that Markdown shows as it stands: names are user data and must not become links or HTML."""
-    line = _LINK.sub(lambda found: found[0] + _WORD_JOINER, " ".join(str(text).split()))
+    return _escaped(str(text)).strip()
+
+
+def _escaped(text: str) -> str:
+    line = _LINK.sub(lambda found: found[0] + _WORD_JOINER, re.sub(r"\s+", " ", text))
     return _PUNCTUATION.sub(r"\\\1", line)
 
 
@@ -22,7 +26,7 @@ def spoken(text: str) -> str:
     parts = text.split("`")
     if len(parts) % 2 == 0:  # a backtick of the data itself
         return plain(text)
-    return " ".join(f"`{part}`" if place % 2 else plain(part) for place, part in enumerate(parts) if part.strip())
+    return "".join(f"`{part}`" if place % 2 else _escaped(part) for place, part in enumerate(parts)).strip()
 
 
 def listed(names: list[str], limit: int = 6) -> str:

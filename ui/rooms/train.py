@@ -8,7 +8,7 @@ import streamlit as st
 
 from ui.parts.asking import ask_for
 from ui.parts.notices import empty
-from ui.parts.offers import missing, offers_now
+from ui.parts.offers import missing, offers_for_expert, offers_now
 from ui.parts.questions import Offers
 from ui.parts.rooms import CORPORA, Room
 from ui.parts.words import plain
@@ -78,7 +78,9 @@ def _ask_demix(offers: Offers) -> None:
 
 
 def _ask_expert(offers: Offers) -> None:
-    ask_for("train-expert", offers, "Train the expert")
+    chosen = st.session_state.get("train-expert.mixture")
+    mixture = chosen if chosen in offers["mixture"] else offers["mixture"][0]
+    ask_for("train-expert", {**offers, **offers_for_expert(mixture)}, "Train the expert")
 
 
 def _ask_score(offers: Offers) -> None:

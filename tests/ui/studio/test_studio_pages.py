@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,16 @@ def test_without_a_registry_every_page_names_the_command(page: str) -> None:
     assert not complaints(app)
     if page != "playground":
         assert "workbench migrate" in told(app)
+
+
+def test_the_studio_loads_no_weights_library() -> None:
+    rooms = [f"ui.rooms.{path.stem}" for path in Path(STUDIO).with_name("rooms").glob("[a-z]*.py")]
+    code = f"import sys, {', '.join(['ui.studio', *rooms])}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+def test_a_foreign_origin_makes_the_studio_ask_nobody_for_our_address() -> None:
+    from streamlit import net_util
+
+    AppTest.from_file(STUDIO, default_timeout=30).run()
+    assert net_util.get_external_ip() == "(not asked)"

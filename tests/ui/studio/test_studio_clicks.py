@@ -1,0 +1,165 @@
+"""Clicks do what they say, in the registry; and what cannot be done is told with its next step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ui.client import Client
+from ui.errors import ServerDown
+from workbench.database import reading, transaction
+from workbench.services import experts, mixtures
+from workbench.services import jobs as rows
+
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+def open_room(name: str, **state: Any) -> AppTest:
+    app = AppTest.from_file(STUDIO, default_timeout=30)
+    for key, value in state.items():
+        app.session_state[key.replace("__", ".")] = value
+    app.run()
+    return app.switch_page(f"rooms/{name}.py").run()
+
+
+def named(elements: Any, label: str) -> Any:
+    return next(one for one in elements if label in one.label.replace("\\", ""))
+
+
+def told(app: AppTest) -> str:
+    kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
+    return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
+
+
+def read(look: Callable[..., Any], *args: Any) -> Any:
+    with reading() as session:
+        return look(session, *args)
+
+
+def test_a_toggle_disables_an_expert_everywhere() -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    named(app.toggle, "Enabled").set_value(False).run()
+    assert not app.exception
+    assert read(experts.get_expert, "first/code").enabled is False
+
+
+def test_a_switch_made_elsewhere_is_seen_here() -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    with transaction() as session:
+        experts.set_enabled(session, ["first/code"], False)
+    assert named(app.run().toggle, "Enabled").value is False
+
+
+def test_several_experts_are_compared() -> None:
+    app = open_room("experts", experts__chosen=["first/code", "first/prose"])
+    assert "Who is better where" in told(app)
+
+
+def test_an_expert_that_others_came_from_is_not_deleted() -> None:
+    hostile = next(card.name for card in read(experts.list_experts) if "law" in card.name and "/" in card.name)
+    app = open_room("experts", experts__chosen=[hostile])
+    assert "laws, again began as its copy" in told(app)
+    assert not [button for button in app.button if button.label == "Delete"]
+
+
+def test_an_expert_that_nothing_needs_is_deleted_after_a_second_thought() -> None:
+    app = open_room("experts", experts__chosen=["laws, again"])
+    assert named(app.button, "Delete").disabled
+    named(app.checkbox, "for good").check().run()
+    named(app.button, "Delete").click().run()
+    assert "laws, again is deleted" in told(app)
+    assert "laws, again" not in {card.name for card in read(experts.list_experts)}
+
+
+def test_an_expert_is_renamed_and_stays_in_sight() -> None:
+    app = open_room("experts", experts__chosen=["laws, again"])
+    named(app.text_input, "New name").set_value("statutes")
+    named(app.button, "Rename").click().run()
+    assert app.session_state["experts.chosen"] == ["statutes"]
+    assert read(experts.get_expert, "statutes").name == "statutes"
+
+
+def test_the_train_form_asks_for_a_job() -> None:
+    app = open_room("train")
+    app.text_input(key="train-expert.name").set_value("poet").run()
+    app.selectbox(key="train-expert.preset").select("Quick look (60 steps)").run()
+    app.selectbox(key="train-expert.domain").select("poems").run()
+    named(app.button, "Train the expert").click().run()
+    job = read(rows.get_job, app.session_state["train-expert.job"])
+    assert (job.spec["name"], job.spec["domain"], job.spec["training"]["num_steps"]) == ("poet", "poems", 60)
+    assert "Waiting for a free worker" in "".join(one.proto.text for one in app.get("progress")).replace("\\", "")
+
+
+def test_a_form_that_is_not_filled_in_says_what_is_missing() -> None:
+    app = open_room("train")
+    named(app.button, "Train the expert").click().run()
+    assert "a name must have 1 to 80 characters" in app.error[0].value.replace("\\", "")
+    assert "train-expert.job" not in app.session_state
+
+
+def test_a_failed_job_tells_its_cause_and_is_retried() -> None:
+    failed = next(job for job in read(rows.list_jobs) if job.state == "failed")
+    app = open_room("jobs_page", job=failed.id)
+    assert "The loss is NaN at step 12." in told(app)
+    assert "Choose a smaller learning_rate" in told(app)
+    named(app.button, "Retry").click().run()
+    assert read(rows.get_job, failed.id).state == "queued"
+
+
+def test_a_running_job_that_was_cancelled_is_said_to_be_stopping() -> None:
+    running = next(job for job in read(rows.list_jobs) if job.state == "running")
+    app = open_room("jobs_page", job=running.id)
+    named(app.button, "Cancel").click().run()
+    assert read(rows.get_job, running.id).stop_requested == "cancel"
+    assert "stopping (cancel asked)" in told(app)
+
+
+def mixed(_self: Client, **wish: Any) -> dict[str, Any]:
+    """An honest stand-in for the server: the perplexity is the number of experts that take part."""
+    active = wish.get("active") or [m.expert for m in read(mixtures.get_mixture, "first").members if m.active]
+    return {"domains": [{"domain": "code", "num_tokens": 9, "perplexity": float(len(active))}], "seconds": 0.002}
+
+
+def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", mixed)
+    app = open_room("mixtures")
+    assert "This is what is saved." in told(app)
+    named(app.toggle, "first/code").set_value(False).run()
+    assert "from 3.00 to 2.00 per token" in told(app)
+    assert all(member.active for member in read(mixtures.get_mixture, "first").members)
+    app.button(key="mixture.save").click().run()
+    assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
+    assert "This is what is saved." in told(app)
+
+
+def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_self: Client, **_wish: Any) -> dict[str, Any]:
+        raise ServerDown("The API server does not answer.", "Start it with `workbench up`.")
+
+    monkeypatch.setattr(Client, "mix", away)
+    app = open_room("mixtures")
+    assert "Start it with `workbench up`" in told(app)
+    monkeypatch.setattr(Client, "mix", mixed)
+    named(app.button, "Try again").click().run()
+    assert "Exact, from stored scores" in told(app)
+
+
+def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"tokens": ["<b>", "x"], "weights": [[0.7, 0.3], [0.2, 0.8]], "experts": ["e", "f"]}
+    monkeypatch.setattr(Client, "posterior", lambda _self, **_wish: answer)
+    app = open_room("posteriors")
+    app.text_area(key="posterior.text").set_value("<b>x").run()
+    named(app.button, "Show the posterior").click().run()
+    assert "Who takes over" in told(app)
+    assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
+
+
+def test_no_text_is_said_to_be_missing() -> None:
+    app = open_room("posteriors")
+    named(app.button, "Show the posterior").click().run()
+    assert "There is no text yet." in app.warning[0].value

@@ -1,0 +1,51 @@
+"""The command that a form shows wishes the same as its button: it goes through the command line's own parser."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from ui import cli
+from ui.parts.commands import command_for
+from ui.parts.questions import assemble, changed, questions_of
+from ui.verbs import corpus, evaluate, seed, train
+from workbench.specs import SPECS, Spec, parse_spec
+
+NAME = 'it\'s *my* "name"'
+WISHES: dict[str, dict[tuple[str, ...], Any]] = {
+    "import-corpus": {("name",): NAME, ("path",): "/data/a b.jsonl", ("skip_bad",): True, ("max_bytes",): 10},
+    "make-seed": {("name",): NAME, ("domains",): ["a", "b"], ("shape", "width"): 64, ("vocab_size",): 600},
+    "train-demix": {("name",): NAME, ("seed_model",): "s", ("domains",): ["a"], ("training", "num_steps"): 9},
+    "train-expert": {
+        ("name",): NAME, ("domain",): "d", ("mixture",): "m", ("parent",): "p", ("join",): False,
+        ("training", "learning_rate"): 3e-6,
+    },
+    "evaluate": {("mixture",): NAME, ("domains",): ["a", "b"], ("split",): "dev", ("max_tokens",): 500},
+}  # fmt: skip
+
+
+@pytest.fixture
+def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
+    """What the command line would have asked for."""
+    found: list[Spec] = []
+    for verb in (corpus, seed, train, evaluate):
+        monkeypatch.setattr(verb, "submit", lambda spec, _how: found.append(spec))
+    return found
+
+
+@pytest.mark.parametrize("kind", WISHES)
+def test_the_command_is_the_same_wish_as_the_form(kind: str, wished: list[Spec]) -> None:
+    questions = questions_of(SPECS[kind], {})
+    answers = {q.path: q.default for q in questions} | WISHES[kind]
+    command = command_for(kind, changed(questions, answers))
+    assert cli.main(shlex.split(command)[1:]) in (0, None)
+    assert wished == [parse_spec({"kind": kind, **assemble(answers)})]
+
+
+@pytest.mark.parametrize("source", ["folder", "hub"])
+def test_a_seed_from_elsewhere_has_a_command_too(source: str, wished: list[Spec]) -> None:
+    told = {("name",): "s", ("source",): source, ("location",): "some/where"}
+    assert cli.main(shlex.split(command_for("make-seed", told))[1:]) in (0, None)
+    assert wished == [parse_spec({"kind": "make-seed", **assemble(told)})]

@@ -1,0 +1,116 @@
+"""Words, forms, states and next steps: what a screen says is true and safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from ui.parts.health import worker_sign
+from ui.parts.next_steps import Holdings, suggestions
+from ui.parts.questions import assemble, changed, questions_of
+from ui.parts.rooms import CORPORA, TRAIN
+from ui.parts.states import actions_of, look_of, sentence_of
+from ui.parts.tables import as_csv
+from ui.parts.uploads import keep_uploads, safe_suffix
+from ui.parts.words import ago, duration, plain, size, spoken
+from workbench.cards import JobCard
+from workbench.specs import SPECS, TrainExpert, parse_spec
+
+OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], "seed_model": ["s"]}
+
+
+def job(state: str = "running", **told: object) -> JobCard:
+    known = {
+        "id": "0" * 32, "kind": "evaluate", "title": "t", "spec": {}, "state": state, "attempt": 1,
+        "stop_requested": "", "progress": 0.4, "progress_note": "", "eta_seconds": None, "error": "",
+        "next_step": "", "result": {}, "after": [], "owner": "", "created_at": 0.0, "started_at": None,
+        "finished_at": None,
+    }  # fmt: skip
+    return JobCard.model_validate(known | told)
+
+
+@pytest.mark.parametrize("name", ["*a*", "[a](http://b)", "<b>x</b>", "`c`", ":red[d]", "$x$", "# h", "a_b_", "~~s~~"])
+def test_a_name_is_no_markdown(name: str) -> None:
+    assert MarkdownIt().render(plain(name)).count("<") == 2  # the paragraph alone
+    assert plain(name).replace("\\", "").replace("\u2060", "") == name
+
+
+def test_an_address_in_a_name_is_no_link() -> None:
+    assert "http://" not in plain("http://evil.example").replace("\\", "")
+    assert "www." not in plain("www.evil.example").replace("\\", "")
+
+
+def test_only_our_own_backticks_are_code() -> None:
+    assert spoken("Run `workbench up`.") == "Run `workbench up`\\."
+    assert "`" not in spoken("a ` b").replace("\\`", "")
+
+
+def test_numbers_carry_their_unit() -> None:
+    assert (size(812), size(1_400_000)) == ("812 B", "1.4 MB")
+    assert (duration(8), duration(200), duration(7500)) == ("8 s", "3 min 20 s", "2 h 5 min")
+    assert ago(0, now=3 * 86400) == "3 days ago"
+
+
+def test_a_form_asks_every_field_of_every_spec() -> None:
+    for spec in SPECS.values():
+        asked = {question.path[0] for question in questions_of(spec, OFFERS)}
+        assert asked == set(spec.model_fields) - {"kind"}
+        assert all(question.help for question in questions_of(spec, OFFERS))
+
+
+def test_answers_make_the_spec_they_were_asked_for() -> None:
+    questions = questions_of(TrainExpert, OFFERS)
+    answers = {q.path: q.default for q in questions} | {("name",): "n", ("domain",): "d", ("mixture",): "m"}
+    answers["training", "num_steps"] = 7
+    spec = parse_spec({"kind": "train-expert", **assemble(answers)})
+    assert (spec.training.num_steps, spec.training.learning_rate) == (7, 1e-4)
+    assert set(changed(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
+
+
+def test_asked_to_stop_is_not_stopped() -> None:
+    assert look_of(job(stop_requested="cancel")).word == "stopping (cancel asked)"
+    assert "only when its process has ended" in sentence_of(job(stop_requested="cancel"))
+    assert actions_of(job(stop_requested="cancel")) == ()
+    assert actions_of(job(stop_requested="pause")) == ("cancel",)
+
+
+def test_a_silent_job_is_not_running() -> None:
+    assert look_of(job("interrupted")).word == "interrupted"
+    assert worker_sign([job("interrupted")]).is_well is False
+
+
+def test_a_job_that_nobody_takes_names_the_command() -> None:
+    sign = worker_sign([job("queued")], now=100.0)
+    assert sign.is_well is False
+    assert "workbench up" in sign.next_step
+
+
+def test_an_idle_worker_is_not_said_to_be_alive() -> None:
+    assert worker_sign([]).is_well is None
+
+
+def test_what_to_try_next_follows_what_there_is() -> None:
+    assert suggestions(Holdings())[0].room is CORPORA
+    assert suggestions(Holdings(domains=2))[0].room is TRAIN
+    assert len(suggestions(Holdings(9, 9, 9, 9, 9, 9))) == 3
+
+
+def test_a_cell_of_a_table_is_no_formula() -> None:
+    assert as_csv([{"name": "=1+1", "n": -2}]).splitlines()[1] == "'=1+1,-2"
+
+
+class Upload:
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name, self._data = name, data
+
+    def getbuffer(self) -> memoryview:
+        return memoryview(self._data)
+
+
+def test_the_name_of_an_upload_is_never_a_path(tmp_path: Path) -> None:
+    folder = keep_uploads([Upload("../../evil.jsonl.gz", b"1"), Upload("a/b.t$t", b"2")], tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == ["0001.jsonl.gz", "0002.txt"]
+    assert folder.parent == tmp_path / "uploads"
+    assert safe_suffix("report.docx") == ".docx"
