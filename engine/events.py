@@ -38,6 +38,13 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Saving:
+    """A checkpoint is about to be written: who keeps a curve must have it safe before going on."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A whole checkpoint lies on disk; training can go on from `step`."""
 
@@ -65,4 +72,4 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saved
+Event = Progress | Step | Evaluated | Saving | Saved

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 
 from engine.device import prepare_process
 from engine.errors import Problem
-from engine.events import Event
+from engine.events import Event, Saving
 from jobs.endings import STOPPED, Ending, ending_of
 from jobs.news import Reporter
 from jobs.pulse import Pulse
@@ -116,6 +116,8 @@ def _drive(work: Work, pulse: Pulse, reporter: Reporter) -> Generator[Event, Non
                 register: Register = end.value
                 return register
             reporter.see(event)
+            if isinstance(event, Saving):
+                pulse.flush()
             yield event
 
 

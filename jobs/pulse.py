@@ -43,6 +43,7 @@ class Pulse:
         self._claim, self._settings, self._reporter, self._hard_exit = claim, settings, reporter, hard_exit
         self._watch = list(watch)
         self._over = threading.Event()
+        self._writing = threading.Lock()
         self._wake_read, self._wake_write = os.pipe()
         self._renewed_at = time.time()  # the wall clock, which also runs while a laptop sleeps
         self._deadline = float("inf")
@@ -64,6 +65,10 @@ class Pulse:
     def has_lease(self) -> bool:
         """Whether nobody else can have taken the job over yet."""
         return time.time() - self._renewed_at < self._settings.lease_seconds
+
+    def flush(self) -> None:
+        """Writes all news now, so that no checkpoint is ahead of the curve; what cannot be written waits."""
+        self._beat(now=True)
 
     def _run(self) -> None:
         try:
@@ -92,10 +97,14 @@ class Pulse:
             self._deadline = time.monotonic() + self._settings.cancel_seconds
         self.stop = reason
 
-    def _beat(self) -> None:
+    def _beat(self, now: bool = False) -> None:
+        with self._writing:
+            self._beat_alone(now)
+
+    def _beat_alone(self, now: bool) -> None:
         news = self._reporter.take()
         try:
-            asked = self._write(news) if news or self._is_due() else self._read()
+            asked = self._write(news) if news or now or self._is_due() else self._read()
         except LeaseLost:
             self._hard_exit()
             raise

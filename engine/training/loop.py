@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Event, Saved, Step
+from engine.events import Evaluated, Event, Saved, Saving, Step
 from engine.models.demix import DemixModel
 from engine.training.checkpoint import resume, save_checkpoint
 from engine.training.data import Batch, BlockSampler, DomainText
@@ -66,6 +66,7 @@ class _Training:
                 if step % config.evaluate_every == 0 or step == config.num_steps:
                     yield self._evaluate(step)
                 if step % config.checkpoint_every == 0 or step == config.num_steps:
+                    yield Saving(step)
                     saved = step
                     yield self._save(step)
         except GeneratorExit:

@@ -1,0 +1,77 @@
+"""What OMP_WAIT_POLICY=passive brings when two training processes share the machine's cores.
+
+Two processes train small models at the same time, once with the environment the workbench gives its processes, once
+with the default of the OpenMP library (the peer); the conditions alternate. The ratio is peer time over ours.
+Run: python benchmarks/shared_cores.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from engine.device import process_environment
+
+WORKER = """
+import torch
+from engine.config import ModelConfig, TrainingConfig
+from engine.models.families import fresh_model
+from engine.training.optimizer import clip_and_step, make_optimizer
+lm = fresh_model(ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512), 2048).train()
+parameters, config = dict(lm.named_parameters()), TrainingConfig()
+optimizer = make_optimizer(parameters, config)
+ids = torch.randint(0, 2048, (4, 129))
+print("ready", flush=True)
+input()
+for _ in range(STEPS):
+    logits = lm(input_ids=ids[:, :-1], use_cache=False).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
+    clip_and_step(optimizer, parameters, 10, config)
+"""
+
+
+def seconds_for_two(environment: dict[str, str], steps: int) -> float:
+    """Wall time of the steps in two processes that start them together."""
+    code = WORKER.replace("STEPS", str(steps))
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    began = time.perf_counter()
+    for worker in workers:
+        worker.communicate("\n")
+    assert all(worker.returncode == 0 for worker in workers)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=3)
+    arguments = parser.parse_args()
+    ours = {**os.environ, **process_environment()}
+    peer = {name: value for name, value in ours.items() if name != "OMP_WAIT_POLICY"}
+    pairs = [
+        (seconds_for_two(peer, arguments.steps), seconds_for_two(ours, arguments.steps)) for _ in range(arguments.pairs)
+    ]
+    ratios = [default / passive for default, passive in pairs]
+    print(json.dumps({
+        "claim": "two processes on shared cores: default OpenMP waiting over passive, time ratio",
+        "ratio_median": round(statistics.median(ratios), 3), "ratio_min": round(min(ratios), 3),
+        "ratio_max": round(max(ratios), 3), "passive_seconds_median": round(statistics.median(p for _, p in pairs), 2),
+        "default_seconds_median": round(statistics.median(d for d, _ in pairs), 2), "cores": os.cpu_count(),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
