@@ -23,7 +23,7 @@ def read_parquet(source: Source) -> Found:
     with _seekable(source) as file:
         try:
             yield from _rows(source, _open(source, file))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = (str(error).splitlines() or ["damaged"])[0]
             remedy = "Write or get it again."
             raise source.fault(f"The file must be parquet, but cannot be read ({reason}).", remedy) from None
@@ -50,7 +50,8 @@ def _open(source: Source, file: IO[bytes]) -> Any:
             problem = f"The table must have a column “{field}”, but has {names_of(schema.names)} instead."
             raise source.fault(problem, "Say which column to read.")
     # kept as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
-    is_text = pa.types.is_string(schema.field(source.fields[0]).type)
+    kind = schema.field(source.fields[0]).type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     file.seek(0)
     return pq.ParquetFile(
         file, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(source.fields[:1]) if is_text else None

@@ -36,7 +36,7 @@ def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
         if size >= DOCUMENT_CHARACTERS and not piece.strip():
             yield first, "".join(buffer).strip("\r\n")
             buffer, size = [], 0
-        elif size >= 2 * DOCUMENT_CHARACTERS:
+        while size >= 2 * DOCUMENT_CHARACTERS:
             whole = "".join(buffer)
             cut = _cut_point(whole)
             yield first, whole[:cut].strip("\r\n")
@@ -48,10 +48,10 @@ def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
 
 def _cut_point(text: str) -> int:
     for border in ("\n", " "):
-        found = text.rfind(border, DOCUMENT_CHARACTERS)
+        found = text.rfind(border, DOCUMENT_CHARACTERS, 2 * DOCUMENT_CHARACTERS)
         if found >= 0:
             return found + 1
-    return len(text)
+    return 2 * DOCUMENT_CHARACTERS
 
 
 def _pieces(source: Source) -> Iterator[tuple[int, str]]:

@@ -125,7 +125,7 @@ CASES = {
     "damaged xz": Bad("a.txt.xz", b"\xfd7zXZ\x00" + b"\x55" * 99, None, "unpacked", "again"),
     "a domain that is a list": Bad("a.jsonl", b'{"text": "a", "domain": []}', 1, "list", "Mend", DOMAIN),
     "a domain without a name": Bad("a.jsonl", b'{"text": "a", "domain": " "}', 1, "1 to 80", "Mend", DOMAIN),
-    "a domain with control signs": Bad("a.jsonl", b'{"text": "a", "domain": "a\\u001b["}', 1, "1 to 80", "Mend", DOMAIN),
+    "a domain with an escape": Bad("a.jsonl", b'{"text": "a", "domain": "a\\u001b["}', 1, "1 to 80", "Mend", DOMAIN),
     "a domain of half a character": Bad("a.jsonl", b'{"text": "a", "domain": "\\udfff"}', 1, "half", "Mend", DOMAIN),
     "domains asked of plain text": Bad("a.txt", b"words\n", 1, "“domain”", "which field", DOMAIN),
 }  # fmt: skip
@@ -150,11 +150,12 @@ def read(path: Path, options: ReadOptions | None = None) -> list[str]:
 @pytest.mark.parametrize("bad", CASES.values(), ids=CASES)
 def test_a_malformed_corpus_is_refused_with_file_line_and_remedy(bad: Bad, tmp_path: Path) -> None:
     (tmp_path / bad.name).write_bytes(bad.data)
-    with pytest.raises(CorpusError) as refusal:
-        read(tmp_path / bad.name, bad.options)
+    with pytest.raises(CorpusError) as refusal, new_folder(tmp_path / "kept") as folder:
+        list(keep_documents(read_documents(tmp_path / bad.name, bad.options, Report()), folder))
     assert (refusal.value.path, refusal.value.line) == (bad.name, bad.line)
     assert bad.problem in refusal.value.problem
     assert bad.remedy in refusal.value.next_step
+    assert [path.name for path in tmp_path.iterdir()] == [bad.name]
 
 
 @pytest.mark.parametrize(("name", "data"), EMPTY.values(), ids=EMPTY)
@@ -164,18 +165,14 @@ def test_a_corpus_without_a_document_is_refused(name: str, data: bytes, tmp_path
         read(tmp_path / name)
 
 
-@pytest.mark.parametrize("bad", CASES.values(), ids=CASES)
-def test_a_malformed_file_leaves_nothing_behind_and_the_next_import_works(bad: Bad, tmp_path: Path) -> None:
-    (tmp_path / bad.name).write_bytes(bad.data)
-    kept = tmp_path / "kept"
-    with pytest.raises(CorpusError), new_folder(kept) as folder:
-        list(keep_documents(read_documents(tmp_path / bad.name, bad.options, Report()), folder))
-    assert [path.name for path in tmp_path.iterdir()] == [bad.name]
+def test_after_every_malformed_import_the_next_good_one_works(tmp_path: Path) -> None:
     good = tmp_path / "good.jsonl"
     good.write_text("\n".join(json.dumps({"text": f"document {i}"}) for i in range(5)))
-    with new_folder(kept) as folder:
-        list(keep_documents(read_documents(good, ReadOptions(), Report()), folder))
-    assert json.loads((kept / "summary.json").read_text())["domains"][0]["num_documents"] == 5
+    for bad in CASES.values():
+        (tmp_path / bad.name).write_bytes(bad.data)
+        with pytest.raises(CorpusError):
+            read(tmp_path / bad.name, bad.options)
+        assert read(good) == [f"document {i}" for i in range(5)]
 
 
 @pytest.mark.parametrize("bad", CASES.values(), ids=CASES)
@@ -234,10 +231,10 @@ def test_one_endless_line_of_plain_text_is_read_in_bounded_memory(tmp_path: Path
 def test_a_bomb_is_refused_in_bounded_memory(pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_UNPACKED_BYTES", 1 << 20)
     path = tmp_path / ("a.txt." + ("gz" if pack is gzip.compress else "xz"))
-    path.write_bytes(pack(b"word \n\n" * (8 << 20)))
+    path.write_bytes(pack((b"word " * 100 + b"\n\n") * (1 << 16)))
     with pytest.raises(CorpusError, match="200 times"):
         read(path)
-    assert peak_bytes(path) < 16 << 20
+    assert peak_bytes(path) < 16 << 20  # of 32 MB; 9 MB of it are xz's own
 
 
 def test_a_parquet_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

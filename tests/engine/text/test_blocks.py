@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.errors import CorpusError
+from engine.text import blocks
+from engine.text.blocks import Tokens, pack_domain, packed_facts
+from engine.text.corpus import Document
+from engine.text.split import SPLITS, keep_documents, read_split
+from engine.text.tokenizer import Tokenizer, train_tokenizer
+
+TOKENIZER = train_tokenizer(["some words to learn from, again and again"] * 9, 300)
+
+
+def packed(texts: list[str], folder: Path, tokenizer: Tokenizer = TOKENIZER) -> Path:
+    """The folder of tokens; the documents lie beside it."""
+    list(keep_documents(map(Document, texts), folder / "documents"))
+    list(pack_domain(folder / "documents" / "0", tokenizer, folder / "tokens"))
+    return folder / "tokens"
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=3, max_size=20, unique=True),
+    st.integers(1, 40),
+)
+def test_blocks_joined_are_the_documents_each_behind_its_beginning(tmp_path_factory, texts, block_size: int) -> None:
+    folder = tmp_path_factory.mktemp("blocks")
+    packed(texts, folder)
+    for split in SPLITS:
+        expected = [
+            id
+            for row in read_split(folder / "documents" / "0", split)
+            for id in [TOKENIZER.bos_id, *TOKENIZER.encode(row["text"])]
+        ]
+        tokens = Tokens.open(folder / "tokens", split)
+        num_blocks = tokens.num_blocks(block_size)
+        inputs = [id for i in range(num_blocks) for id in tokens.block(i, block_size)[0]]
+        targets = [id for i in range(num_blocks) for id in tokens.block(i, block_size)[1]]
+        assert list(tokens.array) == expected
+        assert inputs == expected[: num_blocks * block_size]
+        assert targets == expected[1 : num_blocks * block_size + 1]
+        assert len(expected) - 1 - num_blocks * block_size < block_size
+
+
+def test_starts_say_where_each_document_begins(tmp_path: Path) -> None:
+    tokens = Tokens.open(packed([f"text {i}" for i in range(50)], tmp_path), "train")
+    rows = list(read_split(tmp_path / "documents" / "0", "train"))
+    assert all(tokens.array[start] == TOKENIZER.bos_id for start in tokens.starts)
+    ends = [*tokens.starts[1:], len(tokens)]
+    found = [TOKENIZER.decode(tokens.array[start:end]) for start, end in zip(tokens.starts, ends, strict=True)]
+    assert found == [row["text"] for row in rows]
+
+
+def test_blocks_are_int64_and_of_the_size_asked_for(tmp_path: Path) -> None:
+    tokens = Tokens.open(packed([f"words {i} " * 9 for i in range(20)], tmp_path), "train")
+    inputs, targets = tokens.block(tokens.num_blocks(16) - 1, 16)
+    assert inputs.dtype == targets.dtype == np.int64
+    assert inputs.shape == targets.shape == (16,)
+
+
+def test_the_array_stays_on_disk(tmp_path: Path) -> None:
+    assert isinstance(Tokens.open(packed(["a", "b", "c"], tmp_path), "dev").array, np.memmap)
+
+
+def test_a_block_that_is_not_there_is_an_index_error(tmp_path: Path) -> None:
+    tokens = Tokens.open(packed(["a", "b", "c"], tmp_path), "train")
+    for i in (-1, tokens.num_blocks(1)):
+        with pytest.raises(IndexError):
+            tokens.block(i, 1)
+    assert tokens.num_blocks(10_000) == 0
+
+
+def test_the_facts_name_the_tokenizer_and_the_sizes(tmp_path: Path) -> None:
+    folder = packed([f"text {i}" for i in range(50)], tmp_path)
+    facts = packed_facts(folder)
+    assert (facts["tokenizer_sha256"], facts["vocab_size"], facts["dtype"]) == (
+        TOKENIZER.sha256,
+        TOKENIZER.vocab_size,
+        "uint16",
+    )
+    assert sum(facts["splits"][split]["documents"] for split in SPLITS) == 50
+    assert all(facts["splits"][split]["tokens"] == len(Tokens.open(folder, split)) for split in SPLITS)
+
+
+def test_packing_in_many_batches_is_packing_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"text {i} " * 5 for i in range(60)]
+    at_once = packed(texts, tmp_path / "a")
+    monkeypatch.setattr(blocks, "BATCH_CHARACTERS", 100)
+    in_batches = packed(texts, tmp_path / "b")
+    for file in at_once.iterdir():
+        assert file.read_bytes() == (in_batches / file.name).read_bytes()
+
+
+def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
+    class Large(Tokenizer):
+        """An honest stand-in: the ids are small, the claim is large."""
+
+        def __init__(self) -> None:
+            super().__init__(TOKENIZER._inner, 0)
+            self.vocab_size = 70_000
+
+    folder = packed(["a", "b", "c"], tmp_path, Large())
+    assert Tokens.open(folder, "train").array.dtype == np.uint32
+
+
+def test_progress_counts_documents_to_the_last(tmp_path: Path) -> None:
+    list(keep_documents((Document(f"text {i}") for i in range(30)), tmp_path))
+    events = list(pack_domain(tmp_path / "0", TOKENIZER, tmp_path / "tokens"))
+    assert (events[-1].done, events[-1].total, events[-1].unit) == (30, 30, "documents")
+
+
+def test_arrays_with_objects_or_of_another_shape_are_refused(tmp_path: Path) -> None:
+    folder = packed(["a", "b", "c"], tmp_path)
+    np.save(folder / "train.npy", np.array([{"run": "code"}], dtype=object), allow_pickle=True)
+    np.save(folder / "dev.npy", np.zeros((3, 3), np.uint16))
+    (folder / "test.npy").write_bytes((folder / "test.npy").read_bytes()[:-1])
+    for split in SPLITS:
+        with pytest.raises(CorpusError, match=f"{split}.npy"):
+            Tokens.open(folder, split)
+
+
+def test_a_folder_without_facts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="packed tokens"):
+        packed_facts(tmp_path)
+    (tmp_path / "tokens.json").write_text(json.dumps([])[:-1])
+    with pytest.raises(CorpusError, match="packed tokens"):
+        packed_facts(tmp_path)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import lzma
+import os
+import shutil
+import string
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.errors import CorpusError
+from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
+from engine.text.plain import DOCUMENT_CHARACTERS, cut_documents
+from engine.text.streams import size_on_disk
+
+TEXTS = ["The first document.", "Das zweite: größer,\nmit „Zeichen“.", 'A "third", with commas.\n\nAnd 😀.']
+READABLE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
+
+
+def read(path: Path, **options: object) -> list[Document]:
+    return list(read_documents(path, ReadOptions(**options), Report()))  # type: ignore[arg-type]
+
+
+def write_jsonl(path: Path, texts: list[str]) -> None:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+
+
+def write_csv(path: Path, texts: list[str], delimiter: str = ",") -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows([["text"], *([text] for text in texts)])
+
+
+def write_parquet(path: Path, texts: list[str]) -> None:
+    pq.write_table(pa.table({"text": texts}), path)
+
+
+WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
+    "a.jsonl": write_jsonl,
+    "a.ndjson": write_jsonl,
+    "a.json": write_jsonl,
+    "a.csv": write_csv,
+    "a.tsv": lambda path, texts: write_csv(path, texts, "\t"),
+    "a.parquet": write_parquet,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
+def test_every_kind_of_file_gives_the_same_documents(name: str, packing: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, TEXTS)
+    if packing:
+        packed = (gzip if packing == ".gz" else lzma).compress(path.read_bytes())
+        path = path.with_name(name + packing)
+        path.write_bytes(packed)
+    assert [document.text for document in read(path)] == TEXTS
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(READABLE, min_size=1, max_size=5, unique=True), name=st.sampled_from(sorted(WRITERS)))
+def test_what_is_written_is_what_is_read(texts: list[str], name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name, texts)
+    assert [document.text for document in read(tmp_path / name)] == texts
+
+
+def test_an_upper_case_suffix_is_the_same_kind(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "A.JSONL", TEXTS)
+    assert len(read(tmp_path / "A.JSONL")) == 3
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_a_byte_order_mark_is_dropped(name: str, tmp_path: Path) -> None:
+    data = {"a.txt": "words", "a.jsonl": '{"text": "words"}', "a.csv": "text\nwords"}[name]
+    (tmp_path / name).write_text(data, encoding="utf-8-sig")
+    assert [document.text for document in read(tmp_path / name)] == ["words"]
+
+
+def test_a_folder_is_read_recursively_in_order_without_hidden_files(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/z.txt", "a/c/y.md", ".hidden.txt", ".git/x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"text of {name}")
+    assert [document.source for document in read(tmp_path)] == ["a/c/y.md:1", "a/z.txt:1", "b.txt:1"]
+
+
+def test_moving_and_renaming_files_changes_no_id(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "here.jsonl", TEXTS)
+    before = {document.id for document in read(tmp_path / "here.jsonl")}
+    (tmp_path / "there" / "deep").mkdir(parents=True)
+    shutil.move(tmp_path / "here.jsonl", tmp_path / "there" / "deep" / "renamed.jsonl")
+    assert {document.id for document in read(tmp_path)} == before
+
+
+def test_links_are_not_followed_and_the_report_says_so(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "secret.txt", tmp_path / "corpus"
+    outside.write_text("not yours")
+    folder.mkdir()
+    (folder / "own.txt").write_text("own text")
+    (folder / "link.txt").symlink_to(outside)
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    report = Report()
+    assert [document.text for document in read_documents(folder, ReadOptions(), report)] == ["own text"]
+    assert [entry["path"] for entry in report.refused] == ["link.txt", "loop"]
+
+
+def test_a_pipe_in_the_folder_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    os.mkfifo(tmp_path / "b.txt")
+    assert len(read(tmp_path)) == 1
+
+
+def test_files_of_unknown_kind_in_a_folder_are_left_out_and_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    report = Report()
+    assert len(list(read_documents(tmp_path, ReadOptions(), report))) == 1
+    assert (report.num_refused, report.refused[0]["path"]) == (1, "picture.png")
+
+
+@pytest.mark.parametrize("name", [b"a\nb.txt", b"a\x1b[31m.txt", b"\xff\xfe.txt", b"..txt.txt", "ä ö.txt".encode()])
+def test_hostile_file_names_are_only_shown_and_fit_to_be_shown(name: bytes, tmp_path: Path) -> None:
+    with open(os.path.join(os.fsencode(tmp_path), b"sub" + name), "wb") as file:
+        file.write(b"text")
+    (document,) = read(tmp_path)
+    assert document.source.isprintable()
+    assert document.source.encode()
+
+
+@pytest.mark.parametrize("missing", ["nothing", "nothing/at.txt"])
+def test_a_path_that_is_not_there_is_refused(missing: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="must be a file or a folder"):
+        read(tmp_path / missing)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "a.txt").chmod(0)
+    with pytest.raises(CorpusError, match=r"a\.txt"):
+        read(tmp_path)
+
+
+def test_duplicates_are_left_out_and_counted_across_files(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["same", "one"])
+    write_csv(tmp_path / "b.csv", ["two", "same", "two"])
+    report = Report()
+    texts = [document.text for document in read_documents(tmp_path, ReadOptions(), report)]
+    assert texts == ["same", "one", "two"]
+    assert (report.num_documents, report.num_duplicates, report.num_bytes) == (3, 2, 10)
+
+
+def test_empty_texts_are_counted_and_left_out(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["", " \n", "words"])
+    report = Report()
+    assert len(list(read_documents(tmp_path / "a.jsonl", ReadOptions(), report))) == 1
+    assert report.num_empty == 2
+
+
+def test_reading_stops_after_max_bytes(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [f"{i:010}" for i in range(100)])
+    assert len(read(tmp_path / "a.jsonl", max_bytes=95)) == 10
+
+
+def test_after_max_bytes_nothing_more_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "enough"}\nbroken\n')
+    assert len(read(tmp_path / "a.jsonl", max_bytes=1)) == 1
+
+
+def test_fields_name_text_domain_and_group(tmp_path: Path) -> None:
+    record = {"body": "words", "kind": " law ", "case": 7, "other": None}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    (document,) = read(tmp_path / "a.jsonl", text_field="body", domain_field="kind", group_field="case")
+    assert (document.text, document.domain, document.group) == ("words", "law", "7")
+
+
+def test_names_of_domains_are_data_never_paths(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "words", "domain": "../../etc"}')
+    assert read(tmp_path / "a.jsonl", domain_field="domain")[0].domain == "../../etc"
+
+
+def test_the_line_of_a_document_is_where_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text\n"one\ntwo"\n\nthree\n')
+    (tmp_path / "b.jsonl").write_text('\n\n{"text": "four"}\n')
+    assert [document.source for document in read(tmp_path)] == ["a.csv:2", "a.csv:5", "b.jsonl:3"]
+
+
+def test_progress_reaches_the_size_on_disk(tmp_path: Path) -> None:
+    for name, write in WRITERS.items():
+        write(tmp_path / name, [f"{name} {text}" for text in TEXTS])
+    report, seen = Report(), []
+    for _ in read_documents(tmp_path, ReadOptions(), report):
+        seen.append(report.bytes_read)
+    assert seen == sorted(seen)
+    assert report.bytes_read == size_on_disk(tmp_path)
+
+
+def test_plain_text_is_cut_at_paragraph_borders() -> None:
+    paragraphs = [f"{i} " + "word " * 300 for i in range(40)]
+    lines = "\n\n".join(paragraphs).splitlines(keepends=True)
+    pieces = [text for _, text in cut_documents(enumerate(lines, 1))]
+    assert "\n\n".join(pieces) == "\n\n".join(paragraphs)
+    assert all(DOCUMENT_CHARACTERS <= len(piece) < 2 * DOCUMENT_CHARACTERS for piece in pieces[:-1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.text(string.ascii_letters + " äé😀", max_size=30), st.integers(1, 1500)), max_size=12),
+    st.sampled_from(["\n", " ", "\n\n", "", "\r\n\r\n"]),
+)
+def test_cutting_a_text_loses_no_character_but_line_ends(parts: list[tuple[str, int]], border: str) -> None:
+    text = border.join(part * times for part, times in parts)
+    pieces = [piece for _, piece in cut_documents(enumerate(text.splitlines(keepends=True), 1))]
+    assert "".join(pieces).replace("\n", "").replace("\r", "") == text.replace("\n", "").replace("\r", "")
+    assert all(len(piece) <= 2 * DOCUMENT_CHARACTERS for piece in pieces)
+
+
+def test_a_file_of_one_endless_line_is_cut_at_spaces(tmp_path: Path) -> None:
+    words = [f"wörd{i}" for i in range(20_000)]
+    (tmp_path / "a.txt").write_text(" ".join(words), encoding="utf-8")
+    documents = read(tmp_path / "a.txt")
+    assert len(documents) > 5
+    assert " ".join(document.text.strip() for document in documents).split() == words
+
+
+def test_the_faults_of_a_text_are_found_behind_a_long_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"first\n" + "ü".encode() * 9001 + b"\xff")
+    with pytest.raises(CorpusError, match="byte 18003 of the line") as refusal:
+        read(tmp_path / "a.txt")
+    assert refusal.value.line == 2
+
+
+def test_a_data_set_is_read_by_its_name(tmp_path: Path) -> None:
+    """A local folder stands in for the hub: the tests use no network."""
+    write_jsonl(tmp_path / "train.jsonl", TEXTS)
+    documents = list(read_dataset(str(tmp_path), ReadOptions(), Report()))
+    assert [document.text for document in documents] == TEXTS
+
+
+def test_a_data_set_with_another_field_is_refused_with_its_row(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", TEXTS)
+    with pytest.raises(CorpusError, match="“text”") as refusal:
+        list(read_dataset(str(tmp_path), ReadOptions("body"), Report()))
+    assert refusal.value.line == 1
+
+
+def test_a_data_set_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(CorpusError, match="nobody/nothing"):
+        list(read_dataset("nobody/nothing", ReadOptions(), Report()))

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.errors import CorpusError
+from engine.text import split, tables
+from engine.text.corpus import Document, ReadOptions, Report, read_documents
+from engine.text.split import SPLITS, count_documents, keep_documents, place_of, read_split
+
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def keep(documents: Iterable[Document], folder: Path) -> list[dict]:
+    list(keep_documents(documents, folder))
+    return json.loads((folder / "summary.json").read_text())["domains"]
+
+
+def some(number: int, **fields: str | None) -> list[Document]:
+    return [Document(f"document number {i}", source=f"a.txt:{i}", **fields) for i in range(number)]
+
+
+def places(folder: Path) -> dict[str, str]:
+    """The split of each document id."""
+    return {row["id"]: name for name in SPLITS for row in read_split(folder / "0", name)}
+
+
+def test_every_document_is_kept_once_with_its_source(tmp_path: Path) -> None:
+    documents = some(300)
+    keep(documents, tmp_path)
+    rows = [row for name in SPLITS for row in read_split(tmp_path / "0", name)]
+    found = sorted((row["id"], row["text"], row["source"]) for row in rows)
+    assert found == sorted((document.id, document.text, document.source) for document in documents)
+
+
+def test_the_summary_counts_documents_words_and_bytes(tmp_path: Path) -> None:
+    (domain,) = keep([Document("one wörd"), Document("two more words"), Document("three")], tmp_path)
+    assert (domain["name"], domain["folder"], domain["num_documents"]) == (None, "0", 3)
+    assert (domain["num_words"], domain["num_bytes"]) == (6, 9 + 14 + 5)
+    assert all(domain["splits"][name]["documents"] == count_documents(tmp_path / "0", name) == 1 for name in SPLITS)
+
+
+def test_a_large_domain_is_split_five_five_and_ninety(tmp_path: Path) -> None:
+    (domain,) = keep(some(4000), tmp_path)
+    assert 150 < domain["splits"]["test"]["documents"] < 250
+    assert 150 < domain["splits"]["dev"]["documents"] < 250
+
+
+def test_a_document_keeps_its_split_when_the_corpus_grows(tmp_path: Path) -> None:
+    keep(some(400), tmp_path / "small")
+    keep(some(1200), tmp_path / "large")
+    small, large = places(tmp_path / "small"), places(tmp_path / "large")
+    assert {id: large[id] for id in small} == small
+
+
+@QUICK
+@given(number=st.integers(3, 60), salt=st.text(max_size=3))
+def test_every_split_of_a_small_domain_has_a_document(number: int, salt: str, tmp_path_factory) -> None:
+    documents = [Document(f"{salt} {i}") for i in range(number)]
+    (domain,) = keep(documents, tmp_path_factory.mktemp("split"))
+    assert all(domain["splits"][name]["documents"] >= 1 for name in SPLITS)
+    assert domain["num_documents"] == number
+
+
+@QUICK
+@given(st.lists(st.integers(0, 12), min_size=3, max_size=60).filter(lambda groups: len(set(groups)) >= 3))
+def test_a_group_is_never_divided(tmp_path_factory, groups: list[int]) -> None:
+    documents = [Document(f"text {i}", group=f"group {group}") for i, group in enumerate(groups)]
+    folder = tmp_path_factory.mktemp("split")
+    keep(documents, folder)
+    found = {(row["group"], name) for name in SPLITS for row in read_split(folder / "0", name)}
+    assert len(found) == len(set(groups))
+
+
+@QUICK
+@given(st.randoms(use_true_random=False), st.integers(3, 40))
+def test_order_and_sources_change_nothing(tmp_path_factory, chance: random.Random, number: int) -> None:
+    folder = tmp_path_factory.mktemp("split")
+    documents = [Document(f"text {i}", domain=f"d{i % 2}", source=f"x/{i}") for i in range(2 * number)]
+    moved = [Document(one.text, one.domain, source="elsewhere") for one in documents]
+    chance.shuffle(moved)
+    assert keep(documents, folder / "a") == keep(moved, folder / "b")
+    for path in ("0", "1"):
+        for name in SPLITS:
+            texts = [[row["text"] for row in read_split(folder / at / path, name)] for at in "ab"]
+            assert texts[0] == texts[1]
+
+
+def test_moving_and_renaming_a_data_folder_changes_nothing(tmp_path: Path) -> None:
+    for names, folder in (("abcdef", "here"), ("zyxwvu", "there/deep")):
+        (tmp_path / folder).mkdir(parents=True)
+        for i, name in enumerate(names):
+            (tmp_path / folder / f"{name}.txt").write_text(f"The text of file {i}.")
+    kept = [
+        keep(read_documents(tmp_path / folder, ReadOptions(), Report()), tmp_path / f"kept-{folder[0]}")
+        for folder in ("here", "there")
+    ]
+    assert kept[0] == kept[1]
+    rows = [[row["text"] for row in read_split(tmp_path / kept / "0", "train")] for kept in ("kept-h", "kept-t")]
+    assert rows[0] == rows[1]
+
+
+def test_each_domain_has_a_folder_whose_name_is_a_number(tmp_path: Path) -> None:
+    names = ["../../escape", "/etc/passwd", "law", "con", "a\\b"]
+    documents = [Document(f"{name} {i}", domain=name) for i in range(4) for name in names]
+    domains = keep(documents, tmp_path / "kept")
+    assert [domain["name"] for domain in domains] == sorted(names)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0", "1", "2", "3", "4", "summary.json"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_fewer_than_three_groups_are_refused_with_a_remedy(number: int, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="at least 3 groups") as refusal:
+        keep(some(number), tmp_path)
+    assert "Add text" in refusal.value.next_step
+
+
+def test_one_group_for_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="“law” has 1 instead"):
+        keep(some(50, group="same", domain="law"), tmp_path)
+
+
+def test_no_documents_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="at least one document"):
+        keep([], tmp_path)
+
+
+def test_a_field_that_names_records_is_no_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "MAX_DOMAINS", 5)
+    with pytest.raises(CorpusError, match="at most 5 domains"):
+        keep((Document(f"text {i}", domain=str(i)) for i in range(9)), tmp_path)
+
+
+def test_sorting_in_many_runs_is_sorting_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [Document(f"text {i} " * 20, domain=f"d{i % 3}") for i in range(200)]
+    at_once = keep(documents, tmp_path / "a")
+    monkeypatch.setattr(split, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr(tables, "MAX_RUNS", 3)
+    monkeypatch.setattr(tables, "BATCH_BYTES", 500)
+    assert keep(documents, tmp_path / "b") == at_once
+    assert places(tmp_path / "a") == places(tmp_path / "b")
+    assert sorted(places(tmp_path / "b")) == sorted(document.id for document in documents if document.domain == "d0")
+
+
+def test_progress_ends_at_its_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "REPORT_BYTES", 100)
+    events = list(keep_documents(some(50), tmp_path, total_bytes=2000, done_bytes=lambda: 7))
+    assert (events[0].done, events[0].total, events[0].unit) == (7, 2000, "bytes")
+    assert events[-1].done == events[-1].total
+
+
+def test_a_split_of_another_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="train, dev, test"):
+        list(read_split(tmp_path, "../train"))
+
+
+def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
+    keep(some(5), tmp_path)
+    (tmp_path / "0" / "train.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(CorpusError, match="table of documents"):
+        list(read_split(tmp_path / "0", "train"))
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_every_group_has_its_place(group: str) -> None:
+    assert 0 <= place_of(group) < 1
+    assert place_of(group) == place_of(group)
