@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.themes import LocalFont
 from starlette.concurrency import run_in_threadpool
 
 from engine.config import SamplingConfig
@@ -21,7 +22,7 @@ from engine.events import Token
 from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generations import Wish
-from ui.playground_view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html
+from ui.playground_view import ICON, INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -54,8 +55,17 @@ def mount(app: FastAPI, house: House) -> None:
         pwa=False,
         show_error=True,
         max_file_size="1kb",  # nothing here takes files
-        theme=gr.themes.Default(primary_hue="cyan", neutral_hue="slate"),
+        theme=_theme(),
         css=STYLE,
+        head=ICON,
+    )
+
+
+def _theme() -> gr.themes.Base:
+    # Gradio's semi-bold cut of this font lacks most letters; the bold one has them. Both lie on this machine.
+    font = LocalFont("Source Sans Pro", weights=(400, 700))
+    return gr.themes.Default(
+        primary_hue="cyan", neutral_hue="slate", font=[font, "ui-sans-serif", "system-ui", "sans-serif"]
     )
 
 
@@ -83,7 +93,7 @@ def build(house: House) -> gr.Blocks:
         prompt = gr.Textbox(FIRST_PROMPT, label="Prompt for both", lines=4, max_lines=12, elem_id="prompt")
         with gr.Row(elem_id="controls"):
             both = gr.Button("Generate both", variant="primary", scale=3)
-            stop = gr.Button("Stop", variant="stop", scale=1)
+            stop = gr.Button("Stop", variant="secondary", scale=1)
         with gr.Row(equal_height=False):
             panes = [_pane("Left"), _pane("Right")]
         _wire(Player(house), page, prompt, both, stop, panes)
@@ -158,7 +168,7 @@ class Player:
     ) -> AsyncGenerator[str, None]:
         """The answer of one pane, drawn again and again as it grows."""
         if not model:
-            yield problem_html(NOTHING_HERE)
+            yield problem_html("Choose a mixture or an expert first.")
             return
         try:
             sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))

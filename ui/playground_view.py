@@ -28,10 +28,18 @@ INTRODUCTION = """
   clearer its lead; rest on a word to read all weights.</p>
 </div>"""
 
+ICON = """
+<link rel="icon" href="data:image/svg+xml,
+%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32' fill-opacity='.75'%3E
+%3Ccircle cx='11' cy='12' r='9' fill='%230072B2'/%3E
+%3Ccircle cx='21' cy='12' r='9' fill='%23E69F00'/%3E
+%3Ccircle cx='16' cy='21' r='9' fill='%23009E73'/%3E%3C/svg%3E">"""
+
 STYLE = """
-.gradio-container { max-width: 1500px !important; margin: 0 auto !important; }
+.gradio-container { width: 100%; max-width: 1560px !important; margin: 0 auto !important; }
+#introduction { padding: .25rem .25rem 0; }
 #introduction h1 { font-size: 1.6rem; font-weight: 600; margin: 0 0 .25rem; }
-#introduction p { color: var(--body-text-color-subdued); max-width: 75ch; margin: 0; }
+#introduction p { color: var(--body-text-color-subdued); max-width: 95ch; margin: 0; }
 #prompt textarea { font-family: var(--font-mono); font-size: .9rem; }
 .pane { border: 1px solid var(--border-color-primary); border-radius: 12px; padding: 14px;
   background: var(--block-background-fill); }
@@ -44,11 +52,13 @@ STYLE = """
 .answer .hint { color: var(--body-text-color-subdued); padding: 2.5rem 1rem; text-align: center; }
 .answer .problem { border-left: 4px solid var(--error-border-color); background: var(--error-background-fill);
   color: var(--body-text-color); padding: .75rem 1rem; border-radius: 6px; }
+.answer .html-container { padding: 0; }
+.answer table, .answer tr, .answer th, .answer td { border: none !important; }
 .answer table { width: 100%; border-collapse: collapse; font-size: .88rem; }
 .answer caption { text-align: left; font-weight: 600; padding-bottom: .35rem; }
 .answer th { text-align: left; font-weight: 500; color: var(--body-text-color-subdued);
-  padding: .15rem .6rem .15rem 0; }
-.answer td { padding: .2rem .6rem .2rem 0; border-top: 1px solid var(--border-color-primary); }
+  padding: .15rem .6rem .15rem 0 !important; }
+.answer td { padding: .2rem .6rem .2rem 0 !important; }
 .answer td.bar { width: 42%; }
 .answer td.number, .answer th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .answer .track { background: var(--background-fill-secondary); border-radius: 4px; height: .7rem;

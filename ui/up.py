@@ -52,11 +52,13 @@ def prepare(settings: Settings, demo: bool) -> None:
     from workbench.database import migrate
 
     migrate(settings)
-    if demo and _is_empty(settings):
-        from jobs.demo import submit_demo
+    if not demo:
+        return
+    from jobs.demo import is_fresh, submit_demo
 
-        submit_demo()
-    elif demo:
+    if is_fresh(settings):
+        submit_demo(settings)
+    else:
         print("The registry holds something already: the demo is left out.", file=sys.stderr)
 
 
@@ -108,15 +110,6 @@ def _serve(settings: Settings, output: IO[str]) -> int:
         house.add_process(name, command, env=environment(settings))
     house.loop()
     return int(house.returncode or 0)
-
-
-def _is_empty(settings: Settings) -> bool:
-    from workbench.database import reading
-    from workbench.services.corpora import list_corpora
-    from workbench.services.jobs import list_jobs
-
-    with reading(settings) as session:
-        return not list_jobs(session) and not list_corpora(session)
 
 
 @contextmanager

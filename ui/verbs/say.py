@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from engine.config import SamplingConfig
-from ui.client import Client
 from ui.generations import Generations, Wish
 from ui.verbs.options import Json
 from ui.verbs.output import print_json, tell
@@ -28,6 +27,9 @@ from ui.verbs.wishes import (
     members_of,
     wish_of,
 )
+
+if TYPE_CHECKING:
+    from ui.client import Client
 
 COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and dark terminals
 
@@ -97,6 +99,7 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
 
 
 def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Iterator[Piece]:
+    from ui.client import Client
     from workbench.settings import get_settings
 
     settings = get_settings()

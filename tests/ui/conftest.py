@@ -1,0 +1,148 @@
+"""A registry with a mixture of two experts, and an honest host that answers for their weights."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from engine.config import SamplingConfig
+from engine.events import Done, Token
+from workbench.database import transaction
+from workbench.services import artifacts, experts, mixtures
+from workbench.services.generation import Plan
+from workbench.settings import get_settings
+from workbench.specs import MixtureSpec
+from workbench.storage import Storage, get_storage
+from workbench.tables import Artifact, Corpus, Domain, new_id
+
+HOSTILE = "<script>alert('code')</script>"
+
+
+class FakeHost:
+    """Says the prompt's last word again and again, with a number; the weights are those of the plan."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # between two tokens
+        self.fail_at: int | None = None
+        self.open = self.most_open = 0
+        self._lock = threading.Lock()
+
+    def stream(
+        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]:
+        self._count(1)
+        try:
+            yield from self._tokens(plan, prompt, sampling, stop)
+        finally:
+            self._count(-1)
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+        weights = list(self._weights(plan).values())
+        tokens = text.split(" ")
+        logprobs = [None, *[-0.5] * (len(tokens) - 1)]
+        return {
+            "experts": list(self._weights(plan)),
+            "tokens": tokens,
+            "weights": [weights] * len(tokens),
+            "logprobs": logprobs,
+        }
+
+    def loaded(self) -> list[Any]:
+        return []
+
+    def _tokens(self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str]) -> Iterator[Token | Done]:
+        for number in range(sampling.max_tokens):
+            if str(number) in stop:
+                yield Done("phrase", len(prompt.split()), number)
+                return
+            time.sleep(self.seconds)
+            if number == self.fail_at:
+                raise RuntimeError("a mistake of ours")
+            yield Token(number, f" {prompt.split()[-1]}{number}", -0.5, self._weights(plan))
+        yield Done("length", len(prompt.split()), sampling.max_tokens)
+
+    def _weights(self, plan: Plan) -> dict[str, float]:
+        total = sum(one.weight for one in plan.experts)
+        return {one.name: one.weight / total for one in plan.experts}
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.open += change
+            self.most_open = max(self.most_open, self.open)
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()
+
+
+@pytest.fixture
+def mixed(home: Path) -> Path:
+    """A home with the mixture `both` of `both/code` (weight 3) and `both/law` (weight 1)."""
+    storage = get_storage(get_settings())
+    with transaction() as session:
+        base = _artifact(session, storage, "base")
+        for domain in ("code", "law"):
+            _expert(session, storage, base, domain)
+        mixtures.create_mixture(
+            session, MixtureSpec(name="both", experts=["both/code", "both/law"], weights=[3.0, 1.0])
+        )
+    return home
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something holds; fails after five seconds."""
+
+    def wait(holds: Callable[[], bool]) -> None:
+        over = time.monotonic() + 5
+        while not holds():
+            assert time.monotonic() < over, "it never came true"
+            time.sleep(0.01)
+
+    return wait
+
+
+def _artifact(session: Session, storage: Storage, kind: str) -> Artifact:
+    id = new_id()
+    with storage.new(id) as folder:
+        (folder / "data.txt").write_text(kind, encoding="utf-8")
+    return artifacts.register_artifact(session, storage, id, kind)
+
+
+def _expert(session: Session, storage: Storage, base: Artifact, domain: str) -> None:
+    row = Domain(
+        corpus=Corpus(name=domain, source="here"),
+        name=domain,
+        num_documents=1,
+        num_words=2,
+        num_bytes=3,
+        data_sha256="cd" * 32,
+        artifact=_artifact(session, storage, "corpus"),
+        folder="0",
+    )
+    session.add(row)
+    session.flush()
+    artifact = _artifact(session, storage, "expert")
+    experts.register_expert(
+        session,
+        id=artifact.id,
+        name=f"both/{domain}",
+        method="demix",
+        domain_id=row.id,
+        seed_id=None,
+        parent_id=None,
+        base=base,
+        artifact=artifact,
+        tokenizer_sha256="ab" * 32,
+        data_sha256="cd" * 32,
+        num_parameters=1000,
+        config={},
+        metrics={},
+    )

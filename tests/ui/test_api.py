@@ -1,0 +1,228 @@
+"""The API speaks OpenAI's language, says who made each answer, and refuses what it does not do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from ui.api.app import create_app
+from workbench.database import transaction
+from workbench.services import experts
+from workbench.settings import Settings, get_settings
+
+ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}
+
+
+@pytest.fixture
+def api(mixed: Path, host: Any) -> Iterator[TestClient]:
+    app = create_app(Settings(home=mixed), host, playground=False)
+    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        yield client
+
+
+def complete(api: TestClient, **changes: Any) -> dict[str, Any]:
+    """A completion that succeeds."""
+    response = api.post("/v1/completions", json={**ASK, **changes})
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def refusal(api: TestClient, **changes: Any) -> tuple[int, str]:
+    """Status and sentence of a completion that is refused."""
+    response = api.post("/v1/completions", json={**ASK, **changes})
+    return response.status_code, response.json()["error"]["message"]
+
+
+def chunks(api: TestClient, **changes: Any) -> list[dict[str, Any]]:
+    """The events of a stream; it must end with [DONE]."""
+    with api.stream("POST", "/v1/completions", json={**ASK, "stream": True, **changes}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert events[-1] == "[DONE]"
+    return [json.loads(event) for event in events[:-1]]
+
+
+def test_every_mixture_and_every_expert_is_a_model(api: TestClient) -> None:
+    models = api.get("/v1/models").json()["data"]
+
+    assert [(one["id"], one["kind"]) for one in models] == [
+        ("both", "mixture"),
+        ("both/code", "expert"),
+        ("both/law", "expert"),
+    ]
+    assert models[0]["experts"] == ["both/code", "both/law"]
+
+
+def test_a_model_is_found_by_a_name_with_a_slash(api: TestClient) -> None:
+    assert api.get("/v1/models/both/law").json()["experts"] == ["both/law"]
+
+
+def test_a_disabled_expert_is_no_model(api: TestClient) -> None:
+    with transaction() as session:
+        experts.set_enabled(session, ["both/law"], False)
+
+    assert [one["id"] for one in api.get("/v1/models").json()["data"]] == ["both", "both/code"]
+
+
+def test_an_unknown_model_is_404_with_the_names_there_are(api: TestClient) -> None:
+    for response in (api.get("/v1/models/nobody"), api.post("/v1/completions", json={**ASK, "model": "nobody"})):
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (404, "model_not_found")
+        assert "both/code" in error["message"]
+
+
+def test_a_completion_says_which_files_and_weights_made_it(api: TestClient) -> None:
+    answer = complete(api)
+
+    [choice] = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (" sea0 sea1 sea2", "length")
+    assert choice["expert_weights"][0] == {"both/code": 0.75, "both/law": 0.25}
+    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert [one["name"] for one in answer["manifest"]["experts"]] == ["both/code", "both/law"]
+    assert len(answer["manifest"]["experts"][0]["sha256"]) == 64
+
+
+def test_a_stream_joined_is_the_whole_answer(api: TestClient) -> None:
+    found = chunks(api)
+
+    assert "".join(one["choices"][0]["text"] for one in found) == complete(api)["choices"][0]["text"]
+    assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "length"]
+    assert found[0]["choices"][0]["expert_weights"] == {"both/code": 0.75, "both/law": 0.25}
+    assert found[-1]["manifest"]["model"] == "both"
+    assert len({one["id"] for one in found}) == 1
+
+
+def test_a_stream_counts_tokens_when_asked(api: TestClient) -> None:
+    last = chunks(api, stream_options={"include_usage": True})[-1]
+
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
+
+
+def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
+    asked = [{"id": "both/law", "weight": 1}, {"id": "both/code", "weight": 1}]
+
+    assert complete(api, experts=asked)["choices"][0]["expert_weights"][0] == {"both/code": 0.5, "both/law": 0.5}
+    assert complete(api, active=["both/law"])["choices"][0]["expert_weights"][0] == {"both/law": 1.0}
+    assert complete(api)["choices"][0]["expert_weights"][0] == {"both/code": 0.75, "both/law": 0.25}
+
+
+def test_a_gate_may_be_changed_for_one_request(api: TestClient) -> None:
+    changed = complete(api, gate={"evidence": "last_token"}, top_k_experts=1)["manifest"]["gate"]
+
+    assert changed == {"kind": "posterior", "evidence": "last_token", "top_k": 1}
+    assert complete(api, gate="fixed")["manifest"]["gate"]["kind"] == "fixed"
+    assert complete(api)["manifest"]["gate"] == {"kind": "posterior", "evidence": "prefix", "top_k": None}
+
+
+def test_the_text_ends_before_a_stop_phrase(api: TestClient) -> None:
+    choice = complete(api, stop=["2"])["choices"][0]
+
+    assert (choice["text"], choice["finish_reason"]) == (" sea0 sea1", "stop")
+
+
+def test_log_probabilities_come_with_offsets(api: TestClient) -> None:
+    found = complete(api, logprobs=0)["choices"][0]["logprobs"]
+
+    assert found["tokens"] == [" sea0", " sea1", " sea2"]
+    assert found["token_logprobs"] == [-0.5] * 3
+    assert found["text_offset"] == [0, 5, 10]
+
+
+def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
+    choice = complete(api, echo=True, max_tokens=0, logprobs=0)["choices"][0]
+
+    assert choice["text"] == "the sea"
+    assert choice["logprobs"]["token_logprobs"] == [None, -0.5]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n": 2},
+        {"best_of": 3},
+        {"presence_penalty": 0.5},
+        {"logit_bias": {"1": 5}},
+        {"suffix": "end"},
+        {"prompt": ["a", "b"]},
+        {"stop": ["a", "b", "c", "d", "e"]},
+        {"logprobs": 5},
+        {"max_tokens": 0},
+        {"temperature": -1},
+        {"experts": [{"id": "both/law"}], "active": ["both/law"]},
+        {"experts": [{"id": "both/law", "weight": -1}]},
+        {"no_such_field": 1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_is_not_supported_is_refused_by_name(api: TestClient, changes: dict[str, Any]) -> None:
+    status, message = refusal(api, **changes)
+
+    assert status == 400
+    assert next(iter(changes)) in message
+
+
+def test_what_changes_nothing_is_accepted(api: TestClient) -> None:
+    neutral = {"n": 1, "user": "me", "presence_penalty": 0, "logit_bias": {}, "prompt": ["the sea"], "best_of": None}
+
+    assert complete(api, **neutral)["choices"][0]["text"] == " sea0 sea1 sea2"
+
+
+def test_no_expert_left_is_said_in_words(api: TestClient) -> None:
+    assert refusal(api, active=[]) == (400, refusal(api, active=[])[1])
+    assert "at least one active expert" in refusal(api, active=[])[1]
+
+
+def test_a_mistake_of_ours_shows_no_inner_parts(api: TestClient, host: Any) -> None:
+    host.fail_at = 0
+
+    assert refusal(api) == (500, "The server made a mistake; its log says more.")
+
+
+def test_a_stream_that_breaks_says_so_and_ends(api: TestClient, host: Any) -> None:
+    host.fail_at = 2
+
+    found = chunks(api)
+
+    assert "error" in found[-1]
+    assert host.open == 0
+
+
+def test_a_posterior_has_a_weight_for_every_expert_at_every_token(api: TestClient) -> None:
+    found = api.post("/v1/workbench/posterior", json={"model": "both", "text": "to be or"}).json()
+
+    assert (found["tokens"], found["experts"]) == (["to", "be", "or"], ["both/code", "both/law"])
+    assert found["weights"] == [[0.75, 0.25]] * 3
+
+
+def test_a_mix_without_scores_is_empty(api: TestClient) -> None:
+    found = api.post("/v1/workbench/mix", json={"mixture": "both", "active": ["both/law"]}).json()
+
+    assert (found["domains"], found["experts"]) == ([], ["both/law"])
+
+
+def test_health_says_what_is_loaded(api: TestClient) -> None:
+    found = api.get("/healthz").json()
+
+    assert (found["status"], found["loaded"], found["busy"]) == ("ok", [], 0)
+
+
+def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:
+    assert api.get("/v1/nothing").json()["error"]["type"] == "invalid_request_error"
+
+
+def test_no_page_of_the_api_loads_scripts_from_elsewhere(api: TestClient) -> None:
+    assert [api.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+def test_without_a_registry_the_command_to_run_is_named(host: Any) -> None:
+    with TestClient(create_app(get_settings(), host, playground=False), base_url="http://localhost") as client:
+        response = client.get("/v1/models")
+
+    assert response.status_code == 503
+    assert "workbench migrate" in response.json()["error"]["message"]

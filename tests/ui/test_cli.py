@@ -1,0 +1,135 @@
+"""The command line: it answers at once, speaks JSON when asked, and turns a problem into one sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from ui.cli import app, main
+
+HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
+HELP_SECONDS = 0.5
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every verb with its path, groups included."""
+    command = command or get_command(app)
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+VERBS = [(path, command) for path, command in commands() if not getattr(command, "commands", None)]
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a verb printed."""
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_verb_and_every_option_says_what_it_is() -> None:
+    for path, command in commands():
+        assert command.help, f"{path} has no help"
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"{path}: {parameter.name} has no help"
+
+
+@pytest.mark.parametrize("path", [path for path, _ in commands()], ids=" ".join)
+def test_help_of_every_verb_can_be_read(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
+
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_every_verb_speaks_json() -> None:
+    for path, command in VERBS:
+        assert any("--json" in parameter.opts for parameter in command.params), path
+
+
+def test_help_wakes_nothing_heavy() -> None:
+    awake = f"print([name for name in {HEAVY} if name in sys.modules])"
+    script = f"import sys; from ui.cli import main; main(['train', 'demix', '--help']); {awake}"
+
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+    assert said.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "demix", "--help"], ["say", "--help"]])
+def test_help_answers_at_once(arguments: list[str]) -> None:
+    assert min(_seconds(arguments) for _ in range(3)) < HELP_SECONDS
+
+
+def _seconds(arguments: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", "from ui.cli import main; main()", *arguments], check=True, capture_output=True
+    )
+    return time.perf_counter() - began
+
+
+@pytest.mark.usefixtures("home")
+def test_a_problem_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["expert", "show", "nobody"]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "There is no expert called “nobody”. There is no expert yet.\n"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_problem_as_json_stands_on_stdout_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["expert", "show", "nobody", "--json"]) == 2
+
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["error"]["code"] == "not_found"
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["no-such-verb"], ["corpus", "add"], ["train", "demix", "x", "--steps", "many"], ["mix", "list", "--nonsense"]],
+)
+def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "--help" in said
+
+
+@pytest.mark.usefixtures("home")
+def test_a_wish_that_cannot_be_granted_lists_every_complaint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["seed", "make", "x", "--domains", "a", "--vocab-size", "3", "--layers", "0"]) == 2
+
+    said = capsys.readouterr().err
+    assert "vocab_size" in said
+    assert "num_layers" in said
+
+
+def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mix", "list"]) == 2
+
+    assert "workbench migrate" in capsys.readouterr().err
+
+
+def test_the_doctor_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 1
+
+    checks = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert "workbench migrate" in checks["Registry"]["next_step"]
+    assert checks["PyTorch"]["ok"]
+
+
+def test_migrate_makes_a_registry(capsys: pytest.CaptureFixture[str]) -> None:
+    assert Path(ask(capsys, "migrate")["home"], "registry.db").is_file()
+    assert ask(capsys, "corpus", "list") == []

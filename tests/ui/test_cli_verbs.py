@@ -1,0 +1,130 @@
+"""What the verbs do: jobs, experts and mixtures from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ui.cli import main
+from workbench.database import reading
+from workbench.services.mixtures import get_mixture
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a verb printed."""
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_job_is_queued_and_says_how_to_watch_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "add", "notes", str(home)]) == 0
+
+    assert "workbench jobs wait" in capsys.readouterr().out
+    [card] = ask(capsys, "jobs", "list")
+    assert (card["kind"], card["state"]) == ("import-corpus", "queued")
+
+
+def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
+
+    assert ask(capsys, "jobs", "cancel", job[:6])["state"] == "cancelled"
+    assert ask(capsys, "jobs", "retry", job[:6])["state"] == "queued"
+    assert [event["attempt"] for event in ask(capsys, "jobs", "show", job)["events"]]
+    assert ask(capsys, "jobs", "log", job)["lines"] == []
+
+
+@pytest.mark.usefixtures("home")
+def test_text_is_imported_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "notes.jsonl"
+    text.write_text(
+        "".join(json.dumps({"text": f"Note {i}: " + "the tide is high. " * i}) + "\n" for i in range(1, 60))
+    )
+
+    card = ask(capsys, "corpus", "add", "notes", str(text), "--here")
+
+    assert card["state"] == "done"
+    [domain] = ask(capsys, "corpus", "domains")
+    assert (domain["name"], domain["num_documents"]) == ("notes", 59)
+    assert ask(capsys, "corpus", "show", "notes", "--documents", "2")["documents"][0]["text"].startswith("Note")
+
+
+def test_a_job_that_fails_here_is_this_commands_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "add", "nothing", str(home / "absent.txt"), "--here", "--json"]) == 2
+
+    assert "absent.txt" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_new_expert_learns_at_its_own_default_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "expert", "poems", "--domain", "poems", "--mixture", "both", "--steps", "7"]
+
+    spec = ask(capsys, *arguments)["spec"]
+
+    assert (spec["training"]["num_steps"], spec["training"]["learning_rate"]) == (7, 1e-4)
+
+
+@pytest.mark.usefixtures("home")
+def test_names_are_given_with_commas_or_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = ask(capsys, "train", "demix", "m", "--seed-model", "s", "--domains", "a, b", "--domains", "c")["spec"]
+
+    assert spec["domains"] == ["a", "b", "c"]
+
+
+@pytest.mark.usefixtures("home")
+def test_a_seed_comes_from_one_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["seed", "add", "x"]) == 2
+    assert ask(capsys, "seed", "add", "x", "--hub", "a/b")["spec"]["source"] == "hub"
+    assert ask(capsys, "seed", "add", "y", "/models/y")["spec"]["location"] == "/models/y"
+
+
+@pytest.mark.usefixtures("mixed")
+def test_an_expert_is_switched_off_by_its_domain() -> None:
+    assert main(["mix", "toggle", "both", "law"]) == 0
+
+    with reading() as session:
+        assert [one.active for one in get_mixture(session, "both").members] == [True, False]
+
+
+@pytest.mark.usefixtures("mixed")
+def test_weights_of_a_mixture_are_set(capsys: pytest.CaptureFixture[str]) -> None:
+    card = ask(capsys, "mix", "weights", "both", "law=2.5")
+
+    assert [one["weight"] for one in card["members"]] == [3.0, 2.5]
+
+
+@pytest.mark.usefixtures("mixed")
+def test_a_mixture_is_composed_shown_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["mix", "create", "one", "--experts", "both/law", "--gate", "fixed"]
+
+    assert ask(capsys, *arguments)["gate"]["kind"] == "fixed"
+    assert [one["name"] for one in ask(capsys, "mix", "list")] == ["both", "one"]
+    assert ask(capsys, "mix", "delete", "one") == {"deleted": "one"}
+
+
+@pytest.mark.usefixtures("mixed")
+def test_experts_are_disabled_renamed_and_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "expert", "disable", "both/law", "both/code")[0]["enabled"] is False
+    assert ask(capsys, "expert", "note", "both/law", "--tags", "a,b")["tags"] == ["a", "b"]
+    assert ask(capsys, "expert", "rename", "both/law", "statutes")["name"] == "statutes"
+    assert main(["expert", "delete", "statutes"]) == 2
+    assert "both" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mixed")
+def test_tables_are_readable_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["expert", "list"], ["mix", "show", "both"], ["expert", "show", "both/law"], ["mix", "list"]):
+        assert main(arguments) == 0
+
+        assert "both/law" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("mixed")
+def test_perplexity_without_scores_says_how_to_make_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mix", "perplexity", "both", "--experts", "law=1"]) == 0
+
+    assert "workbench eval run" in capsys.readouterr().out
