@@ -159,7 +159,7 @@ def _reading(spoken: Spoken, ranked: Sequence[str]) -> str:
         sentence = f"<b>{first}</b> speaks alone here: every weight is 1."
     elif mean >= 0.8:
         sentence = f"Almost all of it is <b>{first}</b>: the gate is sure whose text this is."
-    elif mean >= 0.5:
+    elif mean >= 0.6:
         sentence = f"<b>{first}</b> leads, and the others have a say."
     else:
         sentence = f"No expert owns this text; <b>{first}</b> is only the first among several."

@@ -1,0 +1,148 @@
+"""A real server on a real port: clients that leave, our own client, and OpenAI's rules of streaming."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from ui.api.app import create_app
+from ui.client import Client
+from ui.errors import ServerDown, ServerRefused
+from workbench.settings import Settings
+
+ENDLESS = {"model": "both", "prompt": "the sea", "max_tokens": 100_000}
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def settings(mixed: Path) -> Settings:
+    return Settings(home=mixed, api_port=free_port(), max_streams=2, token="s3cret")
+
+
+@pytest.fixture
+def server(settings: Settings, host: Any, wait_until: WaitUntil) -> Iterator[uvicorn.Server]:
+    """The API on its port, in a thread of this process."""
+    app = create_app(settings, host, playground=False)
+    server = uvicorn.Server(uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_until(lambda: server.started)
+    yield server
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def client(server: uvicorn.Server, settings: Settings) -> Iterator[Client]:
+    with Client(settings) as client:
+        yield client
+
+
+def busy(client: Client) -> int:
+    return int(client.health()["busy"])
+
+
+def test_our_client_streams_what_it_completes(client: Client) -> None:
+    wish = {"model": "both", "prompt": "the sea", "max_tokens": 3}
+
+    streamed = "".join(chunk["choices"][0]["text"] for chunk in client.stream(**wish))
+
+    assert streamed == client.complete(**wish)["choices"][0]["text"] == " sea0 sea1 sea2"
+    assert [one["id"] for one in client.models()] == ["both", "both/code", "both/law"]
+
+
+def test_a_reader_that_leaves_frees_its_slot(client: Client, host: Any, wait_until: WaitUntil) -> None:
+    host.seconds = 0.005
+    with closing(client.stream(**ENDLESS)) as chunks:
+        next(chunks)
+        assert busy(client) == 1
+
+    wait_until(lambda: busy(client) == 0 and host.open == 0)
+
+
+def test_one_who_waits_for_the_whole_answer_and_leaves_frees_his_slot(
+    client: Client, settings: Settings, host: Any, wait_until: WaitUntil
+) -> None:
+    host.seconds = 0.005
+    body = b'{"model": "both", "prompt": "the sea", "max_tokens": 100000}'
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer s3cret\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", settings.api_port)) as line:
+        line.sendall(head.encode() + body)
+        wait_until(lambda: busy(client) == 1)
+
+    wait_until(lambda: busy(client) == 0 and host.open == 0)
+
+
+def test_one_who_leaves_the_queue_never_begins(client: Client, host: Any, wait_until: WaitUntil) -> None:
+    host.seconds = 0.005
+    with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
+        next(first), next(second)
+        with pytest.raises(ServerDown, match="in time"), Client(client_settings(client)) as hasty:
+            hasty._http.timeout = 0.3
+            hasty.complete(**ENDLESS)
+        assert host.most_open == 2
+
+    wait_until(lambda: busy(client) == 0)
+    assert (host.most_open, host.open) == (2, 0)
+
+
+def client_settings(client: Client) -> Settings:
+    """The settings that lead to the same server."""
+    return Settings(api_port=client._http.base_url.port, token="s3cret")
+
+
+def test_many_at_once_each_get_their_own_answer(client: Client, host: Any) -> None:
+    host.seconds = 0.001
+    answers: dict[int, str] = {}
+
+    def ask(number: int) -> None:
+        answers[number] = client.complete(model="both", prompt=f"word{number}", max_tokens=5)["choices"][0]["text"]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert answers == {n: "".join(f" word{n}{i}" for i in range(5)) for n in range(24)}
+    assert host.most_open <= 2
+
+
+def test_a_refusal_keeps_its_words_and_status(client: Client) -> None:
+    with pytest.raises(ServerRefused, match="nobody") as caught:
+        client.complete(model="nobody", prompt="x")
+    with pytest.raises(ServerRefused, match="nobody"):
+        next(client.stream(model="nobody", prompt="x"))
+
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+
+
+def test_a_wrong_token_is_a_refusal(server: uvicorn.Server, settings: Settings) -> None:
+    with Client(Settings(api_port=settings.api_port, token="wrong")) as stranger:
+        with pytest.raises(ServerRefused, match="token"):
+            stranger.models()
+        assert not stranger.is_up()
+
+
+def test_no_server_is_said_with_the_command_to_run() -> None:
+    with Client(Settings(api_port=free_port())) as client:
+        assert not client.is_up()
+        with pytest.raises(ServerDown, match="workbench up"):
+            client.models()

@@ -1,0 +1,160 @@
+"""The playground: what it shows is escaped, said in words, and streams through the API's own slots."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from engine.events import Done, Token
+from ui.api.app import create_app
+from ui.playground import Player
+from ui.playground_view import Spoken, answer_html, problem_html
+from workbench.settings import Settings
+
+HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
+MANIFEST = {
+    "experts": [
+        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0},
+        {"name": "law", "sha256": "cd" * 32, "weight": 1.0},
+    ],
+    "base_sha256": "ef" * 32,
+    "tokenizer_sha256": "01" * 32,
+}
+
+
+def spoken(*weights: float) -> Spoken:
+    """An answer of one token for each weight of the first expert."""
+    answer = Spoken(HOSTILE, [HOSTILE, "law"], MANIFEST)
+    for weight in weights:
+        answer = answer.with_news(Token(1, HOSTILE, -1.0, {HOSTILE: weight, "law": 1 - weight}))
+    return answer
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """The application with the playground, made once: Gradio takes seconds."""
+    app = create_app(Settings(home=tmp_path_factory.mktemp("home"), studio_port=8777))
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client
+
+
+@pytest.fixture
+def player(mixed: Path, host: Any) -> Player:
+    return Player(create_app(Settings(home=mixed), host, playground=False).state.house)
+
+
+def frames(player: Player, model: str | None, experts: list[str], max_tokens: float = 3) -> list[str]:
+    async def collect() -> list[str]:
+        return [frame async for frame in player.play("the sea", model, experts, max_tokens, 0.0, 1)]
+
+    return asyncio.run(collect())
+
+
+def test_everything_generated_and_named_is_escaped() -> None:
+    page = answer_html(spoken(0.9).with_news(Done("stop", 1, 1, HOSTILE))) + problem_html(HOSTILE)
+
+    assert "<img" not in page
+    assert page.count(html.escape("<img src=x")) >= 6
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [((0.95, 0.9), "Almost all of it"), ((0.6, 0.7), "leads, and the others"), ((0.5, 0.49), "only the first")],
+)
+def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sentence: str) -> None:
+    assert sentence in answer_html(spoken(*weights))
+
+
+def test_mean_weights_and_led_tokens_are_counted() -> None:
+    page = answer_html(spoken(0.9, 0.8, 0.1))
+
+    assert "60.0%" in page
+    assert "40.0%" in page
+    assert '<td class="number">2</td>' in page
+
+
+def test_an_answer_ends_with_its_reason_and_its_files() -> None:
+    page = answer_html(spoken(0.9).with_news(Done("length", 1, 1)))
+
+    assert "as many tokens as were asked for" in page
+    assert "ab" * 32 in page
+
+
+def test_a_pane_draws_its_answer_as_it_grows(player: Player) -> None:
+    drawn = frames(player, "both", ["both/code", "both/law"])
+
+    assert "Waiting" in drawn[0]
+    assert "sea2" in drawn[-1]
+    assert "75.0%" in drawn[-1]
+
+
+def test_an_expert_that_is_switched_off_takes_no_part(player: Player) -> None:
+    last = frames(player, "both", ["both/law"])[-1]
+
+    assert "both/law</b> speaks alone" in last
+
+
+@pytest.mark.parametrize(
+    ("model", "experts", "max_tokens", "words"),
+    [
+        (None, [], 3, "Choose a mixture"),
+        ("nobody", [], 3, "nobody"),
+        ("both", [], 3, "at least one active expert"),
+        ("both", ["both/law"], 0, "max_tokens must be at least 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words(
+    player: Player, model: str | None, experts: list[str], max_tokens: float, words: str
+) -> None:
+    assert words in frames(player, model, experts, max_tokens)[-1]
+
+
+def test_a_mistake_of_ours_shows_no_inner_parts(player: Player, host: Any) -> None:
+    host.fail_at = 0
+
+    assert "its log says more" in frames(player, "both", ["both/law"])[-1]
+
+
+def test_a_pane_that_is_stopped_frees_its_slot(player: Player, host: Any, wait_until: Any) -> None:
+    host.seconds = 0.005
+
+    async def stop() -> None:
+        frames = player.play("the sea", "both", ["both/law"], 100_000, 1.0, None)
+        await anext(frames)
+        await anext(frames)
+        await frames.aclose()
+
+    asyncio.run(stop())
+
+    wait_until(lambda: host.open == 0)
+
+
+def test_the_page_asks_nothing_of_other_servers(page: TestClient) -> None:
+    answer = page.get("/play/")
+
+    assert answer.status_code == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "fonts.googleapis.com" not in answer.text
+    assert "fonts.googleapis.com" not in page.get("/play/theme.css").text
+
+
+def test_the_front_door_leads_to_the_playground(page: TestClient) -> None:
+    assert page.get("/", follow_redirects=False).headers["location"] == "/play/"
+
+
+def test_a_page_of_another_site_cannot_drive_the_playground(page: TestClient) -> None:
+    for path in ("/play/gradio_api/queue/join", "/play/config", "/play/"):
+        assert page.get(path, headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_the_playground_says_nothing_to_gradio(page: TestClient) -> None:
+    config = page.get("/play/config").json()
+
+    assert config["analytics_enabled"] is False
+    assert config.get("run_history") in (False, None)

@@ -1,0 +1,133 @@
+"""One command starts the house, refuses what cannot work, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from ui import up
+from ui.browser import can_browse
+from ui.cli import main
+from ui.errors import BadUsage, PortTaken, UnsafeAddress
+from ui.studio_server import arguments
+from workbench.settings import Settings
+
+NAMES = ["api", "studio", "worker", "clock"]
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody else listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_port_in_use_names_the_variable_to_set(taken: int) -> None:
+    with pytest.raises(PortTaken, match="WORKBENCH_API_PORT"):
+        up.check(Settings(api_port=taken, studio_port=free_port()))
+    with pytest.raises(PortTaken, match="WORKBENCH_STUDIO_PORT"):
+        up.check(Settings(api_port=free_port(), studio_port=taken))
+
+
+def test_the_command_says_it_in_one_sentence(
+    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(taken))
+
+    assert main(["up"]) == 2
+
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_another_address_without_a_token_is_refused() -> None:
+    with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN"):
+        up.check(Settings(host="0.0.0.0"))
+
+
+def test_two_servers_need_two_ports() -> None:
+    with pytest.raises(BadUsage, match="two ports"):
+        up.check(Settings(api_port=8123, studio_port=8123))
+
+
+def test_the_studio_listens_here_whatever_the_api_does() -> None:
+    flags = arguments(Settings(host="0.0.0.0", token="s3cret", studio_port=8777))
+
+    assert "--server.address=127.0.0.1" in flags
+    assert "--server.port=8777" in flags
+    assert "--browser.gatherUsageStats=false" in flags
+
+
+def test_the_procfile_names_every_process() -> None:
+    assert list(up.processes()) == NAMES
+
+
+def test_processes_inherit_what_the_person_set_and_find_this_python() -> None:
+    found = up.environment(Settings(home=Path("somewhere")), {"OMP_NUM_THREADS": "3", "PATH": "/usr/bin"})
+
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert found["OMP_WAIT_POLICY"] == "passive"
+    assert found["WORKBENCH_HOME"] == str(Path("somewhere").resolve())
+    assert found["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "wanted"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"DISPLAY": ":0", "CI": "1"}, "linux", False),
+        ({}, "darwin", True),
+    ],
+)
+def test_a_browser_is_opened_only_where_somebody_sits(environment: dict[str, str], platform: str, wanted: bool) -> None:
+    assert can_browse(environment, platform) is wanted
+
+
+def test_the_house_starts_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    api, studio = free_port(), free_port()
+    ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
+    variables = {**os.environ, **ports, "WORKBENCH_HOME": str(tmp_path / "house")}
+    command = [sys.executable, "-c", "import sys; from ui.cli import main; sys.exit(main())", "up", "--no-browser"]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as house:
+        try:
+            _answers(f"http://127.0.0.1:{studio}/_stcore/health")
+            _answers(f"http://127.0.0.1:{api}/healthz")
+            family = psutil.Process(house.pid).children(recursive=True)
+        finally:
+            house.send_signal(signal.SIGINT)
+            printed, _ = house.communicate(timeout=30)
+
+    assert house.returncode == 130
+    assert f"http://127.0.0.1:{studio}" in printed.decode()
+    assert len(family) >= len(NAMES)
+    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def _answers(url: str) -> None:
+    over = time.monotonic() + 60
+    while time.monotonic() < over:
+        try:
+            assert httpx.get(url, trust_env=False).is_success
+            return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError(f"{url} never answered")
