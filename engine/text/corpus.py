@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -144,6 +145,8 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
     except CorpusError as fault:
         yield fault
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise  # no fault of the file
         problem = f"The file must be readable, but is not ({error.strerror or error})."
         yield CorpusError(problem, "Check its permissions.", path=file.name)
 

@@ -86,28 +86,33 @@ def size_on_disk(path: Path) -> int:
 
 
 def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        name = printable(str(folder.relative_to(root)))
-        raise CorpusError(f"The folder must be readable, but is not ({error.strerror}).", path=name) from None
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        path = Path(entry.path)
-        size = entry.stat(follow_symlinks=False).st_size
-        file = TextFile(path, printable(str(path.relative_to(root))), size)
+    for entry in _entries(folder, root):
+        name = printable(str(Path(entry.path).relative_to(root)))
         if entry.is_dir(follow_symlinks=False):
-            yield from _below(file.path, root)
-        elif not entry.is_file(follow_symlinks=False):
-            what = "link" if entry.is_symlink() else "device"
-            yield CorpusError(
-                f"Must be a file, but is a {what} instead: not followed.", "Copy the file.", path=file.name
-            )
-        elif file.kind is None and file.suffixes[0] not in ARCHIVES and file.path.suffix.lower() not in ARCHIVES:
-            yield CorpusError("Not read: its name does not tell a known kind of text.", KNOWN_KINDS, path=file.name)
+            yield from _below(Path(entry.path), root)
+        elif entry.is_file(follow_symlinks=False):
+            yield _known(TextFile(Path(entry.path), name, entry.stat(follow_symlinks=False).st_size))
         else:
-            yield file
+            what = "link" if entry.is_symlink() else "device"
+            yield CorpusError(f"Must be a file, but is a {what} instead: not followed.", "Copy the file.", path=name)
+
+
+def _entries(folder: Path, root: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            shown = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        problem = f"The folder must be readable, but is not ({error.strerror})."
+        name = printable(str(folder.relative_to(root.parent)))
+        raise CorpusError(problem, "Check its permissions.", path=name) from None
+    return sorted(shown, key=lambda entry: entry.name)
+
+
+def _known(file: TextFile) -> TextFile | CorpusError:
+    """The file; a fault when nothing can be known of it. Archives go on, to be refused with their remedy."""
+    if file.kind or file.is_archive:
+        return file
+    return CorpusError("Not read: its name does not tell a known kind of text.", KNOWN_KINDS, path=file.name)
 
 
 def refuse_growth(file: TextFile, unpacked_bytes: int, packed_bytes: int) -> None:

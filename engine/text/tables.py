@@ -28,14 +28,21 @@ def read_rows(path: Path) -> Iterator[Row]:
             for batch in table.iter_batches(batch_size=64, use_threads=False):
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        problem = f"The file must be a table of documents, but cannot be read ({reason})."
-        raise CorpusError(problem, "Import the corpus again.", path=path) from None
+        raise _damaged(path, error) from None
 
 
 def num_rows(path: Path) -> int:
     """Rows of a table, told by its footer."""
-    return int(pq.read_metadata(path).num_rows)
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> CorpusError:
+    reason = (str(error).splitlines() or ["damaged"])[0]
+    problem = f"The file must be a table of documents, but cannot be read ({reason})."
+    return CorpusError(problem, "Import the corpus again.", path=path)
 
 
 class Table:

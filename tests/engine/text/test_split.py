@@ -165,6 +165,8 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "0" / "train.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(CorpusError, match="table of documents"):
         list(read_split(tmp_path / "0", "train"))
+    with pytest.raises(CorpusError, match="table of documents"):
+        count_documents(tmp_path / "0", "train")
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
