@@ -1,0 +1,56 @@
+"""Documentation is run, not believed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def commands(path: Path) -> list[str]:
+    """Lines that begin with `$ workbench` in the console blocks of a document."""
+    blocks = re.findall(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ workbench")]
+
+
+def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
+    tutorial = commands(ROOT / "docs" / "first_expert.md")
+    assert len(tutorial) > 10
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
+    # A port nobody listens on: `say` must not ask an API server that happens to run here.
+    clean |= {"WORKBENCH_API_PORT": "9", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for line in tutorial:
+        ended = subprocess.run(
+            shlex.split(line), cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert ended.returncode == 0, f"{line}\n{ended.stdout}\n{ended.stderr}"
+    assert (tmp_path / ".workbench" / "registry.db").is_file()
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_files_that_a_document_names_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    files = re.findall(r"`((?:engine|workbench|jobs|ui|tests|docs|benchmarks)/[\w/.]+)`", text)
+    missing = [link for link in links if not (path.parent / link).exists()]
+    missing += [file for file in files if not (ROOT / file).exists()]
+    assert not missing
+
+
+def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    for name, field in Settings.model_fields.items():
+        default = field.get_default()
+        shown = default.get_secret_value() if name == "token" else default
+        shown = "empty" if shown in ("", None) else shown
+        assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
