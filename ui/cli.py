@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has left, as `| head` does; Python would complain once more at its exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return PROBLEM
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ class Client:
         """A whole completion."""
         return self._ask("POST", "/v1/completions", json={**wish, "stream": False})
 
-    def stream(self, **wish: Any) -> Iterator[dict[str, Any]]:
+    def stream(self, **wish: Any) -> Generator[dict[str, Any], None, None]:
         """The chunks of a completion as they come; closing the iterator frees the server at once."""
         with (
             _explained(self._http),

@@ -5,7 +5,7 @@ Nothing here is loaded before the first wish: opening the API, or `--help`, wake
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,7 +60,7 @@ class Generations:
 
     def stream(
         self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
-    ) -> Iterator[Token | Done]:
+    ) -> Generator[Token | Done, None, None]:
         """Tokens as they come, then one Done; closing the iterator stops the work."""
         yield from self.host.stream(plan, prompt, sampling, tuple(stop))
 

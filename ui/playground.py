@@ -88,7 +88,8 @@ class Pane:
 
 def build(house: House) -> gr.Blocks:
     """The page."""
-    with gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True) as page:
+    page = gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
+    with page:
         gr.HTML(INTRODUCTION)
         prompt = gr.Textbox(FIRST_PROMPT, label="Prompt for both", lines=4, max_lines=12, elem_id="prompt")
         with gr.Row(elem_id="controls"):
@@ -118,7 +119,7 @@ def _wire(
     player: Player, page: gr.Blocks, prompt: gr.Textbox, both: gr.Button, stop: gr.Button, panes: list[Pane]
 ) -> None:
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    running = []
+    running: list[Any] = []
     for pane in panes:
         play = {"fn": player.play, "inputs": [prompt, *pane.inputs()], "outputs": pane.answer, **private}
         running += [trigger(**play) for trigger in (both.click, prompt.submit, pane.go.click)]

@@ -7,7 +7,7 @@ per thread. The number of threads is the number of generations at once; others w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Slots:
         """The result of a function that needs a slot."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._counted(function), *arguments)
 
-    async def stream(self, make: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+    async def stream(self, make: Callable[[], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
         """What a generator yields, as it comes; closing this closes it at its next item and frees the slot."""
         loop, items, given_up = asyncio.get_running_loop(), asyncio.Queue[Any](), Event()
 
@@ -79,10 +79,9 @@ class Slots:
             self._busy += change
 
 
-def _pump(make: Callable[[], Iterator[Any]], put: Callable[[Any], None], given_up: Event) -> None:
+def _pump(make: Callable[[], Generator[Any, None, None]], put: Callable[[Any], None], given_up: Event) -> None:
     try:
-        # closing() asks for a close(), which every generator has.
-        with closing(make()) as found:  # type: ignore[type-var]
+        with closing(make()) as found:
             for item in found:
                 if given_up.is_set():
                     return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
 from engine.events import Done, Token
+from ui.api.app import create_app
 from workbench.database import transaction
 from workbench.services import artifacts, experts, mixtures
 from workbench.services.generation import Plan
-from workbench.settings import get_settings
+from workbench.settings import Settings, get_settings
 from workbench.specs import MixtureSpec
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, Corpus, Domain, new_id
@@ -107,6 +110,37 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def settings(mixed: Path, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings of a server and of those who look for it: a free port, two slots, a token."""
+    for name, value in {"API_PORT": str(free_port), "MAX_STREAMS": "2", "TOKEN": "s3cret"}.items():
+        monkeypatch.setenv(f"WORKBENCH_{name}", value)
+    get_settings.cache_clear()
+    assert get_settings().root == mixed.resolve()
+    return get_settings()
+
+
+@pytest.fixture
+def server(settings: Settings, host: FakeHost, wait_until: Callable[..., None]) -> Iterator[uvicorn.Server]:
+    """The API on its port, in a thread of this process."""
+    app = create_app(settings, host, playground=False)
+    config = uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_until(lambda: server.started)
+    yield server
+    server.should_exit = True
+    thread.join()
 
 
 def _artifact(session: Session, storage: Storage, kind: str) -> Artifact:

@@ -6,44 +6,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
-from ui.api.app import create_app
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
 from workbench.settings import Settings
 
 ENDLESS = {"model": "both", "prompt": "the sea", "max_tokens": 100_000}
 WaitUntil = Callable[[Callable[[], bool]], None]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture
-def settings(mixed: Path) -> Settings:
-    return Settings(home=mixed, api_port=free_port(), max_streams=2, token="s3cret")
-
-
-@pytest.fixture
-def server(settings: Settings, host: Any, wait_until: WaitUntil) -> Iterator[uvicorn.Server]:
-    """The API on its port, in a thread of this process."""
-    app = create_app(settings, host, playground=False)
-    server = uvicorn.Server(uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: server.started)
-    yield server
-    server.should_exit = True
-    thread.join()
 
 
 @pytest.fixture
@@ -141,8 +114,8 @@ def test_a_wrong_token_is_a_refusal(server: uvicorn.Server, settings: Settings) 
         assert not stranger.is_up()
 
 
-def test_no_server_is_said_with_the_command_to_run() -> None:
-    with Client(Settings(api_port=free_port())) as client:
+def test_no_server_is_said_with_the_command_to_run(free_port: int) -> None:
+    with Client(Settings(api_port=free_port)) as client:
         assert not client.is_up()
         with pytest.raises(ServerDown, match="workbench up"):
             client.models()

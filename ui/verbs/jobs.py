@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -88,35 +89,38 @@ def wait(job: JobId, as_json: Json = False) -> None:
 @app.command("cancel")
 def cancel(job: JobId, as_json: Json = False) -> None:
     """Stop a job for good; the work so far is kept."""
-    _ask(job, "cancel", as_json)
+    from jobs.submit import request_stop
+
+    _ask(job, lambda job_id: request_stop(job_id, "cancel"), as_json)
 
 
 @app.command("pause")
 def pause(job: JobId, as_json: Json = False) -> None:
     """Stop a job at a checkpoint from which it can go on."""
-    _ask(job, "pause", as_json)
+    from jobs.submit import request_stop
+
+    _ask(job, lambda job_id: request_stop(job_id, "pause"), as_json)
 
 
 @app.command("resume")
-def resume(job: JobId, as_json: Json = False) -> None:
+def resume_job(job: JobId, as_json: Json = False) -> None:
     """Let a paused job go on from where it stopped."""
-    _ask(job, "resume", as_json)
+    from jobs.submit import resume
+
+    _ask(job, resume, as_json)
 
 
 @app.command("retry")
-def retry(job: JobId, as_json: Json = False) -> None:
+def retry_job(job: JobId, as_json: Json = False) -> None:
     """Start a failed or cancelled job again, from its last checkpoint."""
-    _ask(job, "retry", as_json)
+    from jobs.submit import retry
+
+    _ask(job, retry, as_json)
 
 
-def _ask(job: str, what: str, as_json: bool) -> None:
-    from jobs import submit
-
+def _ask(job: str, act: Callable[[str], None], as_json: bool) -> None:
     job_id = _find(job)
-    if what in ("cancel", "pause"):
-        submit.request_stop(job_id, what)
-    else:
-        {"resume": submit.resume, "retry": submit.retry}[what](job_id)
+    act(job_id)
     card = card_of(job_id)
     if as_json:
         print_json(card)

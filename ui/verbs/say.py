@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,7 +98,7 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
     tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
 
 
-def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Iterator[Piece]:
+def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -111,7 +111,9 @@ def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> It
     yield from _from_here(Generations(settings), wish, prompt, sampling, said)
 
 
-def _from_server(client: Client, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Iterator[Piece]:
+def _from_server(
+    client: Client, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
+) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
             for choice in chunk["choices"]:
@@ -122,7 +124,7 @@ def _from_server(client: Client, wish: Wish, prompt: str, sampling: SamplingConf
 
 def _from_here(
     generations: Generations, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
-) -> Iterator[Piece]:
+) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
 

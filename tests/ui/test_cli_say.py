@@ -1,0 +1,103 @@
+"""`workbench say`: from the server when it is up, else from this process; each word with its expert."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ui import generations
+from ui.cli import main
+from ui.verbs.say import Palette, Piece, Said, request_of
+from ui.verbs.wishes import chosen, wish_of
+from workbench.errors import NotFound
+from workbench.settings import get_settings
+
+MEMBERS = {"both/code": "code", "both/law": "law"}
+SAY = ["say", "both", "the sea", "--max-tokens", "3"]
+
+
+@pytest.fixture
+def alone(mixed: Path, host: Any, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No server is up; this process's weights are the fake host's."""
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(free_port))
+    get_settings.cache_clear()
+    monkeypatch.setattr(generations, "_make_host", lambda _: host)
+    return mixed
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(SAY) == 0
+
+    printed = capsys.readouterr()
+    assert printed.out == " sea0 sea1 sea2\n"
+    assert "loading the model in this process" in printed.err
+    assert "both/code 75%, both/law 25%" in printed.err
+
+
+@pytest.mark.usefixtures("server")
+def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SAY, "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["text"], found["finish_reason"]) == (" sea0 sea1 sea2", "length")
+    assert found["tokens"][0]["weights"] == {"both/code": 0.75, "both/law": 0.25}
+    assert [one["name"] for one in found["manifest"]["experts"]] == ["both/code", "both/law"]
+
+
+@pytest.mark.usefixtures("server")
+def test_here_and_there_the_same_is_said(
+    capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--off", "law", "--gate", "fixed", "--json"]
+    assert main([*SAY, *options]) == 0
+    there = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(generations, "_make_host", lambda _: host)
+    monkeypatch.setenv("WORKBENCH_TOKEN", "wrong")
+    get_settings.cache_clear()
+
+    assert main([*SAY, *options]) == 0
+
+    assert json.loads(capsys.readouterr().out) == there
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["say", "both/law", "the sea", "--max-tokens", "1"]) == 0
+    assert "both/law 100%" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_unknown_expert_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SAY, "--off", "poems"]) == 2
+    assert "poems" in capsys.readouterr().err
+
+
+def test_experts_are_named_with_weights_or_without() -> None:
+    assert chosen(MEMBERS, "code=0.5,both/law") == (["both/code", "both/law"], {"both/code": 0.5, "both/law": 1.0})
+    assert chosen(MEMBERS, "law") == (["both/law"], None)
+    assert chosen(MEMBERS, "") == (None, None)
+    with pytest.raises(NotFound):
+        chosen(MEMBERS, "poems=1")
+
+
+def test_what_is_left_out_does_not_take_part() -> None:
+    wish = wish_of("both", MEMBERS, "", ["law"], {"kind": None, "top_k": 1})
+
+    assert (wish.active, wish.weights, wish.gate) == (["both/code"], None, {"top_k": 1})
+    assert request_of(wish) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}
+
+
+def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
+    painted = Palette(plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
+
+    assert painted == "\x1b[36m]0;pwneda\tb\n\x1b[0m"
+
+
+def test_mean_weights_are_ranked() -> None:
+    said = Said([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
+
+    assert list(said.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
