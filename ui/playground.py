@@ -23,6 +23,7 @@ from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generations import Wish
 from ui.playground_view import ICON, INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html
+from ui.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -119,10 +120,13 @@ def _wire(
     player: Player, page: gr.Blocks, prompt: gr.Textbox, both: gr.Button, stop: gr.Button, panes: list[Pane]
 ) -> None:
     private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    running: list[Any] = []
+    # One event for both: the browser would begin the second of two events only after the first has ended.
+    asked, answers = [prompt, *panes[0].inputs(), *panes[1].inputs()], [pane.answer for pane in panes]
+    running: list[Any] = [
+        trigger(player.play_both, asked, answers, **private) for trigger in (both.click, prompt.submit)
+    ]
     for pane in panes:
-        play = {"fn": player.play, "inputs": [prompt, *pane.inputs()], "outputs": pane.answer, **private}
-        running += [trigger(**play) for trigger in (both.click, prompt.submit, pane.go.click)]
+        running.append(pane.go.click(player.play, [prompt, *pane.inputs()], pane.answer, **private))
         pane.model.change(player.experts_of, pane.model, pane.experts, **private)
     stop.click(None, cancels=running, **private)
     chosen = [one for pane in panes for one in (pane.model, pane.experts)]
@@ -181,6 +185,14 @@ class Player:
         except Exception:
             log.exception("A pane of the playground broke off.")
             yield problem_html("The server made a mistake; its log says more.")
+
+    async def play_both(self, prompt: str, *asked: Any) -> AsyncGenerator[list[Any], None]:
+        """The answers of both panes at the same time; `asked` are the inputs of the left one, then of the right one."""
+        middle = len(asked) // 2
+        panes = [self.play(prompt, *asked[:middle]), self.play(prompt, *asked[middle:])]
+        async with aclosing(side_by_side(*panes)) as frames:
+            async for place, frame in frames:
+                yield [frame if place == one else gr.skip() for one in range(len(panes))]
 
     async def _frames(self, wish: Wish, prompt: str, sampling: SamplingConfig) -> AsyncGenerator[str, None]:
         generations, slots = self._house.generations, self._house.slots

@@ -121,6 +121,20 @@ def test_a_mistake_of_ours_shows_no_inner_parts(player: Player, host: Any) -> No
     assert "its log says more" in frames(player, "both", ["both/law"])[-1]
 
 
+def test_both_panes_stream_at_the_same_time_each_its_own_answer(player: Player, host: Any) -> None:
+    host.seconds = 0.03
+    sides = ["both", ["both/code"], 8, 0.0, 1, "both", ["both/law"], 8, 0.0, 1]
+
+    async def collect() -> list[list[Any]]:
+        return [frame async for frame in player.play_both("the sea", *sides)]
+
+    drawn = asyncio.run(collect())
+
+    last = [next(frame[place] for frame in reversed(drawn) if isinstance(frame[place], str)) for place in (0, 1)]
+    assert ["both/code</b> speaks alone" in last[0], "both/law</b> speaks alone" in last[1]] == [True, True]
+    assert host.most_open == 2
+
+
 def test_a_pane_that_is_stopped_frees_its_slot(player: Player, host: Any, wait_until: Any) -> None:
     host.seconds = 0.005
 

@@ -1,0 +1,32 @@
+"""Several streams at once, as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def side_by_side(*streams: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:
+    """What each stream yields, with its place, as it comes. Closing this closes all of them."""
+    news: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue()
+
+    async def follow(place: int, stream: AsyncGenerator[T, None]) -> None:
+        async with aclosing(stream):
+            async for one in stream:
+                news.put_nowait((place, one))
+
+    tasks = [asyncio.create_task(follow(place, stream)) for place, stream in enumerate(streams)]
+    together = asyncio.gather(*tasks)
+    together.add_done_callback(lambda _: news.put_nowait(None))
+    try:
+        while (item := await news.get()) is not None:
+            yield item
+        await together
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
