@@ -22,7 +22,7 @@ from engine.events import Token
 from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generations import Wish
-from ui.playground_view import ICON, INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html
+from ui.playground_view import ICON, INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
 from ui.side_by_side import side_by_side
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def _wire(
     for pane in panes:
         running.append(pane.go.click(player.play, [prompt, *pane.inputs()], pane.answer, **private))
         pane.model.change(player.experts_of, pane.model, pane.experts, **private)
-    stop.click(None, cancels=running, **private)
+    stopping = stop.click(None, cancels=running, **private)
+    stopping.then(lambda *pages: [stopped_html(page or "") for page in pages], answers, answers, **private)
     chosen = [one for pane in panes for one in (pane.model, pane.experts)]
     page.load(player.begin, None, [prompt, *chosen], **private)
 

@@ -20,6 +20,8 @@ ENDINGS = {
     "phrase": "a stop phrase came",
 }
 
+GOES_ON = " …</p>"  # nothing generated can hold a tag, so this is found in a state alone
+
 INTRODUCTION = """
 <div id="introduction">
   <h1>Playground</h1>
@@ -113,6 +115,11 @@ def problem_html(sentence: str) -> str:
     return f'<div class="problem" role="alert">{html.escape(sentence)}</div>'
 
 
+def stopped_html(page: str) -> str:
+    """A pane as it was left, which no longer says that it goes on."""
+    return page.replace(GOES_ON, ". Stopped.</p>")
+
+
 def hint_html() -> str:
     """What an empty pane is for."""
     return '<div class="hint">The answer comes here, token by token.</div>'
@@ -122,10 +129,10 @@ def _state(spoken: Spoken) -> str:
     count = len(spoken.texts)
     tokens = f"{count} token{'' if count == 1 else 's'}"
     if not count and spoken.done is None:
-        return '<p class="state" role="status">Waiting for its turn, or for the weights to be loaded …</p>'
+        return f'<p class="state" role="status">Waiting for its turn, or for the weights to be loaded{GOES_ON}'
     speed = f"{count / spoken.seconds:.0f} tokens a second" if spoken.seconds > 0 else ""
     if spoken.done is None:
-        return f'<p class="state" role="status">{tokens} so far, {speed} …</p>'
+        return f'<p class="state" role="status">{tokens} so far, {speed}{GOES_ON}'
     why = ENDINGS.get(spoken.done.reason, spoken.done.reason)
     pace = f"{tokens} in {spoken.seconds:.1f} s" + (f", {speed}" if speed else "")
     return f'<p class="state" role="status">Ended: {why}. {pace}.</p>'

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from engine.events import Done, Token
 from ui.api.app import create_app
 from ui.playground import Player
-from ui.playground_view import Spoken, answer_html, problem_html
+from ui.playground_view import Spoken, answer_html, problem_html, stopped_html
 from workbench.settings import Settings
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
@@ -84,6 +84,14 @@ def test_an_answer_ends_with_its_reason_and_its_files() -> None:
 
     assert "as many tokens as were asked for" in page
     assert "ab" * 32 in page
+
+
+def test_a_pane_that_was_stopped_does_not_say_that_it_goes_on() -> None:
+    page = stopped_html(answer_html(spoken(0.9)))
+
+    assert "so far" in page
+    assert "Stopped." in page
+    assert "…" not in page
 
 
 def test_a_pane_draws_its_answer_as_it_grows(player: Player) -> None:
