@@ -1,0 +1,171 @@
+"""The whole house, started by its own command in a fresh home, with a tiny true mixture in it; and a Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from workbench.settings import Settings
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+START_SECONDS = 60.0
+COMMANDS = (
+    "corpus add texts {corpus} --domain-field domain --here",
+    "seed make tiny --domains code,law --layers 2 --width 32 --heads 2 --ffn-width 64 --vocab-size 512"
+    " --max-positions 1024 --here",
+    "train demix first --seed-model tiny --domains code,law --steps 30 --block-size 32 --here",
+    "eval run first --block-size 32 --max-tokens 1000 --here",
+)
+# Several commands in one process: torch is loaded once.
+RUN_ALL = """
+import json, sys
+from ui.cli import main
+for command in json.loads(sys.argv[1]):
+    if code := main(command.split()):
+        sys.exit(f"{command}: exit code {code}")
+"""
+
+
+@dataclass(frozen=True)
+class House:
+    """Where the running servers are to be found."""
+
+    settings: Settings
+
+    @property
+    def studio(self) -> str:
+        return f"http://127.0.0.1:{self.settings.studio_port}"
+
+    @property
+    def playground(self) -> str:
+        return f"http://127.0.0.1:{self.settings.api_port}/play/"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """`workbench up` in a home with three domains, a DEMix model of two of them, and its scores."""
+    settings = Settings(home=tmp_path / "home", api_port=free_port(), studio_port=free_port())
+    run_all(settings, "migrate")
+    with (tmp_path / "up.log").open("w") as log:
+        up = subprocess.Popen(
+            [sys.executable, "-c", "import sys; from ui.cli import main; sys.exit(main())", "up", "--no-browser"],
+            env=environment(settings), stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        try:
+            corpus = write_corpus(tmp_path / "texts.jsonl")
+            run_all(settings, *(command.format(corpus=corpus) for command in COMMANDS))
+            wait_until_up(House(settings), up)
+            yield House(settings)
+        finally:
+            stop(up)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    return os.environ | {
+        "WORKBENCH_HOME": str(settings.root),
+        "WORKBENCH_API_PORT": str(settings.api_port),
+        "WORKBENCH_STUDIO_PORT": str(settings.studio_port),
+        "OMP_WAIT_POLICY": "passive",
+    }
+
+
+def run_all(settings: Settings, *commands: str) -> None:
+    """Runs command lines one after another."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, json.dumps(commands)],
+        env=environment(settings), capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def wait_until_up(house: House, up: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    places = [f"{house.studio}/_stcore/health", house.playground]
+    while not all(answers(place) for place in places):
+        assert up.poll() is None, "the house ended by itself"
+        assert time.monotonic() < deadline, "the servers did not come up in time"
+        time.sleep(0.3)
+
+
+def answers(place: str) -> bool:
+    try:
+        return httpx.get(place, timeout=5.0, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def stop(up: subprocess.Popen[bytes]) -> None:
+    """Ends the house as Ctrl-C does; what has not gone by then is ended with its process group."""
+    up.send_signal(signal.SIGINT)
+    try:
+        up.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(up.pid, signal.SIGKILL)
+        up.wait()
+
+
+def write_corpus(path: Path) -> Path:
+    """Three kinds of text that nobody would mistake for each other."""
+    dice = random.Random(0)
+    texts = {"code": code, "law": law, "kitchen": kitchen}
+    records = [
+        {"text": "".join(line(dice) for _ in range(8)), "domain": domain}
+        for domain, line in texts.items()
+        for _ in range(120)
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def code(dice: random.Random) -> str:
+    a, b, c = (dice.choice("abcxyz") for _ in range(3))
+    return f"def f{dice.randint(0, 99)}({a}, {b}):\n    {c} = {a} {dice.choice('+-*')} {b}\n    return {c}\n"
+
+
+def law(dice: random.Random) -> str:
+    who, what = dice.choice(("tenant", "owner", "court")), dice.choice(("rent", "land", "sum"))
+    return f"The {who} shall pay the {what} under section {dice.randint(1, 99)} of this act.\n"
+
+
+def kitchen(dice: random.Random) -> str:
+    what = dice.choice(("flour", "sugar", "milk", "rice"))
+    return f"Mix {dice.randint(2, 9)} cups of {what} and bake for {dice.randint(10, 60)} minutes until golden.\n"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A Chromium of this machine, without a window."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield browser
+        browser.close()

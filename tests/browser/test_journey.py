@@ -1,0 +1,141 @@
+"""The walk that everything exists for: click an expert into being, switch it, and compare it while it writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from workbench.database import close_engines, reading
+from workbench.services.experts import get_expert
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+EXPERT = "a *cook*"  # a name that must not be read as Markdown
+TRAINED = 90_000  # milliseconds in which the job is done
+QUICK = 15_000
+
+# Keeps, for each pane, when its text grew and how long it was then.
+WATCH = """
+window.grown = {left: [], right: []};
+for (const side of ["left", "right"]) {
+  const pane = document.getElementById(side + "-answer");
+  new MutationObserver(() => {
+    const said = pane.querySelector(".said");
+    if (said) window.grown[side].push([performance.now(), said.textContent.length]);
+  }).observe(pane, {childList: true, subtree: true, characterData: true});
+}
+"""
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A window; nothing that it asks for may lie outside this machine."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(QUICK)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    context.close()
+    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []
+
+
+def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(house: Any, page: Page) -> None:
+    train(page, house)
+    see_it_in_the_registry(page)
+    switch_it_off_and_on(page, house)
+    compare(page, house)
+
+
+def train(page: Page, house: Any) -> None:
+    page.goto(f"{house.studio}/train")
+    page.get_by_label("Name", exact=True).fill(EXPERT)
+    page.get_by_text("Training details").click()
+    for label, value in (("Steps", "30"), ("Block size", "32")):
+        page.get_by_label(label, exact=True).fill(value)
+        page.get_by_label(label, exact=True).press("Tab")
+    # The form offers first the domain that nobody was trained on.
+    expect(page.get_by_role("combobox", name="Domain")).to_have_value("kitchen")
+    page.get_by_role("button", name="Train the expert").click()
+    expect(page.get_by_text("See the expert")).to_be_visible(timeout=TRAINED)
+    expect(page.get_by_text("while a line falls, it is still learning").first).to_be_visible()
+
+
+def see_it_in_the_registry(page: Page) -> None:
+    page.get_by_text("See the expert").click()
+    expect(page.get_by_text("3 experts. Tick one")).to_be_visible()
+    page.get_by_label("Experts to look at").click()
+    page.get_by_role("option", name=EXPERT).click()
+    page.keyboard.press("Escape")  # while the list is open, the rest of the page is out of reach
+    expect(page.get_by_role("heading", name=EXPERT)).to_be_visible()
+    expect(page.get_by_text(f"→ expert {EXPERT}")).to_be_visible()
+
+
+def switch_it_off_and_on(page: Page, house: Any) -> None:
+    for wanted in (False, True):
+        page.locator("label").filter(has_text="Enabled").click()
+        expect(page.get_by_label("Enabled", exact=True)).to_be_checked(checked=wanted)
+        eventually(lambda wanted=wanted: is_enabled(house) is wanted)
+        expect(page.get_by_label("Enabled", exact=True)).to_be_checked(checked=wanted)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + QUICK / 1000
+    while not holds():
+        assert time.monotonic() < deadline, "the registry was not written in time"
+        time.sleep(0.1)
+
+
+def is_enabled(house: Any) -> bool:
+    try:
+        with reading(house.settings) as session:
+            return get_expert(session, EXPERT).enabled
+    finally:
+        close_engines()
+
+
+def compare(page: Page, house: Any) -> None:
+    page.goto(f"{house.playground}?left=first&right={EXPERT}")
+    panes = [page.locator(".pane").nth(place) for place in (0, 1)]
+    expect(panes[0].get_by_label(EXPERT)).to_be_checked()
+    panes[0].get_by_label("first/law").uncheck()
+    generate_both(page)  # the first answer also loads the weights
+    told_by_their_experts_alone(page)
+    for pane in panes:
+        pane.get_by_text("How tokens are drawn").click()
+        # Long enough to be caught in the act; the likeliest token is never the end of the document here.
+        pane.get_by_label("number input for Tokens at most").fill("512")
+        pane.get_by_label("number input for Temperature").fill("0")
+    page.evaluate(WATCH)
+    generate_both(page)
+    wrote_side_by_side(page.evaluate("window.grown"))
+
+
+def generate_both(page: Page) -> None:
+    page.get_by_role("button", name="Generate both").click()
+    for side in ("left", "right"):
+        expect(page.locator(f"#{side}-answer")).not_to_contain_text("Ended:")
+    for side in ("left", "right"):
+        expect(page.locator(f"#{side}-answer")).to_contain_text("Ended:", timeout=60_000)
+
+
+def told_by_their_experts_alone(page: Page) -> None:
+    names = "#{}-answer table td:first-child"
+    assert sorted(page.locator(names.format("left")).all_inner_texts()) == sorted([EXPERT, "first/code"])
+    assert page.locator(names.format("right")).all_inner_texts() == [EXPERT]
+
+
+def wrote_side_by_side(grown: dict[str, list[list[float]]]) -> None:
+    """Both panes grew in several steps, and neither waited for the other's end."""
+    for side, steps in grown.items():
+        assert len({length for _, length in steps}) >= 4, (side, steps)
+    began = {side: min(at for at, length in steps if length == min_length(steps)) for side, steps in grown.items()}
+    ended = {side: steps[-1][0] for side, steps in grown.items()}
+    assert max(began.values()) < min(ended.values()), grown
+
+
+def min_length(steps: list[list[float]]) -> float:
+    return min(length for _, length in steps)
