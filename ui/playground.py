@@ -22,7 +22,7 @@ from engine.events import Token
 from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generations import Wish
-from ui.playground_view import ICON, INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
+from ui.playground_view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
 from ui.side_by_side import side_by_side
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def mount(app: FastAPI, house: House) -> None:
         max_file_size="1kb",  # nothing here takes files
         theme=_theme(),
         css=STYLE,
-        head=ICON,
     )
 
 

@@ -30,13 +30,6 @@ INTRODUCTION = """
   clearer its lead; rest on a word to read all weights.</p>
 </div>"""
 
-ICON = """
-<link rel="icon" href="data:image/svg+xml,
-%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32' fill-opacity='.75'%3E
-%3Ccircle cx='11' cy='12' r='9' fill='%230072B2'/%3E
-%3Ccircle cx='21' cy='12' r='9' fill='%23E69F00'/%3E
-%3Ccircle cx='16' cy='21' r='9' fill='%23009E73'/%3E%3C/svg%3E">"""
-
 STYLE = """
 .gradio-container { width: 100%; max-width: 1560px !important; margin: 0 auto !important; }
 #introduction { padding: .25rem .25rem 0; }

@@ -128,3 +128,23 @@ def test_perplexity_without_scores_says_how_to_make_them(capsys: pytest.CaptureF
     assert main(["mix", "perplexity", "both", "--experts", "law=1"]) == 0
 
     assert "workbench eval run" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("mixed")
+def test_an_expert_is_taken_out_of_a_mixture_and_put_back(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [one["expert"] for one in ask(capsys, "mix", "remove", "both", "law")["members"]] == ["both/code"]
+    assert ask(capsys, "mix", "add", "both", "both/law", "--weight", "2")["members"][1]["weight"] == 2.0
+
+
+@pytest.mark.usefixtures("mixed")
+def test_what_others_depend_on_is_not_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "corpus", "report", "law")["domains"] == ["law"]
+    assert main(["corpus", "delete", "law"]) == 2
+    assert "both/law" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("home")
+def test_a_seed_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("show", "delete"):
+        assert main(["seed", verb, "tiny"]) == 2
+        assert "tiny" in capsys.readouterr().err

@@ -168,6 +168,7 @@ def test_the_page_asks_nothing_of_other_servers(page: TestClient) -> None:
 
 def test_the_front_door_leads_to_the_playground(page: TestClient) -> None:
     assert page.get("/", follow_redirects=False).headers["location"] == "/play/"
+    assert page.get("/favicon.ico").headers["content-type"] == "image/svg+xml"
 
 
 def test_a_page_of_another_site_cannot_drive_the_playground(page: TestClient) -> None:

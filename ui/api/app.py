@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import FastAPI
-from starlette.responses import RedirectResponse
+from starlette.responses import FileResponse, RedirectResponse
 
 from ui.addresses import require_safe_address
 from ui.api import completions, insight, models
@@ -17,6 +18,8 @@ from ui.api.security import Guard
 from ui.generations import Generations, Host
 from ui.slots import Slots
 from workbench.settings import Settings, get_settings
+
+ICON = Path(__file__).parents[1] / ".streamlit" / "icon.svg"  # the studio's
 
 
 def create_app(settings: Settings | None = None, host: Host | None = None, *, playground: bool = True) -> FastAPI:
@@ -56,3 +59,7 @@ def _mount_playground(app: FastAPI, house: House) -> None:
     @app.get("/", include_in_schema=False)
     def front_door() -> RedirectResponse:
         return RedirectResponse("/play/")
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    def icon() -> FileResponse:
+        return FileResponse(ICON, media_type="image/svg+xml")

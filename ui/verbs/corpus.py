@@ -7,7 +7,7 @@ import typer
 from ui.parts.words import size
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, takes
-from ui.verbs.output import day, print_fields, print_json, print_table, say
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
 from workbench.specs import ImportCorpus
 
 app = typer.Typer(no_args_is_help=True, help="Bring in text, look at what came of it.")
@@ -84,3 +84,31 @@ def show(
     print_fields(card.model_dump(exclude={"id", "created_at"}) | {"imported": day(card.created_at)})
     for document in preview:
         say(f"\n— {document['source']}\n{document['text'][:400]}")
+
+
+@app.command("report")
+def report(name: str = typer.Argument(help="Name of a corpus."), as_json: Json = False) -> None:
+    """One import: what was taken, what was refused, where and why."""
+    from workbench.database import reading
+    from workbench.services.corpora import get_corpus
+
+    with reading() as session:
+        card = get_corpus(session, name)
+    if as_json:
+        print_json(card)
+        return
+    refused = card.report.get("refused", [])
+    print_fields({key: value for key, value in card.report.items() if key != "refused"})
+    rows = [(one.get("path"), one.get("line"), one.get("reason")) for one in refused]
+    print_table(["File", "Line", "Why it was left out"], rows, empty="Nothing was left out.")
+
+
+@app.command("delete")
+def delete(name: str = typer.Argument(help="Name of a corpus."), as_json: Json = False) -> None:
+    """Delete a corpus with its domains; refused while anything depends on them."""
+    from workbench.database import transaction
+    from workbench.services.corpora import delete_corpus
+
+    with transaction() as session:
+        delete_corpus(session, name)
+    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)

@@ -8,7 +8,7 @@ import typer
 
 from ui.parts.words import size
 from ui.verbs.options import Json
-from ui.verbs.output import day, print_fields, print_json, print_table, say
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, delete.")
 
@@ -74,7 +74,7 @@ def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name."
     with transaction() as session:
         experts.rename(session, name, new_name)
         card = experts.get_expert(session, new_name)
-    _done(card, f"“{name}” is now called “{card.name}”.", as_json)
+    print_done(card, f"“{name}” is now called “{card.name}”.", as_json)
 
 
 @app.command("note")
@@ -92,7 +92,7 @@ def note(
     with transaction() as session:
         experts.describe(session, name, notes=notes, tags=None if tags is None else split_commas([tags]))
         card = experts.get_expert(session, name)
-    _done(card, f"Noted on “{name}”.", as_json)
+    print_done(card, f"Noted on “{name}”.", as_json)
 
 
 @app.command("delete")
@@ -103,7 +103,7 @@ def delete(name: ExpertName, as_json: Json = False) -> None:
 
     with transaction() as session:
         delete_expert(session, name)
-    _done({"deleted": name}, f"“{name}” is deleted.", as_json)
+    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
 
 
 def _switch(names: list[str], enabled: bool, as_json: bool) -> None:
@@ -113,11 +113,4 @@ def _switch(names: list[str], enabled: bool, as_json: bool) -> None:
     with transaction() as session:
         experts.set_enabled(session, names, enabled)
         cards = [experts.get_expert(session, name) for name in names]
-    _done(cards, f"{', '.join(names)}: {'enabled' if enabled else 'disabled'}.", as_json)
-
-
-def _done(value: object, sentence: str, as_json: bool) -> None:
-    if as_json:
-        print_json(value)
-    else:
-        say(sentence)
+    print_done(cards, f"{', '.join(names)}: {'enabled' if enabled else 'disabled'}.", as_json)

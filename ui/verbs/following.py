@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.specs import Spec
 
 DRAW_SECONDS = 0.5
+STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 
 def submit(spec: Spec, how: How) -> None:
@@ -91,7 +92,7 @@ def _bar(quiet: bool) -> Iterator[Any]:
 
         def draw(card: JobCard) -> None:
             left = f"about {duration(card.eta_seconds)} left" if card.eta_seconds is not None else ""
-            rest = " · ".join(filter(None, (card.state, left, card.progress_note)))
+            rest = " · ".join(filter(None, (STATES.get(card.state, card.state), left, card.progress_note)))
             progress.update(task, description=card.title, completed=card.progress, rest=rest)
 
         yield draw

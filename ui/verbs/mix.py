@@ -8,7 +8,7 @@ import typer
 
 from engine.config import Evidence, GateConfig, GateKind
 from ui.verbs.options import Json, split_commas
-from ui.verbs.output import print_json, print_table, say, shown
+from ui.verbs.output import print_done, print_json, print_table, say, shown
 from ui.verbs.wishes import Experts, Gate, GateEvidence, Off, TopK, find, members_of, number, option, wish_of
 from workbench.cards import MixtureCard
 from workbench.specs import MixtureSpec, Spec
@@ -16,6 +16,7 @@ from workbench.specs import MixtureSpec, Spec
 app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
 
 MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
+Member = Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")]
 Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
 
 
@@ -75,10 +76,38 @@ def create(
     _print(card, as_json)
 
 
+@app.command("add")
+def add(
+    name: MixtureName,
+    expert: Annotated[str, typer.Argument(help="Name of an expert on the same base.")],
+    weight: Annotated[float | None, typer.Option(help="Its weight; empty: as much as the others on average.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put an expert into a mixture."""
+    from workbench.database import transaction
+    from workbench.services.mixtures import add_member
+
+    with transaction() as session:
+        card = add_member(session, name, expert, weight)
+    _print(card, as_json)
+
+
+@app.command("remove")
+def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
+    """Take an expert out of a mixture; the expert itself stays."""
+    from workbench.database import transaction
+    from workbench.services import mixtures
+
+    with transaction() as session:
+        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        card = mixtures.remove_member(session, name, find(members, expert))
+    _print(card, as_json)
+
+
 @app.command("toggle")
 def toggle(
     name: MixtureName,
-    expert: Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")],
+    expert: Member,
     on: Annotated[
         bool | None,
         typer.Option("--on/--off", help="On or off; neither changes it over.", show_default=False),
@@ -144,7 +173,7 @@ def delete(name: MixtureName, as_json: Json = False) -> None:
 
     with transaction() as session:
         delete_mixture(session, name)
-    print_json({"deleted": name}) if as_json else say(f"“{name}” is deleted; its experts stay.")
+    print_done({"deleted": name}, f"“{name}” is deleted; its experts stay.", as_json)
 
 
 def _print(card: MixtureCard, as_json: bool) -> None:

@@ -62,6 +62,14 @@ def print_problem(problem: Problem, as_json: bool) -> None:
         tell(str(problem))
 
 
+def print_done(value: Any, sentence: str, as_json: bool) -> None:
+    """That something is done: as JSON, or in a sentence."""
+    if as_json:
+        print_json(value)
+    else:
+        say(sentence)
+
+
 def shown(value: Any) -> str:
     """A value as people read it."""
     if value is None or value == "":

@@ -8,7 +8,7 @@ from ui.errors import BadUsage
 from ui.parts.words import size
 from ui.verbs.following import submit
 from ui.verbs.options import Here, How, Json, Wait, build, takes
-from ui.verbs.output import day, print_json, print_table
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table
 from workbench.specs import MakeSeed
 
 app = typer.Typer(no_args_is_help=True, help="Seed models: make a fresh one, or take one that exists.")
@@ -57,3 +57,29 @@ def list_all(as_json: Json = False) -> None:
             rows,
             empty="There is no seed model yet. Make one with: workbench seed make NAME --domains A,B",
         )
+
+
+@app.command("show")
+def show(name: str = typer.Argument(help="Name of a seed model."), as_json: Json = False) -> None:
+    """One seed model: its shape, its tokenizer, where it came from."""
+    from workbench.database import reading
+    from workbench.services.seeds import get_seed
+
+    with reading() as session:
+        card = get_seed(session, name)
+    if as_json:
+        print_json(card)
+    else:
+        told = {"size": size(card.size_bytes), "made": day(card.created_at)}
+        print_fields(card.model_dump(exclude={"id", "size_bytes", "created_at"}) | told)
+
+
+@app.command("delete")
+def delete(name: str = typer.Argument(help="Name of a seed model."), as_json: Json = False) -> None:
+    """Delete a seed model; refused while an expert depends on it."""
+    from workbench.database import transaction
+    from workbench.services.seeds import delete_seed
+
+    with transaction() as session:
+        delete_seed(session, name)
+    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
