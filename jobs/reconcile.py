@@ -63,7 +63,7 @@ class Reconciler:
         """One look: dead leases, lost hints, and now and then what no row knows."""
         if not self._has_slept():
             take_back_silent(self._settings)
-        send_due(self._settings)
+        send_due(self._settings, self._settings.reconcile_seconds)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
             sweep(self._settings)
@@ -80,10 +80,10 @@ def take_back_silent(settings: Settings) -> None:
         rows.expire(session, time.time(), settings.max_attempts)
 
 
-def send_due(settings: Settings) -> None:
-    """Calls workers for waiting jobs, unless as many calls are waiting for a worker already."""
+def send_due(settings: Settings, resend_seconds: float) -> None:
+    """Calls workers for jobs that waited so long since the last call, unless enough calls wait already."""
     with database.reading(settings) as session:
-        ids = rows.due(session, time.time(), settings.reconcile_seconds)
+        ids = rows.due(session, time.time(), resend_seconds)
     if ids and num_calls(settings) < len(ids):
         call_workers(settings, ids)
 

@@ -35,7 +35,7 @@ def greet(settings: Settings) -> None:
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # a message is JSON
     try:
         require_registry(settings)
-        send_due(settings)
+        send_due(settings, resend_seconds=0)  # calls may have gone with a worker that was killed
     except RegistryAway as away:
         print(away, file=sys.stderr, flush=True)
 

@@ -27,7 +27,7 @@ def worker(house: House) -> subprocess.Popen[bytes]:
 def test_a_submitted_job_is_done(house: House, worker: subprocess.Popen[bytes]) -> None:
     job_id = submit.submit(wish())
     cards = list(submit.wait(job_id, 0.1))
-    assert [card.state for card in cards if card.state != "queued"][0] == "running"
+    assert next(card.state for card in cards if card.state != "queued") == "running"
     assert cards[-1].state == "done"
     assert house.num_effects(job_id) == 1
     worker.terminate()
