@@ -21,17 +21,18 @@ WORKER = """
 import torch
 from engine.config import ModelConfig, TrainingConfig
 from engine.models.families import fresh_model
-from engine.training.optimizer import clip_and_step, make_optimizer
+from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 lm = fresh_model(ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512), 2048).train()
 parameters, config = dict(lm.named_parameters()), TrainingConfig()
 optimizer = make_optimizer(parameters, config)
+groups = [GradientGroup(list(parameters.values()))]
 ids = torch.randint(0, 2048, (4, 129))
 print("ready", flush=True)
 input()
 for _ in range(STEPS):
     logits = lm(input_ids=ids[:, :-1], use_cache=False).logits
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
-    clip_and_step(optimizer, parameters, 10, config)
+    clip_and_step(optimizer, groups, 10, config)
 """
 
 

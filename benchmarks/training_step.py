@@ -14,7 +14,7 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import statistics  # noqa: E402
 import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
+from collections.abc import Callable, Mapping, Sequence  # noqa: E402
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -23,13 +23,16 @@ from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.models.demix import DemixModel, Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
-from engine.training.optimizer import clip_and_step, make_optimizer  # noqa: E402
+from engine.training.optimizer import GradientGroup, clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 
 VOCAB = 4096
 
 
 def step_function(
-    forward: Callable[[torch.Tensor], torch.Tensor], parameters: dict[str, nn.Parameter], ids: torch.Tensor
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    parameters: Mapping[str, nn.Parameter],
+    groups: Sequence[GradientGroup],
+    ids: torch.Tensor,
 ) -> Callable[[], None]:
     """One whole update: forward, loss, backward, clip, Adam."""
     config = TrainingConfig()
@@ -39,7 +42,7 @@ def step_function(
         logits = forward(ids[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
-        clip_and_step(optimizer, parameters, 10, config)
+        clip_and_step(optimizer, groups, 10, config)
 
     return step
 
@@ -56,10 +59,10 @@ def main() -> None:
     dense_lm = fresh_model(shape, VOCAB).train()
     demix = DemixModel(fresh_model(shape, VOCAB), keys).train()
     rows = Rows(tuple(keys), (arguments.sequences,) * 8)
-    dense = step_function(
-        lambda x: dense_lm(input_ids=x, use_cache=False).logits, dict(dense_lm.named_parameters()), ids
-    )
-    expert = step_function(lambda x: demix(x, rows), dict(trainable(demix, None)), ids)
+    weights = dict(dense_lm.named_parameters())
+    plain = [GradientGroup(list(weights.values()))]
+    dense = step_function(lambda x: dense_lm(input_ids=x, use_cache=False).logits, weights, plain, ids)
+    expert = step_function(lambda x: demix(x, rows), trainable(demix, None), gradient_groups(demix, rows), ids)
     seconds = {"dense": [], "demix": []}
     for number in range(arguments.steps + 2):
         for name, step in (("dense", dense), ("demix", expert)):

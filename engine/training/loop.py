@@ -22,7 +22,7 @@ from engine.events import Evaluated, Event, Saved, Saving, Step
 from engine.models.demix import DemixModel
 from engine.training.checkpoint import resume, save_checkpoint
 from engine.training.data import Batch, BlockSampler, DomainText
-from engine.training.optimizer import clip_and_step, learning_rate, make_optimizer
+from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 
 
 def train(
@@ -86,7 +86,7 @@ class _Training:
             self._require_finite(loss.item(), step)
             loss.backward()
             losses.append(losses_BT.detach().view(len(batch.domains), -1).mean(1))
-        clip_and_step(self.optimizer, self.parameters, step, config)
+        clip_and_step(self.optimizer, gradient_groups(self.model, batch.rows), step, config)
         by_domain = torch.stack(losses).mean(0).tolist()
         num_tokens = config.accumulate * losses_BT.numel()
         return Step(

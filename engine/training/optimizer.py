@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
+from engine.models.demix import DemixModel, Rows
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -29,21 +31,52 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     return config.learning_rate * float(left**config.decay_power)
 
 
+@dataclass(frozen=True)
+class GradientGroup:
+    """Parameters whose gradients are to be multiplied by `factor` before the clip."""
+
+    parameters: Sequence[nn.Parameter]
+    factor: float = 1.0
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+
+def gradient_groups(model: DemixModel, rows: Rows) -> list[GradientGroup]:
+    """Shared gradients as they are, means over all sequences; an expert's made the mean over its own (DEMix §3.4)."""
+    experts = [
+        GradientGroup(list(model.expert_parameters(key).values()), sum(rows.num_rows) / count)
+        for key, count in zip(rows.keys, rows.num_rows, strict=True)
+    ]
+    return [GradientGroup(list(model.shared_parameters().values())), *experts]
+
+
 def clip_and_step(
-    optimizer: torch.optim.Optimizer,
-    parameters: Mapping[str, nn.Parameter],
-    step: int,
-    config: TrainingConfig,
+    optimizer: torch.optim.Optimizer, groups: Sequence[GradientGroup], step: int, config: TrainingConfig
 ) -> None:
     """One update after one clip over all gradients; raises NonFiniteLoss before anything is changed."""
-    with_gradient = [parameter for parameter in parameters.values() if parameter.grad is not None]
-    norm = torch.nn.utils.clip_grad_norm_(with_gradient, config.clip or math.inf)
-    if not math.isfinite(float(norm)):
+    norm = total_norm(groups)
+    if not math.isfinite(norm):
         raise NonFiniteLoss(
-            f"The gradients of step {step + 1} must be finite, but their norm is {float(norm)} instead.",
+            f"The gradients of step {step + 1} must be finite, but their norm is {norm} instead.",
             "Lower the learning rate, or clip gradients.",
         )
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate(step, config)
+    clip = min(1.0, config.clip / (norm + 1e-6)) if config.clip else 1.0
+    for group in groups:
+        if group.gradients and group.factor * clip != 1.0:
+            torch._foreach_mul_(group.gradients, group.factor * clip)
+    for options in optimizer.param_groups:
+        options["lr"] = learning_rate(step, config)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+
+
+def total_norm(groups: Sequence[GradientGroup]) -> float:
+    """The L2 norm of all gradients together, each group scaled by its factor."""
+    squares = [
+        (group.factor * float(torch.stack(torch._foreach_norm(group.gradients)).norm())) ** 2
+        for group in groups
+        if group.gradients
+    ]
+    return math.sqrt(math.fsum(squares))

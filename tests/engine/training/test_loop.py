@@ -12,10 +12,10 @@ import torch
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Saved, Step
-from engine.models.demix import DemixModel
+from engine.models.demix import DemixModel, Rows
 from engine.training.data import BlockSampler
-from engine.training.loop import require_context, train
-from engine.training.optimizer import learning_rate
+from engine.training.loop import require_context, train, trainable
+from engine.training.optimizer import GradientGroup, clip_and_step, learning_rate, make_optimizer, total_norm
 
 KEYS = ["law", "code", "news", "verse"]
 CONFIG = TrainingConfig(
@@ -94,8 +94,6 @@ def test_training_learns_and_each_expert_knows_its_own_domain_best(make_model, m
 
 @torch.no_grad()
 def _loss(model: DemixModel, batch, key: str) -> float:
-    from engine.models.demix import Rows
-
     logits = model(batch.inputs_BT, Rows.all_to(key, len(batch.inputs_BT)))
     return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets_BT.flatten()))
 
@@ -119,6 +117,33 @@ def test_every_domain_has_the_same_number_of_sequences_and_every_block_its_turn(
     drawn = [sampler._index(first, i) for i in range(2 * num_blocks)]
     assert sorted(drawn[:num_blocks]) == sorted(drawn[num_blocks:]) == list(range(num_blocks))
     assert drawn[:num_blocks] != drawn[num_blocks:]
+
+
+def test_gradients_are_means_over_all_for_what_is_shared_and_over_its_domain_for_an_expert(
+    make_model, make_texts, tmp_path: Path, monkeypatch
+) -> None:
+    texts = make_texts(KEYS)
+
+    monkeypatch.setattr(torch.optim.AdamW, "zero_grad", lambda *_, **__: None)  # leaves what the update saw
+    model = make_model(KEYS)
+    next(iter(train(model, texts, replace(CONFIG, clip=0.0), tmp_path)))
+    seen = {name: p.grad for name, p in trainable(model, None).items()}
+    means = [_gradients_of_one_domain(make_model(KEYS), texts, text.expert) for text in texts]
+    for name, gradient in seen.items():
+        own = [mean[name] for mean in means if name in mean]
+        assert len(own) == (1 if ":" in name else len(KEYS))
+        torch.testing.assert_close(gradient, torch.stack(own).mean(0), atol=1e-6, rtol=1e-4)
+
+
+def _gradients_of_one_domain(model: DemixModel, texts, key: str) -> dict[str, torch.Tensor]:
+    """Of the mean loss over the first batch's sequences of one domain alone."""
+    batch = BlockSampler(texts, 16, 2, CONFIG.seed).batch(0)
+    first = 2 * batch.rows.keys.index(key)
+    logits = model.train()(batch.inputs_BT[first : first + 2], Rows.all_to(key, 2))
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets_BT[first : first + 2].flatten())
+    loss.backward()
+    named = {**model.shared_parameters(), **model.expert_parameters(key)}
+    return {name: p.grad for name, p in named.items()}
 
 
 def test_accumulated_batches_are_one_update_of_their_mean(make_model, make_texts, tmp_path: Path) -> None:
@@ -172,3 +197,19 @@ def test_the_rate_rises_over_the_warm_up_and_falls_to_zero_in_a_line() -> None:
     assert max(rates) == rates[7] == rates[8] == pytest.approx(1.0)
     assert rates[54] == pytest.approx(0.5, abs=0.01)
     assert 0 < rates[-1] < 0.02
+
+
+def test_one_clip_bounds_the_norm_of_all_gradients_together(model: DemixModel) -> None:
+    parameters = trainable(model, None)
+    for number, parameter in enumerate(parameters.values()):
+        parameter.grad = torch.full_like(parameter, 0.1 * (number % 3 + 1))
+    halves = list(parameters.values())
+    groups = [GradientGroup(halves[:10]), GradientGroup(halves[10:], factor=4.0)]
+    expected = torch.cat([(g * group.factor).flatten() for group in groups for g in group.gradients])
+    assert total_norm(groups) == pytest.approx(float(expected.double().norm()), rel=1e-5)
+    optimizer = make_optimizer(parameters, CONFIG)
+    optimizer.zero_grad = lambda **_: None  # type: ignore[method-assign]
+    clip_and_step(optimizer, groups, 0, replace(CONFIG, clip=0.5))
+    clipped = torch.cat([g.flatten() for group in groups for g in group.gradients])
+    assert float(clipped.norm()) == pytest.approx(0.5, rel=1e-4)
+    torch.testing.assert_close(clipped / clipped.norm(), expected / expected.norm())
