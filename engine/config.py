@@ -15,7 +15,7 @@ from engine.errors import EngineError
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["fp32", "bf16"]
 Evidence = Literal["prefix", "last_token"]
-GateKind = Literal["posterior", "fixed"]
+GateKind = Literal["posterior", "updating", "fixed"]
 
 
 def knob(default: Any, description: str, **bounds: float) -> Any:
@@ -99,8 +99,16 @@ class TrainingConfig(Checked):
 class GateConfig(Checked):
     """How expert weights come about (DEMix §5.1)."""
 
-    kind: GateKind = knob("posterior", "posterior: by Bayes' rule from the text so far; fixed: the given weights.")
+    kind: GateKind = knob(
+        "posterior",
+        "posterior: by Bayes' rule from the text so far; updating: its prior learns from block to block; "
+        "fixed: the given weights.",
+    )
     evidence: Evidence = knob("prefix", "What the posterior sees: the whole prefix (paper) or the last token (code).")
+    newest_weight: float = knob(
+        0.7, "Updating: share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1
+    )
+    update_every: int = knob(256, "Updating: tokens after which the prior learns (paper: 1024).", ge=1)
     top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1)
 
 

@@ -19,7 +19,8 @@ FLOOR = -1e4  # log-probability of the impossible: finite, so that evidence neve
 class Gate(Protocol):
     """Gives the log-weights [E] of the next position; `block` gives those of whole blocks at once.
 
-    The two agree: `block(x)[:, n, t]` is what a fresh stream says after it observed `x[:, n, :t]`.
+    The two agree: `block(x)[:, n, t]` is what a stream says that was fresh at the beginning of block n (of the first
+    block, where the gate learns from block to block) and observed `x[:, n, :t]`.
     """
 
     def start(self) -> Stream:
@@ -27,7 +28,7 @@ class Gate(Protocol):
         ...
 
     def block(self, logprobs_ENT: Tensor) -> Tensor:
-        """Log-weights [E, N, T] of every position of independent blocks, each from what came before it."""
+        """Log-weights [E, N, T] of every position of blocks, each from what came before it."""
         ...
 
 

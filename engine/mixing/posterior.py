@@ -1,18 +1,35 @@
-"""The posterior over experts by Bayes' rule (DEMix §5.1, Eq. 7–8).
+"""The posterior over experts by Bayes' rule, and priors that learn (DEMix §5.1, Eq. 7–9).
 
 p(D=j | x_<t) ∝ p(x_<t | D=j) · p(D=j). `evidence="prefix"` is the paper: the likelihood of all that came before in the
-block; `"last_token"` is the released code: only the token before. The first position has the prior itself.
+block; `"last_token"` is the released code: only the token before. The first position of a block has the prior itself.
+
+The *updating* prior is the exponentially weighted mean of the posteriors at the ends of the blocks so far (Eq. 9), the
+newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3.
+Everything is kept as logarithms, so that an expert that one block found impossible can come back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from engine.config import Evidence
+from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, keep_top, normalised_prior
+
+
+@dataclass(frozen=True)
+class Belief:
+    """All that a stream knows: the prior of this block, its evidence so far, and how far the block has come."""
+
+    log_prior_E: Tensor
+    evidence_E: Tensor  # nats
+    position: int = 0
+    log_mass: float = -math.inf  # of the weighted mean behind an updating prior
 
 
 class PosteriorGate:
@@ -23,36 +40,96 @@ class PosteriorGate:
         self.evidence = evidence
         self.top_k = top_k
 
-    def start(self) -> PosteriorStream:
-        return PosteriorStream(self)
+    def start(self, belief: Belief | None = None) -> PosteriorStream:
+        return PosteriorStream(self, belief or Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E)))
 
     def block(self, logprobs_ENT: Tensor) -> Tensor:
-        seen_ENT = torch.zeros(logprobs_ENT.shape, dtype=torch.float64)
-        before_ENT = logprobs_ENT[..., :-1].double().clamp(min=FLOOR)
-        seen_ENT[..., 1:] = before_ENT.cumsum(-1) if self.evidence == "prefix" else before_ENT
-        return self.weigh(seen_ENT)
+        return self.weigh(self.seen(logprobs_ENT), self.log_prior_E)
 
-    def weigh(self, evidence: Tensor) -> Tensor:
+    def seen(self, logprobs: Tensor) -> Tensor:
+        """The evidence (nats) before each position of the last axis."""
+        seen = torch.zeros(logprobs.shape, dtype=torch.float64)
+        before = logprobs[..., :-1].double().clamp(min=FLOOR)
+        seen[..., 1:] = before.cumsum(-1) if self.evidence == "prefix" else before
+        return seen
+
+    def seen_at_end(self, logprobs: Tensor) -> Tensor:
+        """The evidence after the last position: what the posterior of a whole block rests on."""
+        clamped = logprobs.double().clamp(min=FLOOR)
+        return clamped.sum(-1) if self.evidence == "prefix" else clamped[..., -1]
+
+    def weigh(self, evidence: Tensor, log_prior_E: Tensor) -> Tensor:
         """Log-weights from the evidence [E, …] (nats) and the prior."""
-        prior = self.log_prior_E.view(-1, *[1] * (evidence.dim() - 1))
+        prior = log_prior_E.view(-1, *[1] * (evidence.dim() - 1))
         return keep_top((evidence + prior).log_softmax(0), self.top_k)
+
+    def learn(self, belief: Belief) -> Belief:
+        """The belief after an observation: a fixed prior stays."""
+        return belief
+
+
+class UpdatingGate(PosteriorGate):
+    """A posterior whose prior learns at the end of every block of `update_every` tokens."""
+
+    def __init__(
+        self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None,
+        *, newest_weight: float = 0.7, update_every: int = 256,
+    ) -> None:  # fmt: skip
+        super().__init__(prior, evidence, top_k)
+        self.log_decay = math.log1p(-newest_weight) if newest_weight < 1 else -math.inf
+        self.update_every = update_every
+
+    def block(self, logprobs_ENT: Tensor) -> Tensor:
+        """Log-weights of blocks that follow one another: each begins with what the ones before taught."""
+        belief = Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E))
+        weights = []
+        for logprobs_ET in logprobs_ENT.unbind(1):
+            weights.append(self.weigh(self.seen(logprobs_ET), belief.log_prior_E))
+            belief = self.next_block(replace(belief, evidence_E=self.seen_at_end(logprobs_ET)))
+        return torch.stack(weights, 1)
+
+    def next_block(self, belief: Belief) -> Belief:
+        """The belief at the beginning of the next block (Eq. 9, as a running mean)."""
+        posterior_E = (belief.evidence_E + belief.log_prior_E).log_softmax(0)
+        older = belief.log_mass + self.log_decay
+        mass = torch.tensor(older, dtype=torch.float64).logaddexp(torch.zeros((), dtype=torch.float64))
+        mean_E = torch.logaddexp(belief.log_prior_E + older, posterior_E) - mass
+        return Belief(mean_E, torch.zeros_like(mean_E), 0, float(mass))
+
+    def learn(self, belief: Belief) -> Belief:
+        return self.next_block(belief) if belief.position == self.update_every else belief
 
 
 class PosteriorStream:
-    """The posterior on one growing text."""
+    """The posterior on one growing text. `belief` is all its state: a stream begun from it goes on as if uncut."""
 
-    def __init__(self, gate: PosteriorGate) -> None:
+    def __init__(self, gate: PosteriorGate, belief: Belief) -> None:
         self._gate = gate
-        self._evidence_E = torch.zeros_like(gate.log_prior_E)
+        self.belief = belief
 
     def log_weights(self) -> Tensor:
-        return self._gate.weigh(self._evidence_E)
+        return self._gate.weigh(self.belief.evidence_E, self.belief.log_prior_E)
 
     def observe(self, logprobs_E: Tensor) -> None:
         new_E = logprobs_E.double().cpu().clamp(min=FLOOR)
-        self._evidence_E = self._evidence_E + new_E if self._gate.evidence == "prefix" else new_E
+        evidence_E = self.belief.evidence_E + new_E if self._gate.evidence == "prefix" else new_E
+        self.belief = self._gate.learn(replace(self.belief, evidence_E=evidence_E, position=self.belief.position + 1))
 
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:
-    """The posterior [E, N] after the whole of each block: what priors are estimated from (Eq. 9, §5.1 “Cached”)."""
-    return gate.weigh(logprobs_ENT.double().clamp(min=FLOOR).sum(-1)).exp()
+    """The posterior [E, N] after the whole of each block, each from the gate's own prior."""
+    return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
+
+
+def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = 100) -> Tensor:
+    """The *cached* prior [E]: the mean end-of-block posterior of exactly the first `num_blocks` blocks (§5.1).
+
+    Raises MixtureError when there are fewer.
+    """
+    available = logprobs_ENT.shape[1]
+    if available < num_blocks:
+        raise MixtureError(
+            f"A prior must be estimated on {num_blocks} blocks, but there are {available} instead.",
+            "Score more held-out text, or ask for fewer blocks.",
+        )
+    return end_of_block_posteriors(gate, logprobs_ENT[:, :num_blocks]).mean(1)

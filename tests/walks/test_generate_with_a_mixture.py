@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_mixture_answers_and_says_which_experts_files_and_weights_made_it() ->
         assert set(event.weights) == {"small/court", "small/kitchen"}
     manifest = plan.manifest()
     assert [len(expert["sha256"]) for expert in manifest["experts"]] == [64, 64]
-    assert manifest["gate"] == {"kind": "posterior", "evidence": "prefix", "top_k": None}
+    assert manifest["gate"] == asdict(GateConfig())
 
 
 def test_the_posterior_leans_to_the_expert_whose_domain_the_text_is_of() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class Plan:
             "experts": [{"id": e.id, "name": e.name, "sha256": e.sha256, "weight": e.weight} for e in self.experts],
             "base_sha256": self.base_sha256,
             "tokenizer_sha256": self.tokenizer_sha256,
-            "gate": {"kind": self.gate.kind, "evidence": self.gate.evidence, "top_k": self.gate.top_k},
+            "gate": asdict(self.gate),
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -15,15 +16,19 @@ from engine.errors import MixtureError
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
+from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
 
 Make = Callable[[Sequence[float]], Gate]
-GATES: dict[str, Make] = {
-    f"{kind}-{evidence}-top{top_k}": lambda weights, k=kind, e=evidence, t=top_k: make_gate(
-        GateConfig(k, e, t), weights
-    )
-    for kind, evidence in (("posterior", "prefix"), ("posterior", "last_token"), ("fixed", "prefix"))
+READINGS = [
+    ("posterior", "prefix"), ("posterior", "last_token"), ("updating", "prefix"), ("updating", "last_token"),
+    ("fixed", "prefix"),
+]  # fmt: skip
+CONFIGS = {
+    f"{kind}-{evidence}-top{top_k}": GateConfig(kind, evidence, newest_weight=0.3, update_every=20, top_k=top_k)
+    for kind, evidence in READINGS
     for top_k in (None, 2)
 }
+GATES: dict[str, Make] = {name: partial(make_gate, config) for name, config in CONFIGS.items()}
 every_gate = pytest.mark.parametrize("make", GATES.values(), ids=GATES.keys())
 
 
@@ -42,8 +47,9 @@ def test_weights_sum_to_one_at_every_position(make: Make) -> None:  # L5
 def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) -> None:  # L15
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs()
     whole_ENT = gate.block(scores_ENT)
+    stream = gate.start()
     for block in range(scores_ENT.shape[1]):
-        stream = gate.start()
+        stream = stream if isinstance(gate, UpdatingGate) else gate.start()
         for position in range(scores_ENT.shape[2]):
             torch.testing.assert_close(
                 stream.log_weights().exp(), whole_ENT[:, block, position].exp(), atol=1e-6, rtol=0
@@ -107,6 +113,48 @@ def test_no_nan_when_every_expert_gives_a_token_probability_zero_in_half_precisi
     assert not weights_ENT.isnan().any()
     assert not mix(gate.block(scores_ENT), scores_ENT.double()).isnan().any()
     torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 6, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20, 33, 59])
+@pytest.mark.parametrize("name", [name for name in GATES if not name.startswith("fixed")])
+def test_a_stream_cut_in_two_and_resumed_is_the_uncut_one(name: str, cut: int) -> None:  # L15
+    gate, scores_EX = GATES[name]([1, 2, 3, 4]), logprobs().flatten(1)
+    uncut = gate.start()
+    first = gate.start()
+    for position in range(60):
+        if position == cut:
+            first = gate.start(first.belief)
+        assert torch.equal(first.log_weights(), uncut.log_weights())
+        for stream in (uncut, first):
+            stream.observe(scores_EX[:, position])
+
+
+def test_the_updating_prior_is_the_weighted_mean_of_equation_nine() -> None:
+    scores_ENT = logprobs(blocks=4)
+    gate = make_gate(GateConfig("updating", newest_weight=0.7, update_every=20), [1.0] * 4)
+    prior = torch.full((4,), 0.25, dtype=torch.float64)
+    posteriors: list[Tensor] = []
+    for n in range(4):
+        torch.testing.assert_close(gate.block(scores_ENT)[:, n, 0].exp(), prior)
+        posteriors.append((scores_ENT[:, n].double().sum(-1) + prior.log()).softmax(0))
+        decayed = torch.tensor([0.3 ** (n + 1 - t) for t in range(n + 1)], dtype=torch.float64)  # Eq. 9 with λ = 0.3
+        prior = (decayed[:, None] * torch.stack(posteriors)).sum(0) / decayed.sum()
+
+
+def test_an_expert_that_one_block_found_impossible_can_come_back() -> None:
+    scores_ENT = torch.zeros(2, 8, 20)
+    scores_ENT[0, :3], scores_ENT[1, 3:] = -60.0, -60.0  # 1200 nats a block, beyond any float's exponent
+    gate = make_gate(GateConfig("updating", newest_weight=0.7, update_every=20), [1.0, 1.0])
+    assert gate.block(scores_ENT)[0, 7, 10].exp() > 0.99
+
+
+def test_a_cached_prior_is_the_mean_posterior_of_exactly_the_blocks_asked_for() -> None:
+    scores_ENT = logprobs(blocks=12) / 10
+    gate = PosteriorGate([1.0] * 4)
+    expected = scores_ENT[:, :10].double().sum(-1).softmax(0).mean(1)
+    torch.testing.assert_close(estimate_prior(gate, scores_ENT, 10), expected)
+    with pytest.raises(MixtureError, match="on 13 blocks, but there are 12"):
+        estimate_prior(gate, scores_ENT, 13)
 
 
 def test_the_posterior_is_bayes_rule_written_out() -> None:
