@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import streamlit as st
@@ -17,11 +17,19 @@ from ui.parts.questions import Offers, assemble, changed, questions_of
 from workbench.specs import SPECS, parse_spec
 
 
-def ask_for(kind: str, offers: Offers, label: str, *, skip: Iterable[str] = (), given: Answers | None = None) -> None:
+def ask_for(
+    kind: str,
+    offers: Offers,
+    label: str,
+    *,
+    skip: Iterable[str] = (),
+    given: Answers | None = None,
+    tucked: Collection[str] = (),
+) -> None:
     """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere."""
     questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
     ask_preset(kind, questions)
-    answers = ask_all(kind, questions) | (given or {})
+    answers = ask_all(kind, questions, tucked) | (given or {})
     told = changed(questions, answers) | (given or {})
     show_command(command_for(kind, told), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
     if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit"):

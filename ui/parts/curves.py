@@ -29,5 +29,6 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
 def _of_kind(points: Sequence[MetricPoint], whole: str, prefix: str) -> list[MetricPoint]:
     """The points of one kind, named by their domain alone."""
     names = {p.name: p.name.removeprefix(prefix) for p in points if p.name.startswith(prefix)}
-    names[whole] = "all domains"
+    if len(names) != 1:  # the mean of one domain is that domain
+        names[whole] = "all domains"
     return [p.model_copy(update={"name": names[p.name]}) for p in points if p.name in names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -28,19 +28,25 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluate_every": 200,
     },
 }
+_DETAILS = "details"
 GROUP_TITLES = {
+    _DETAILS: "More: how to read it, and how much",
     "training": "Training details",
     "shape": "Shape of a fresh model",
     "gate": "How weights come about",
 }
 
 
-def ask_all(form: str, questions: Iterable[Question]) -> Answers:
-    """Draws the spec's own questions, then each group in an expander; gives the answers by path."""
-    questions = list(questions)
-    answers = {q.path: ask(form, q) for q in questions if not q.group}
-    for group in dict.fromkeys(q.group for q in questions if q.group):
-        inside = [q for q in questions if q.group == group]
+def ask_all(form: str, questions: Iterable[Question], tucked: Collection[str] = ()) -> Answers:
+    """Draws the spec's own questions, then each group in an expander; gives the answers by path.
+
+    `tucked` are own fields that seldom need an answer: they go into an expander too.
+    """
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
+    answers = {question.path: ask(form, question) for question in groups.pop("", [])}
+    for group, inside in groups.items():
         with st.expander(GROUP_TITLES.get(group, group), icon=":material/tune:"):
             answers |= _ask_group(form, inside)
     return answers

@@ -12,7 +12,7 @@ from jobs import submit
 from jobs.work import log_path
 from ui.parts.curves import show_curves
 from ui.parts.notices import explained, show_problem
-from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN
+from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN, Room
 from ui.parts.states import actions_of, is_over, look_of, sentence_of
 from ui.parts.words import ago, clock, duration, plain, spoken
 from workbench.cards import EventCard, JobCard
@@ -22,12 +22,13 @@ from workbench.settings import get_settings
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
-_RESULTS = {
-    "import-corpus": (CORPORA, "See the domains"),
-    "make-seed": (TRAIN, "Train on it"),
-    "train-demix": (EXPERTS, "See the experts"),
-    "train-expert": (EXPERTS, "See the expert"),
-    "evaluate": (SPECIALIZATION, "See the specialization"),
+# Where the result of a job is to be seen: the room, the link's words, and the part of the room.
+_RESULTS: dict[str, tuple[Room, str, dict[str, str]]] = {
+    "import-corpus": (CORPORA, "See the domains", {"part": "Domains"}),
+    "make-seed": (TRAIN, "Train on it", {}),
+    "train-demix": (EXPERTS, "See the experts", {}),
+    "train-expert": (EXPERTS, "See the expert", {}),
+    "evaluate": (SPECIALIZATION, "See the specialization", {}),
 }
 
 
@@ -86,8 +87,8 @@ def _show_ending(job: JobCard) -> None:
     if job.error:
         show_problem(spoken(job.error), job.next_step)
     if job.state == "done" and job.kind in _RESULTS:
-        room, label = _RESULTS[job.kind]
-        st.page_link(room.script, label=label, icon=room.icon)
+        room, label, part = _RESULTS[job.kind]
+        st.page_link(room.script, label=label, icon=room.icon, query_params=part)
 
 
 def _cancel(job_id: str) -> None:

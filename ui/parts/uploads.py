@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}")
 
@@ -25,14 +25,14 @@ def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
     folder = home / "uploads" / uuid.uuid4().hex
     folder.mkdir(parents=True)
     for number, file in enumerate(files, start=1):
-        path = folder / f"{number:04d}{safe_suffix(file.name)}"
-        with path.open("xb") as out:
-            _copy(file, out)
+        with (folder / kept_name(number, file)).open("xb") as out:
+            out.write(file.getbuffer())
     return folder
 
 
-def _copy(file: Uploaded, out: IO[bytes]) -> None:
-    out.write(file.getbuffer())
+def kept_name(number: int, file: Uploaded) -> str:
+    """What the file is called here, and in a report of what was refused."""
+    return f"{number:04d}{safe_suffix(file.name)}"
 
 
 def safe_suffix(name: str) -> str:

@@ -14,6 +14,7 @@ from workbench.services import corpora
 from workbench.settings import get_settings
 from workbench.storage import get_storage
 
+PARTS = DOMAINS, IMPORT, REPORTS = "Domains", "Import text", "Imports & what was refused"
 PREVIEW_DOCUMENTS = 3
 PREVIEW_CHARACTERS = 1500
 PREVIEW_HEIGHT = 240
@@ -24,18 +25,20 @@ def show() -> None:
     st.title("Corpora & domains")
     with reading() as session:
         domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
-    tabs = st.tabs(["Domains", "Import text", "Imports & what was refused"], key="corpora.tabs")
-    with tabs[0]:
+    part = st.segmented_control(
+        "Part", PARTS, default=PARTS[0], key="part", required=True, bind="query-params", label_visibility="collapsed"
+    )
+    if part == DOMAINS:
         _show_domains(domains)
-    with tabs[1]:
+    elif part == IMPORT:
         show_import()
-    with tabs[2]:
+    else:
         _show_imports(imports)
 
 
 def _show_domains(domains: list[DomainCard]) -> None:
     if not domains:
-        empty("There is no text yet.", "Open the tab “Import text” and bring in a file, a folder or a data set.")
+        empty("There is no text yet.", "Choose “Import text” above and bring in a file, a folder or a data set.")
         return
     st.markdown("##### What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
