@@ -35,10 +35,10 @@ class Channel(filesystem.Channel):
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _put(self, queue: str, message: Any, **_: Any) -> None:
+    def _put(self, queue: str, payload: Any, **_: Any) -> None:
         name = f"{time.time_ns():020d}_{uuid.uuid4().hex}.{queue}.msg"
         aside = self.folder / f".{name}"
-        aside.write_text(json.dumps(message), encoding="utf-8")
+        aside.write_text(json.dumps(payload), encoding="utf-8")
         aside.rename(self.folder / name)
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:  # noqa: ARG002

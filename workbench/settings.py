@@ -55,14 +55,6 @@ class Settings(BaseSettings):
     def database(self) -> str:
         return self.database_url or f"sqlite:///{self.root / 'registry.db'}"
 
-    @property
-    def api_url(self) -> str:
-        return f"http://{self.host}:{self.api_port}"
-
-    @property
-    def studio_url(self) -> str:
-        return f"http://{self.host}:{self.studio_port}"
-
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
