@@ -35,7 +35,7 @@ class Channel(filesystem.Channel):
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _put(self, queue: str, payload: Any, **_: Any) -> None:
+    def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]  # kombu disagrees with itself
         name = f"{time.time_ns():020d}_{uuid.uuid4().hex}.{queue}.msg"
         aside = self.folder / f".{name}"
         aside.write_text(json.dumps(payload), encoding="utf-8")
