@@ -63,7 +63,10 @@ def _ask_group(form: str, questions: Sequence[Question]) -> Answers:
 
 def ask(form: str, question: Question) -> Any:
     """One widget; its value as the spec wants it."""
-    return _WIDGETS[question.kind](key_of(form, question), question)
+    key = key_of(form, question)
+    if question.default is not None:  # in the session, not in the widget: a preset may put another value there
+        st.session_state.setdefault(key, question.default)
+    return _WIDGETS[question.kind](key, question)
 
 
 def key_of(form: str, question: Question) -> str:
@@ -71,7 +74,7 @@ def key_of(form: str, question: Question) -> str:
 
 
 def _text(key: str, q: Question) -> str:
-    return st.text_input(q.label, value=q.default or "", key=key, help=q.help) or ""
+    return st.text_input(q.label, key=key, help=q.help) or ""
 
 
 def _whole(key: str, q: Question) -> int | None:
@@ -85,22 +88,17 @@ def _real(key: str, q: Question) -> float | None:
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
     least, most = (None if bound is None else kind(bound) for bound in (q.least, q.most))
-    value = _remembered(key, q.default)
-    return st.number_input(q.label, value=value, min_value=least, max_value=most, key=key, help=q.help, **options)
-
-
-def _remembered(key: str, default: Any) -> Any:
-    # A widget whose value was set in the session must not be given a second one.
-    return st.session_state.get(key, default)
+    if q.optional:
+        options["value"] = None
+    return st.number_input(q.label, min_value=least, max_value=most, key=key, help=q.help, **options)
 
 
 def _switch(key: str, q: Question) -> bool:
-    return st.checkbox(q.label, value=q.default, key=key, help=q.help)
+    return st.checkbox(q.label, key=key, help=q.help)
 
 
 def _choice(key: str, q: Question) -> str:
-    place = q.choices.index(q.default) if q.default in q.choices else 0
-    return str(st.selectbox(q.label, q.choices, index=place, key=key, help=q.help))
+    return str(st.selectbox(q.label, q.choices, key=key, help=q.help))
 
 
 def _name(key: str, q: Question) -> str | None:
@@ -109,7 +107,7 @@ def _name(key: str, q: Question) -> str | None:
 
 
 def _names(key: str, q: Question) -> list[str]:
-    return list(st.multiselect(q.label, q.choices, default=q.default or [], key=key, help=q.help))
+    return list(st.multiselect(q.label, q.choices, key=key, help=q.help))
 
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {

@@ -12,7 +12,7 @@ from jobs import submit
 from jobs.work import log_path
 from ui.parts.curves import show_curves
 from ui.parts.notices import explained, show_problem
-from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN, Room
+from ui.parts.results import Sight, result_words, sight_of
 from ui.parts.states import actions_of, is_over, look_of, sentence_of
 from ui.parts.words import ago, clock, duration, plain, spoken
 from workbench.cards import EventCard, JobCard
@@ -22,14 +22,6 @@ from workbench.settings import get_settings
 
 LOG_BYTES = 8_000
 _LOOK_AGAIN = 1.0  # seconds
-# Where the result of a job is to be seen: the room, the link's words, and the part of the room.
-_RESULTS: dict[str, tuple[Room, str, dict[str, str]]] = {
-    "import-corpus": (CORPORA, "See the domains", {"part": "Domains"}),
-    "make-seed": (TRAIN, "Train on it", {}),
-    "train-demix": (EXPERTS, "See the experts", {}),
-    "train-expert": (EXPERTS, "See the expert", {}),
-    "evaluate": (SPECIALIZATION, "See the specialization", {}),
-}
 
 
 def show_job(job_id: str, key: str = "job") -> None:
@@ -86,9 +78,18 @@ def _times(job: JobCard) -> str:
 def _show_ending(job: JobCard) -> None:
     if job.error:
         show_problem(spoken(job.error), job.next_step)
-    if job.state == "done" and job.kind in _RESULTS:
-        room, label, part = _RESULTS[job.kind]
-        st.page_link(room.script, label=label, icon=room.icon, query_params=part)
+    if words := result_words(job):
+        st.markdown(plain(words))
+    if sight := sight_of(job):
+        _show_way(job, sight)
+
+
+def _show_way(job: JobCard, sight: Sight) -> None:
+    # A callback, because on the room's own page its widgets cannot be set once they are drawn.
+    if st.button(
+        sight.label, icon=sight.room.icon, key=f"see_{job.id}", on_click=st.session_state.update, args=(sight.chosen,)
+    ):
+        st.switch_page(sight.room.script)
 
 
 def _cancel(job_id: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import streamlit as st
 
 from engine.config import GateConfig
-from ui.parts.forms import ask, key_of
+from ui.parts.forms import ask
 from ui.parts.questions import Question, questions_of
 from ui.parts.words import plain
 from workbench.cards import MemberCard, MixtureCard
@@ -72,7 +72,7 @@ def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
         label_visibility="collapsed",
         disabled=not is_on,
     )
-    return is_on, weight
+    return is_on and member.enabled, weight
 
 
 def reset(mixture: MixtureCard) -> None:
@@ -87,10 +87,7 @@ def gate_questions() -> list[Question]:
 
 
 def _with_saved(question: Question, mixture: MixtureCard) -> Question:
-    key = key_of(_desk(mixture), question)
-    if key not in st.session_state:
-        st.session_state[key] = mixture.gate.get(question.path[-1], question.default)
-    return question
+    return replace(question, default=mixture.gate.get(question.path[-1], question.default))
 
 
 def _desk(mixture: MixtureCard) -> str:

@@ -26,7 +26,7 @@ def show() -> None:
     with reading() as session:
         domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
     part = st.segmented_control(
-        "Part", PARTS, default=PARTS[0], key="part", required=True, bind="query-params", label_visibility="collapsed"
+        "Part", PARTS, default=PARTS[0], key="part", required=True, label_visibility="collapsed"
     )
     if part == DOMAINS:
         _show_domains(domains)

@@ -10,7 +10,8 @@ from markdown_it import MarkdownIt
 from ui.parts.health import worker_sign
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.questions import assemble, changed, questions_of
-from ui.parts.rooms import CORPORA, TRAIN
+from ui.parts.results import result_words, sight_of
+from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
 from ui.parts.states import actions_of, look_of, sentence_of
 from ui.parts.tables import as_csv
 from ui.parts.uploads import keep_uploads, safe_suffix
@@ -114,3 +115,19 @@ def test_the_name_of_an_upload_is_never_a_path(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["0001.jsonl.gz", "0002.txt"]
     assert folder.parent == tmp_path / "uploads"
     assert safe_suffix("report.docx") == ".docx"
+
+
+def test_what_came_of_a_job_is_told_with_its_reason() -> None:
+    result = {"expert": "e", "parent": "m/a", "parent_posterior": {"m/b": 0.25, "m/a": 0.75}}
+    done = job("done", kind="train-expert", result=result)
+    assert result_words(done) == (
+        "It began as a copy of m/a, the nearest by the posterior on held-out text (m/a 0.75, m/b 0.25)."
+    )
+    sight = sight_of(done)
+    assert sight is not None
+    assert (sight.room, sight.chosen) == (EXPERTS, {"experts.chosen": ["e"]})
+
+
+def test_a_job_that_has_not_ended_has_no_result() -> None:
+    assert result_words(job("running")) == ""
+    assert sight_of(job("failed")) is None

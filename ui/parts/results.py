@@ -1,0 +1,63 @@
+"""What came of a job, in words, and where it is to be seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN, Room
+from ui.parts.words import counted, listed
+from workbench.cards import JobCard
+
+
+class Sight(NamedTuple):
+    """A room, the words of the way there, and what is to be chosen in it (widget -> value)."""
+
+    room: Room
+    label: str
+    chosen: dict[str, Any]
+
+
+def sight_of(job: JobCard) -> Sight | None:
+    """Where the result of a job is to be seen; None while there is none."""
+    if job.state != "done" or job.kind not in _SIGHTS:
+        return None
+    room, label, choose = _SIGHTS[job.kind]
+    return Sight(room, label, choose(job.result))
+
+
+_TO_DEMIX = {"train.what": "DEMix model"}
+_SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "import-corpus": (CORPORA, "See the domains", lambda r: {"part": "Domains", "domain": r["domains"][0]}),
+    "make-seed": (
+        TRAIN,
+        "Train on it",
+        lambda r: {"train.what": "DEMix model", "train-demix.seed_model": r["seed_model"]},
+    ),
+    "train-demix": (EXPERTS, "See the experts", lambda r: {"experts.chosen": r["experts"]}),
+    "train-expert": (EXPERTS, "See the expert", lambda r: {"experts.chosen": [r["expert"]]}),
+    "evaluate": (SPECIALIZATION, "See the specialization", lambda r: {"specialization.mixture": r["mixture"]}),
+}
+
+
+def result_words(job: JobCard) -> str:
+    """What came of it in one sentence; empty while nothing has."""
+    if job.state != "done" or job.kind not in _WORDS:
+        return ""
+    return _WORDS[job.kind](job.result)
+
+
+def _expert_words(result: Mapping[str, Any]) -> str:
+    posterior = result.get("parent_posterior") or {}
+    ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
+    why = f", the nearest by the posterior on held-out text ({listed([f'{n} {w:.2f}' for n, w in ranked])})"
+    return f"It began as a copy of {result['parent']}{why if ranked else ''}."
+
+
+_WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "import-corpus": lambda r: f"{counted(r['num_documents'], 'document')} in {listed(r['domains'])}.",
+    "make-seed": lambda r: f"{r['num_parameters']:,} parameters; the tokenizer has {r['vocab_size']:,} entries.",
+    "train-demix": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
+    "train-expert": _expert_words,
+    "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
+}
