@@ -5,9 +5,20 @@ Every description here is shown as form help, in `--help` and in the API schema.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from engine.config import GateConfig, ModelConfig, TrainingConfig
 from workbench.errors import BadSpec
@@ -26,6 +37,14 @@ Name = Annotated[str, AfterValidator(_name)]
 ExpertName = Annotated[str, AfterValidator(str.strip)]  # of one that is there; MIXTURE/DOMAIN may be longer than a name
 
 
+def _absolute(value: str) -> str:
+    """A local path as every process understands it: a worker stands in another folder than the one who asked."""
+    return str(Path(value).expanduser().absolute()) if value else value
+
+
+LocalPath = Annotated[str, AfterValidator(_absolute)]
+
+
 class Spec(BaseModel):
     """A wish. Frozen; unknown fields are refused."""
 
@@ -37,7 +56,7 @@ class ImportCorpus(Spec):
 
     kind: Literal["import-corpus"] = "import-corpus"
     name: Name = Field(description="Name of the corpus, and of its domain unless the records name theirs.")
-    path: str = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
+    path: LocalPath = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
     dataset: str = Field("", description="Name of a Hugging Face data set; downloads it.")
     found: str = Field("", description="Text found on this machine: one of the demo's sources.")
     role: Literal["train", "novel"] = Field("train", description="train, or novel: kept aside to test on.")
@@ -66,6 +85,11 @@ class MakeSeed(Spec):
     vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
     domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
     seed: int = Field(0, ge=0, description="Seed of the fresh weights.")
+
+    @field_validator("location")
+    @classmethod
+    def _local(cls, value: str, info: ValidationInfo) -> str:
+        return _absolute(value) if info.data.get("source") == "folder" else value
 
     @model_validator(mode="after")
     def _complete(self) -> MakeSeed:

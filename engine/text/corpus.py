@@ -79,7 +79,7 @@ def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator
 
     Strict: the first fault raises CorpusError(path=, line=); with `skip_bad` faults go to the report.
     """
-    yield from admit(_documents(path, options, report), options, report)
+    yield from admit(_documents(path, options, report), options, report, path)
 
 
 def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Document]:
@@ -90,7 +90,9 @@ def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Do
     yield from admit(rows, options, report)
 
 
-def admit(found: Iterable[Document | CorpusError], options: ReadOptions, report: Report) -> Iterator[Document]:
+def admit(
+    found: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | None = None
+) -> Iterator[Document]:
     """The documents that are new and not empty, until they have `max_bytes`; the report counts the others."""
     seen: set[bytes] = set()
     for item in found:
@@ -110,15 +112,16 @@ def admit(found: Iterable[Document | CorpusError], options: ReadOptions, report:
             if options.max_bytes is not None and report.num_bytes >= options.max_bytes:
                 return
     if not report.num_documents:
-        raise _nothing(report)
+        raise _nothing(report, path)
 
 
-def _nothing(report: Report) -> CorpusError:
+def _nothing(report: Report, path: Path | None) -> CorpusError:
     first = report.refused[0] if report.refused else {"path": None, "reason": ""}
     why = f" Left out first: {first['path']}: {first['reason']}" if report.refused else ""
     return CorpusError(
         "The corpus must hold at least one document, but holds none.",
         f"Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet).{why}",
+        path=path,
     )
 
 

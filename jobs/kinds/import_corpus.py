@@ -58,7 +58,7 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
         return read_dataset(spec.dataset, options, report), None
     if spec.found:
         return found_documents(spec.found, options, report), None
-    path = Path(spec.path).expanduser()
+    path = Path(spec.path)
     if not path.exists():
         raise CorpusError("There is no such file or folder.", "Check the path.", path=path)
     return read_documents(path, options, report), size_on_disk(path)

@@ -71,7 +71,7 @@ def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
     if spec.source == "fresh":
         tokenizer = train_tokenizer((text for domain in domains for text in _sample(domain.documents)), spec.vocab_size)
         return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
-    folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location).expanduser()
+    folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
     return load_tokenizer(folder), load_model(folder)
 
 

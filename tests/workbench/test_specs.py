@@ -1,0 +1,67 @@
+"""A wish means the same in every process, and every complaint comes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import BadSpec
+from workbench.specs import SPECS, ImportCorpus, MakeSeed, parse_spec
+
+
+def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ImportCorpus(name="a", path="texts.jsonl").path == str(tmp_path / "texts.jsonl")
+    assert MakeSeed(name="a", source="folder", location="model").location == str(tmp_path / "model")
+    assert MakeSeed(name="a", source="hub", location="org/model").location == "org/model"
+
+
+def test_a_stored_wish_reads_back_as_it_was(tmp_path: Path, monkeypatch) -> None:
+    wish = ImportCorpus(name="a", path="texts.jsonl")
+    monkeypatch.chdir(tmp_path)
+    assert parse_spec(wish.model_dump(mode="json")) == wish
+
+
+def test_all_complaints_come_at_once() -> None:
+    wish = {
+        "kind": "train-demix",
+        "name": "",
+        "seed_model": "s",
+        "domains": [],
+        "training": {"num_steps": 0, "clip": -1},
+    }
+    with pytest.raises(BadSpec) as caught:
+        parse_spec(wish)
+    text = " ".join(caught.value.complaints)
+    for word in ("name", "domains", "num_steps", "clip"):
+        assert word in text
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_every_field_has_a_sentence(kind: str) -> None:
+    for name, field in SPECS[kind].model_fields.items():
+        assert name == "kind" or (field.description or "").endswith("."), name
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 81, "a\nb", "a\x00b", "\u202eabc"])
+def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
+    with pytest.raises(BadSpec):
+        parse_spec({"kind": "import-corpus", "name": name, "path": "x"})
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"kind": "import-corpus", "name": "a"},
+        {"kind": "import-corpus", "name": "a", "path": "x", "dataset": "y"},
+        {"kind": "make-seed", "name": "a"},
+        {"kind": "make-seed", "name": "a", "source": "hub"},
+        {"kind": "train-demix", "name": "a", "seed_model": "s", "domains": ["x", "x"]},
+        {"kind": "no-such-kind", "name": "a"},
+        {"kind": "evaluate", "mixture": "m", "colour": "red"},
+    ],
+)
+def test_wishes_that_contradict_themselves_are_refused(wish: dict[str, object]) -> None:
+    with pytest.raises(BadSpec):
+        parse_spec(wish)
