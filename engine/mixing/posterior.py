@@ -85,8 +85,12 @@ class UpdatingGate(PosteriorGate):
         weights = []
         for logprobs_ET in logprobs_ENT.unbind(1):
             weights.append(self.weigh(self.seen(logprobs_ET), belief.log_prior_E))
-            belief = self.next_block(replace(belief, evidence_E=self.seen_at_end(logprobs_ET)))
+            belief = self.next_block(self.after(belief, logprobs_ET))
         return torch.stack(weights, 1)
+
+    def after(self, belief: Belief, logprobs_ET: Tensor) -> Belief:
+        """The belief at the end of a block that it saw whole."""
+        return replace(belief, evidence_E=self.seen_at_end(logprobs_ET))
 
     def next_block(self, belief: Belief) -> Belief:
         """The belief at the beginning of the next block (Eq. 9, as a running mean)."""

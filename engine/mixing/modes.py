@@ -1,0 +1,71 @@
+"""The ways of DEMix tables 3 and 5 to use experts, compared on one scored text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.config import Evidence
+from engine.mixing.base import Gate
+from engine.mixing.fixed import FixedGate
+from engine.mixing.posterior import PosteriorGate, UpdatingGate
+from engine.scores import mix_scores, perplexity
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Perplexities of one text under each mode; None where a mode cannot be had."""
+
+    naive: float  # the best single expert on this very text: a choice that peeks, as in the paper
+    label: float | None  # the expert of the text's own domain
+    average: float
+    uniform: float
+    updating: float
+    cached: float | None  # with a prior estimated on other text of the domain
+
+
+def compare_modes(
+    scores_EX: Tensor,
+    block_size: int,
+    *,
+    own: int | None = None,
+    cached_prior_E: Tensor | None = None,
+    evidence: Evidence = "prefix",
+    newest_weight: float = 0.7,
+) -> Modes:
+    """All modes from the scores [E, tokens] of the same experts; `own` is the row of the domain's expert."""
+    equal = [1.0] * len(scores_EX)
+
+    def under(gate: Gate) -> float:
+        return perplexity(mix_scores(gate, scores_EX, block_size))
+
+    alone = [perplexity(row) for row in scores_EX]
+    updating = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)
+    cached = None if cached_prior_E is None else under(PosteriorGate(cached_prior_E.tolist(), evidence))
+    return Modes(
+        naive=min(alone),
+        label=None if own is None else alone[own],
+        average=under(FixedGate(equal)),
+        uniform=under(PosteriorGate(equal, evidence)),
+        updating=under(updating),
+        cached=cached,
+    )
+
+
+def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:
+    """The prior [E, N+1] before each block and after the last: figures 7 and 8."""
+    belief = gate.start().belief
+    points = [belief.log_prior_E.exp()]
+    for block_ET in blocks_ENT.unbind(1):
+        belief = gate.next_block(gate.after(belief, block_ET))
+        points.append(belief.log_prior_E.exp())
+    return torch.stack(points, 1)
+
+
+def stability_point(trajectory_EN: Tensor, tolerance: float = 0.05) -> int:
+    """The first block from which no share moves by more than `tolerance` from its last value; N if it never settles."""
+    distance_N = (trajectory_EN - trajectory_EN[:, -1:]).abs().amax(0)
+    moving = (distance_N > tolerance).nonzero()
+    return int(moving[-1]) + 1 if len(moving) else 0

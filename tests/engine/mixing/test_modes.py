@@ -1,0 +1,54 @@
+"""The paper's modes from scores alone, on texts whose answer is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.mixing.modes import compare_modes, stability_point, trajectory
+from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
+from engine.scores import as_blocks
+
+BLOCK = 16
+
+
+def scores(means: list[float], tokens: int = 320, seed: int = 0) -> Tensor:
+    """Log-likelihoods around a mean for each expert."""
+    noise = torch.randn(len(means), tokens, generator=torch.Generator().manual_seed(seed)) * 0.3
+    return torch.tensor(means)[:, None] + noise
+
+
+def test_on_text_of_one_expert_the_modes_come_in_the_papers_order() -> None:
+    scores_EX = scores([-2.0, -4.0, -5.0, -6.0])
+    prior_E = estimate_prior(PosteriorGate([1.0] * 4), as_blocks(scores([-2.0, -4.0, -5.0, -6.0], seed=1), BLOCK), 20)
+    modes = compare_modes(scores_EX, BLOCK, own=0, cached_prior_E=prior_E)
+    assert modes.label == modes.naive
+    assert modes.average > modes.uniform > modes.updating
+    assert modes.updating == pytest.approx(modes.cached, rel=0.05)
+    assert modes.cached == pytest.approx(modes.label, rel=0.02)
+
+
+def test_where_two_experts_know_a_half_each_mixing_beats_the_best_alone() -> None:
+    scores_EX = scores([-3.0, -3.0])
+    scores_EX[0, ::2] += 2.0
+    scores_EX[1, 1::2] += 2.0
+    modes = compare_modes(scores_EX, BLOCK)
+    assert modes.average < 0.8 * modes.naive  # and the posterior, sure of one too early, gains nothing here
+    assert modes.label is None
+    assert modes.cached is None
+
+
+def test_a_cached_prior_of_equal_shares_is_the_uniform_mode() -> None:  # L3
+    modes = compare_modes(scores([-2.0, -3.0]), BLOCK, cached_prior_E=torch.tensor([0.5, 0.5]))
+    assert modes.cached == modes.uniform
+
+
+def test_a_trajectory_settles_where_its_text_does() -> None:
+    blocks_ENT = as_blocks(scores([-2.0, -2.6, -2.6]), BLOCK)
+    points_EN = trajectory(UpdatingGate([1.0] * 3, newest_weight=0.3, update_every=BLOCK), blocks_ENT)
+    assert points_EN.shape == (3, 21)
+    torch.testing.assert_close(points_EN.sum(0), torch.ones(21, dtype=torch.float64))
+    assert points_EN[0, -1] > 0.9
+    assert 0 < stability_point(points_EN) < 10
+    assert stability_point(points_EN[:, -1:]) == 0
