@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+import streamlit as st
+
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
 from ui.parts.words import duration, size
@@ -61,7 +64,21 @@ def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
     if waiting and max(waiting) > PATIENCE_SECONDS:
         told = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
         return Sign("Worker", False, told, "Start it with `workbench up`.")
-    return Sign("Worker", None, "nothing to do; it shows itself when a job is asked for")
+    return idle_sign()
+
+
+def idle_sign() -> Sign:
+    """Of a worker that no job tells anything about: seen among this machine's processes, or perhaps elsewhere."""
+    if worker_runs_here():
+        return Sign("Worker", True, "waits for jobs")
+    return Sign("Worker", None, "none runs on this machine", "Start it with `workbench up`, unless one runs elsewhere.")
+
+
+@st.cache_data(ttl=10, show_spinner=False)
+def worker_runs_here() -> bool:
+    """Whether a process of this machine is a worker (not the one that only keeps it running)."""
+    commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+    return any("jobs.worker" in words and "ui.keep" not in words for words in commands)
 
 
 def disk_sign(folder: Path) -> Sign:

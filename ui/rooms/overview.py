@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import streamlit as st
 
 from ui.parts.health import Sign, signs_of_health
@@ -19,6 +21,7 @@ from workbench.settings import get_settings
 
 _LOOK_AGAIN = 2.0  # seconds
 RECENT = 8
+FRESH_SECONDS = 3600.0
 
 
 def show() -> None:
@@ -39,8 +42,13 @@ def holdings() -> Holdings:
             experts=len(experts.list_experts(session)),
             mixtures=len(mixtures.list_mixtures(session)),
             evaluations=len(evaluations.list_evaluations(session)),
-            failed_jobs=sum(job.state == "failed" for job in rows.list_jobs(session)),
+            failed_jobs=sum(is_fresh_failure(job) for job in rows.list_jobs(session)),
         )
+
+
+def is_fresh_failure(job: JobCard) -> bool:
+    """Whether a failure still asks for somebody; an old one is history."""
+    return job.state == "failed" and time.time() - (job.finished_at or 0) < FRESH_SECONDS
 
 
 def _show_counts(have: Holdings) -> None:

@@ -163,3 +163,43 @@ def test_no_text_is_said_to_be_missing() -> None:
     app = open_room("posteriors")
     named(app.button, "Show the posterior").click().run()
     assert "There is no text yet." in app.warning[0].value
+
+
+@pytest.mark.parametrize(
+    ("choice", "button"),
+    [
+        ("Seed model", "Make the seed model"),
+        ("DEMix model", "Train the experts"),
+        ("New expert", "Train the expert"),
+        ("Evaluation", "Score the experts"),
+    ],
+)
+def test_every_form_of_the_train_page_opens(choice: str, button: str) -> None:
+    app = open_room("train", train__what=choice)
+    assert not app.exception
+    assert named(app.button, button)
+    assert any("workbench" in one.value for one in app.code)
+
+
+@pytest.mark.parametrize(
+    "place", ["Files on this machine", "Upload files", "Found on this machine", "Hugging Face data set"]
+)
+def test_text_can_come_from_every_place(place: str) -> None:
+    app = open_room("corpora", part="Import text", import__where=place)
+    assert not app.exception
+    assert not app.error
+
+
+def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
+    app = open_room("corpora", part="Import text")
+    app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
+    app.text_input(key="import-corpus.name").set_value("x").run()
+    named(app.button, "Import the text").click().run()
+    job = read(rows.get_job, app.session_state["import-corpus.job"])
+    assert (job.spec["path"], job.spec["dataset"], job.spec["found"]) == (str(tmp_path / "x.txt"), "", "")
+
+
+def test_what_was_refused_is_reported_with_its_place() -> None:
+    app = open_room("corpora", part="Imports & what was refused")
+    assert "1 record refused; 2 duplicates left out" in told(app)
+    assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)

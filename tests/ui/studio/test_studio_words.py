@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from ui.parts import health
 from ui.parts.health import worker_sign
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.questions import assemble, changed, questions_of
@@ -88,8 +89,12 @@ def test_a_job_that_nobody_takes_names_the_command() -> None:
     assert "workbench up" in sign.next_step
 
 
-def test_an_idle_worker_is_not_said_to_be_alive() -> None:
-    assert worker_sign([]).is_well is None
+@pytest.mark.parametrize(("is_seen", "is_well"), [(True, True), (False, None)])
+def test_an_idle_worker_is_said_to_be_alive_only_when_it_is_seen(
+    is_seen: bool, is_well: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "worker_runs_here", lambda: is_seen)
+    assert worker_sign([]).is_well is is_well
 
 
 def test_what_to_try_next_follows_what_there_is() -> None:
