@@ -8,6 +8,7 @@ Shapes: E experts, N blocks, T positions.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -107,4 +108,9 @@ def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int) -> Tensor:
 
 def perplexity(logprobs: Tensor) -> float:
     """exp of the mean negative log-likelihood per token."""
-    return float((-logprobs.double().mean()).exp())
+    return math.exp(-float(logprobs.mean(dtype=torch.float64)))
+
+
+def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int) -> float:
+    """The perplexity of a mixture: that of `mix_scores`, without the tokens in between where the gate knows how."""
+    return math.exp(-gate.total(as_blocks(scores_EX, block_size)) / scores_EX.shape[1])

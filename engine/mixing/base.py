@@ -31,6 +31,10 @@ class Gate(Protocol):
         """Log-weights [E, N, T] of every position of blocks, each from what came before it."""
         ...
 
+    def total(self, logprobs_ENT: Tensor) -> float:
+        """The mixture's log-likelihood of all blocks together (nats): the sum of `mix(block(x), x)`."""
+        ...
+
 
 class Stream(Protocol):
     """A gate on one growing text."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from engine.mixing.base import keep_top, normalised_prior
+from engine.mixing.combine import mix
 
 
 class FixedGate:
@@ -20,6 +22,9 @@ class FixedGate:
 
     def block(self, logprobs_ENT: Tensor) -> Tensor:
         return self.log_weights_E.view(-1, 1, 1).expand(logprobs_ENT.shape)
+
+    def total(self, logprobs_ENT: Tensor) -> float:
+        return float(mix(self.log_weights_E, logprobs_ENT).sum(dtype=torch.float64))
 
 
 class FixedStream:

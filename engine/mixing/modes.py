@@ -11,7 +11,7 @@ from engine.config import Evidence
 from engine.mixing.base import Gate
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
-from engine.scores import mix_scores, perplexity
+from engine.scores import mixed_perplexity, perplexity
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def compare_modes(
     equal = [1.0] * len(scores_EX)
 
     def under(gate: Gate) -> float:
-        return perplexity(mix_scores(gate, scores_EX, block_size))
+        return mixed_perplexity(gate, scores_EX, block_size)
 
     alone = [perplexity(row) for row in scores_EX]
     updating = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)

@@ -20,6 +20,7 @@ from torch import Tensor
 from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, keep_top, normalised_prior
+from engine.mixing.combine import mix
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,19 @@ class PosteriorGate:
 
     def block(self, logprobs_ENT: Tensor) -> Tensor:
         return self.weigh(self.seen(logprobs_ENT), self.log_prior_E)
+
+    def total(self, logprobs_ENT: Tensor) -> float:
+        if self.evidence == "prefix" and self.top_k is None:
+            return float(self.whole_blocks(logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
+        return float(mix(self.block(logprobs_ENT), logprobs_ENT.double()).sum())
+
+    def whole_blocks(self, logprobs_EN: Tensor) -> Tensor:
+        """The mixture's log-likelihood [N] of whole blocks from those of the experts.
+
+        With the whole prefix as evidence the sum over a block telescopes: Σ_t log Σ_e w_e(t) p_e(t) is
+        log Σ_e prior_e Π_t p_e(t), so no token has to be looked at again.
+        """
+        return mix(self.log_prior_E, logprobs_EN)
 
     def seen(self, logprobs: Tensor) -> Tensor:
         """The evidence (nats) before each position of the last axis."""
@@ -81,7 +95,7 @@ class UpdatingGate(PosteriorGate):
 
     def block(self, logprobs_ENT: Tensor) -> Tensor:
         """Log-weights of blocks that follow one another: each begins with what the ones before taught."""
-        belief = Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E))
+        belief = self.start().belief
         weights = []
         for logprobs_ET in logprobs_ENT.unbind(1):
             weights.append(self.weigh(self.seen(logprobs_ET), belief.log_prior_E))
@@ -91,6 +105,14 @@ class UpdatingGate(PosteriorGate):
     def after(self, belief: Belief, logprobs_ET: Tensor) -> Belief:
         """The belief at the end of a block that it saw whole."""
         return replace(belief, evidence_E=self.seen_at_end(logprobs_ET))
+
+    def whole_blocks(self, logprobs_EN: Tensor) -> Tensor:
+        belief = self.start().belief
+        totals = []
+        for logprobs_E in logprobs_EN.unbind(1):
+            totals.append(mix(belief.log_prior_E, logprobs_E))
+            belief = self.next_block(replace(belief, evidence_E=logprobs_E.clamp(min=-1e9)))
+        return torch.stack(totals)
 
     def next_block(self, belief: Belief) -> Belief:
         """The belief at the beginning of the next block (Eq. 9, as a running mean)."""

@@ -20,6 +20,7 @@ from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from workbench.errors import NotFound
+from workbench.services.evaluations import perplexity
 from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert, Mixture
 
@@ -202,9 +203,8 @@ def mix_scores(
     names = [expert.name for expert in planned.experts]
     rows = []
     for domain, evaluations in _scored_domains(session, planned, split).items():
-        folders = [storage.path(evaluation.artifact_id) for evaluation in evaluations]
-        mixed, alone = _perplexities(planned, folders)
-        by_expert = dict(zip(names, alone, strict=True))
+        mixed = _mixed_perplexity(planned, [storage.path(evaluation.artifact_id) for evaluation in evaluations])
+        by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
         rows.append({
             "domain": domain, "num_tokens": evaluations[0].num_tokens, "perplexity": mixed,
             "best_expert": min(by_expert, key=by_expert.__getitem__), "perplexity_by_expert": by_expert,
@@ -229,11 +229,10 @@ def _scored_domains(session: Session, planned: Plan, split: str) -> dict[str, li
     return found
 
 
-def _perplexities(planned: Plan, folders: Sequence[Path]) -> tuple[float, list[float]]:
+def _mixed_perplexity(planned: Plan, folders: Sequence[Path]) -> float:
     from engine.mixing.gates import make_gate
-    from engine.scores import mix_scores as mix_arrays
-    from engine.scores import open_scores, perplexity
+    from engine.scores import mixed_perplexity, open_scores
 
     scores_EX, block_size = open_scores(folders)
     gate = make_gate(planned.gate, [expert.weight for expert in planned.experts])
-    return perplexity(mix_arrays(gate, scores_EX, block_size)), [perplexity(row) for row in scores_EX]
+    return mixed_perplexity(gate, scores_EX, block_size)

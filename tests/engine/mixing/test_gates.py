@@ -58,6 +58,12 @@ def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) ->
 
 
 @every_gate
+def test_the_total_of_blocks_is_the_sum_over_their_tokens(make: Make) -> None:
+    gate, scores_ENT = make([1, 2, 3, 4]), logprobs().double()
+    assert gate.total(scores_ENT) == pytest.approx(float(mix(gate.block(scores_ENT), scores_ENT).sum()), rel=1e-9)
+
+
+@every_gate
 def test_the_first_position_has_the_prior_itself(make: Make) -> None:
     first_E = make([1, 2, 3, 4]).start().log_weights().exp()
     expected = torch.tensor([1, 2, 3, 4.0], dtype=torch.float64)
