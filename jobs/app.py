@@ -16,7 +16,14 @@ from workbench.settings import Settings
 QUEUE = "jobs"
 RUN = "jobs.run"
 CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0  # longer than a waiting Redis call blocks by design (1 s)
+REDIS = {
+    "socket_connect_timeout": CONNECT_SECONDS,
+    "socket_timeout": 5.0,  # longer than a waiting call blocks by design (1 s)
+    # A message counts as taken once it is read. Else an acknowledgement that fails because Redis just went away
+    # leaves the worker deaf: it waits for that message to be done before it reads another. Nor is a message
+    # delivered again after an hour.
+    "ack_emulation": False,
+}
 
 
 @lru_cache(maxsize=8)
@@ -52,9 +59,8 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 def _broker(settings: Settings) -> dict[str, Any]:
     if settings.broker_url:
-        limits = {"socket_connect_timeout": CONNECT_SECONDS, "socket_timeout": ANSWER_SECONDS}
-        known = settings.broker_url.startswith(("redis", "rediss"))
-        return {"broker_url": settings.broker_url, "broker_transport_options": limits if known else {}}
+        options = REDIS if settings.broker_url.startswith(("redis:", "rediss:")) else {}
+        return {"broker_url": settings.broker_url, "broker_transport_options": options}
     queue = str(settings.root / "queue")
     folders = {"data_folder_in": queue, "data_folder_out": queue}
     return {"broker_url": f"{folder_queue.SCHEME}://localhost/", "broker_transport_options": folders}

@@ -8,6 +8,8 @@ import sys
 import warnings
 from typing import NoReturn
 
+from celery.exceptions import CPendingDeprecationWarning
+
 from jobs.reconcile import send_due
 from jobs.tasks import app
 from workbench.database import require_registry
@@ -33,6 +35,7 @@ def main() -> NoReturn:
 def greet(settings: Settings) -> None:
     """Makes sure that there is a registry, and wakes this worker up for what waits already."""
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # a message is JSON
+    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)  # about late acknowledgement: not ours
     try:
         require_registry(settings)
         send_due(settings, resend_seconds=0)  # calls may have gone with a worker that was killed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from conftest import House
+from house import House
 from sqlalchemy.orm import Session
 from tiny_kind import wish
 

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from conftest import House, eventually
+from house import House, eventually
 from tiny_kind import wish
 
 from jobs import reconcile, submit

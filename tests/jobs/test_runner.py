@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import HERE, House, eventually
+from house import HERE, House, eventually
 from tiny_kind import wish
 
 from jobs import submit

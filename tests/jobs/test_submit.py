@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import House
+from house import House
 from tiny_kind import wish
 
 from jobs import submit

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
-from conftest import HERE, House
+from house import HERE, House
 from tiny_kind import wish
 
 from jobs import tasks

@@ -16,9 +16,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 
+from kombu import Message
 from tiny_kind import wish
 
 from jobs import submit
+from jobs.app import QUEUE, make_app
 from jobs.reconcile import num_calls
 from workbench import database
 from workbench.cards import JobCard
@@ -111,6 +113,22 @@ def test_a_restarted_redis_loses_no_job(redis: Redis) -> None:
     redis.start()
     assert [done(job_id).attempt for job_id in job_ids] == [1, 1]
     assert done(submit.submit(wish())).attempt == 1
+
+
+def test_taking_a_message_cannot_fail_halfway(redis: Redis) -> None:
+    """An acknowledgement on its way to a Redis that just went would leave the worker deaf for good."""
+    submit.submit(wish())
+    with make_app(get_settings()).connection_for_read() as connection:
+        messages: list[Message] = []
+        channel = connection.channel()
+        channel.basic_qos(0, 1, False)
+        channel.basic_consume(QUEUE, False, messages.append, "tag")
+        while not messages:
+            connection.drain_events(timeout=5)
+        redis.stop()
+        messages[0].ack()
+        assert channel.qos.can_consume()
+    redis.start()
 
 
 def test_hints_are_counted(redis: Redis) -> None:
