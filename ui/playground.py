@@ -126,7 +126,7 @@ def _wire(
     ]
     for pane in panes:
         running.append(pane.go.click(player.play, [prompt, *pane.inputs()], pane.answer, **private))
-        pane.model.change(player.experts_of, pane.model, pane.experts, **private)
+        pane.model.input(player.experts_of, pane.model, pane.experts, **private)
     stopping = stop.click(None, cancels=running, **private)
     stopping.then(lambda *pages: [stopped_html(page or "") for page in pages], answers, answers, **private)
     chosen = [one for pane in panes for one in (pane.model, pane.experts)]

@@ -98,7 +98,6 @@ def compare(page: Page, house: Any) -> None:
     page.goto(f"{house.playground}?left=first&right={EXPERT}")
     panes = [page.locator(".pane").nth(place) for place in (0, 1)]
     expect(panes[0].get_by_label(EXPERT)).to_be_checked()
-    page.wait_for_timeout(1500)  # the page fills in its panes a second time just after it has opened
     panes[0].get_by_label("first/law").uncheck()
     generate_both(page)  # the first answer also loads the weights
     told_by_their_experts_alone(page)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from engine.config import GateConfig
 from ui.api.app import create_app
 from workbench.database import transaction
 from workbench.services import experts
@@ -115,9 +117,9 @@ def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
 def test_a_gate_may_be_changed_for_one_request(api: TestClient) -> None:
     changed = complete(api, gate={"evidence": "last_token"}, top_k_experts=1)["manifest"]["gate"]
 
-    assert changed == {"kind": "posterior", "evidence": "last_token", "top_k": 1}
+    assert changed == asdict(GateConfig(evidence="last_token", top_k=1))
     assert complete(api, gate="fixed")["manifest"]["gate"]["kind"] == "fixed"
-    assert complete(api)["manifest"]["gate"] == {"kind": "posterior", "evidence": "prefix", "top_k": None}
+    assert complete(api)["manifest"]["gate"] == asdict(GateConfig())
 
 
 def test_the_text_ends_before_a_stop_phrase(api: TestClient) -> None:
