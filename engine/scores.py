@@ -100,6 +100,12 @@ def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
     return padded.view(num_experts, -1, block_size)
 
 
+def whole_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
+    """Scores [E, tokens] as blocks [E, N, T] without a last block that is cut short."""
+    num_blocks = scores_EX.shape[1] // block_size
+    return scores_EX[:, : num_blocks * block_size].view(len(scores_EX), num_blocks, block_size)
+
+
 def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int) -> Tensor:
     """The mixture's log-likelihood [tokens] of every token, each block from its own beginning."""
     blocks_ENT = as_blocks(scores_EX, block_size)

@@ -14,7 +14,7 @@ from typer._click.exceptions import ClickException
 
 from engine.errors import Problem
 from ui.errors import BadUsage
-from ui.verbs import corpus, evaluate, expert, jobs, mix, seed, train
+from ui.verbs import corpus, evaluate, expert, jobs, mix, prior, seed, train
 from ui.verbs.doctor import doctor
 from ui.verbs.house import migrate, up
 from ui.verbs.output import print_problem, tell
@@ -52,7 +52,15 @@ def top(
 def _add_verbs() -> None:
     app.command("up")(up)
     app.command("migrate")(migrate)
-    groups = {"corpus": corpus, "seed": seed, "train": train, "expert": expert, "mix": mix, "eval": evaluate}
+    groups = {
+        "corpus": corpus,
+        "seed": seed,
+        "train": train,
+        "expert": expert,
+        "mix": mix,
+        "prior": prior,
+        "eval": evaluate,
+    }
     for name, module in groups.items():
         app.add_typer(module.app, name=name)
     app.command("say")(say)

@@ -14,6 +14,7 @@ from engine.config import GateConfig, SamplingConfig
 from engine.events import Done, Token
 
 if TYPE_CHECKING:
+    from ui.api.schemas import ModesRequest
     from workbench.services.generation import Plan
     from workbench.settings import Settings
 
@@ -26,6 +27,7 @@ class Wish:
     active: Sequence[str] | None = None
     weights: Mapping[str, float] | None = None
     gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
+    prior: str | None = None  # a stored prior in the place of weights
 
 
 class Host(Protocol):
@@ -84,12 +86,23 @@ class Generations:
 def mix_scores(settings: Settings, wish: Wish, split: str) -> dict[str, Any]:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.database import reading
-    from workbench.services import generation
+    from workbench.services import scores
     from workbench.storage import get_storage
 
     with reading(settings) as session:
         asked = _keywords(session, wish)
-        return generation.mix_scores(session, get_storage(settings), wish.model, split=split, **asked)
+        return scores.mix_scores(session, get_storage(settings), wish.model, split=split, **asked)
+
+
+def compare_modes(settings: Settings, asked: ModesRequest) -> dict[str, Any]:
+    """A mixture's perplexity on every domain under each of the paper's modes."""
+    from workbench.database import reading
+    from workbench.services import scores
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        told = asked.model_dump(exclude={"mixture"})
+        return scores.compare_modes(session, get_storage(settings), asked.mixture, **told)
 
 
 def _make_host(settings: Settings) -> Host:
@@ -100,8 +113,18 @@ def _make_host(settings: Settings) -> Host:
 
 def _keywords(session: Any, wish: Wish) -> dict[str, Any]:
     active = None if wish.active is None else list(wish.active)
-    weights = None if wish.weights is None else dict(wish.weights)
+    weights = _prior(session, wish) if wish.prior else wish.weights and dict(wish.weights)
     return {"active": active, "weights": weights, "gate": _gate(session, wish)}
+
+
+def _prior(session: Any, wish: Wish) -> dict[str, float]:
+    """The shares that a stored prior gives the experts that take part."""
+    from workbench.services.mixtures import get_mixture
+    from workbench.services.priors import weights_under
+
+    members = get_mixture(session, wish.model).members
+    taking_part = [one.expert for one in members if one.active and one.enabled]
+    return weights_under(session, str(wish.prior), taking_part if wish.active is None else wish.active)
 
 
 def _gate(session: Any, wish: Wish) -> GateConfig | None:

@@ -91,6 +91,14 @@ class MixtureCard(Card):
     created_at: float
 
 
+class PriorCard(Card):
+    id: str
+    name: str
+    shares: dict[str, float]  # expert name -> share; experts that are gone are left out
+    source: dict[str, Any]  # mixture, domain, split, num_blocks, block_size, evidence; empty: given by hand
+    created_at: float
+
+
 class JobCard(Card):
     id: str
     kind: str

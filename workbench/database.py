@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from workbench.settings import Settings, get_settings
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION = "0001"  # the newest file of alembic/versions; a test holds the two together
+VERSION = "0002"  # the newest file of alembic/versions; a test holds the two together
 _HERE = Path(__file__).resolve().parent
 MIGRATIONS = (
     _HERE / "migrations" if (_HERE / "migrations").is_dir() else _HERE.parent / "alembic"
@@ -185,7 +185,17 @@ def migrate(settings: Settings | None = None) -> None:
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
         if version != VERSION:
+            _keep_copy(settings, version)
             _upgrade(settings)
+
+
+def _keep_copy(settings: Settings, version: str | None) -> None:
+    """Before an upgrade, a copy of the registry's file beside it, such as registry.db.0001."""
+    file = make_url(settings.database).database
+    if version is None or make_url(settings.database).get_backend_name() != "sqlite" or not file:
+        return
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(f"{file}.{version}")) as copy:
+        source.backup(copy)
 
 
 def _upgrade(settings: Settings) -> None:

@@ -184,6 +184,17 @@ class MixtureMember(Base):
     expert: Mapped[Expert] = relationship()
 
 
+class Prior(Base):
+    """A named belief in experts before any text: one share for each, given by hand or estimated on held-out text."""
+
+    __tablename__ = "priors"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    shares: Mapped[dict[str, Any]] = mapped_column(default=dict)  # expert id -> share; together 1
+    source: Mapped[dict[str, Any]] = mapped_column(default=dict)  # mixture, domain, split, blocks …; empty: by hand
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+
 class Evaluation(Base):
     """One expert on one split of one domain; the token log-likelihoods lie in the artifact."""
 

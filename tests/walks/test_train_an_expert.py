@@ -20,7 +20,7 @@ from engine.files import verify_folder
 from jobs.submit import submit, wait
 from workbench.cards import JobCard
 from workbench.database import reading
-from workbench.services import evaluations, experts, generation, jobs, mixtures
+from workbench.services import evaluations, experts, jobs, mixtures, scores
 from workbench.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -115,9 +115,9 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     assert trained(wish).result["scored"] == 3
     with reading() as session:
         table = evaluations.perplexity_table(session, "small")
-        mixed = generation.mix_scores(session, get_storage(), "small")
-        alone = generation.mix_scores(session, get_storage(), "small", active=["sailor"])
-        uniform = generation.mix_scores(session, get_storage(), "small", gate=GateConfig("fixed"))
+        mixed = scores.mix_scores(session, get_storage(), "small")
+        alone = scores.mix_scores(session, get_storage(), "small", active=["sailor"])
+        uniform = scores.mix_scores(session, get_storage(), "small", gate=GateConfig("fixed"))
     assert {row["domain"] for row in mixed["domains"]} == {"court", "kitchen", "sea"}
     sea = table["perplexity"][table["experts"].index("sailor")][table["domains"].index("sea")]
     assert next(row for row in alone["domains"] if row["domain"] == "sea")["perplexity"] == pytest.approx(sea)  # L1

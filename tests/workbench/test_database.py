@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from workbench import database
 from workbench.database import reading, transaction
 from workbench.errors import DiskFull, NoRegistry, RegistryAway
 from workbench.settings import Settings, get_settings
-from workbench.tables import Base, Mixture
+from workbench.tables import Base, Corpus, Mixture
 
 fork = get_context("fork")
 
@@ -51,6 +53,23 @@ def test_down_and_up_again_makes_the_same_tables() -> None:
             step(database.alembic_config(connection), revision)
     engine.dispose()
     assert differences() == []
+
+
+def test_an_older_registry_is_copied_aside_and_brought_up_with_all_its_rows(home: Path) -> None:
+    with database.transaction() as session:
+        session.add(Corpus(name="kept", source="here"))
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0001")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        assert [corpus.name for corpus in session.scalars(select(Corpus))] == ["kept"]
+    assert database.registry_version(get_settings()) == database.VERSION
+    with closing(sqlite3.connect(home / "registry.db.0001")) as copy:
+        assert copy.execute("SELECT name FROM corpora").fetchall() == [("kept",)]
+        assert copy.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from ui.api.completions import CLIENT_LEFT
 from ui.api.house import Gone, InHouse, unless_gone
-from ui.api.schemas import MixRequest, PosteriorRequest
-from ui.generations import mix_scores
+from ui.api.schemas import MixRequest, ModesRequest, PosteriorRequest
+from ui.generations import compare_modes, mix_scores
 
 router = APIRouter()
 
@@ -38,6 +38,12 @@ async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -
         return JSONResponse({**await unless_gone(request, work), "manifest": plan.manifest()})
     except Gone:
         return Response(status_code=CLIENT_LEFT)
+
+
+@router.post("/v1/workbench/modes")
+def modes(asked: ModesRequest, house: InHouse) -> dict[str, Any]:
+    """Every domain's perplexity under each of the paper's ways to use experts, from stored scores."""
+    return compare_modes(house.settings, asked)
 
 
 @router.post("/v1/workbench/mix")

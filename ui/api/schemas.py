@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from engine.config import GateConfig, GateKind, SamplingConfig
+from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
 from ui.generations import Wish
 
 SENTENCES = {one.name: one.metadata["description"] for config in (GateConfig, SamplingConfig) for one in fields(config)}
@@ -43,6 +43,8 @@ class GateChange(Asked):
 
     kind: GateKind | None = Field(None, description=SENTENCES["kind"])
     evidence: Literal["prefix", "last_token"] | None = Field(None, description=SENTENCES["evidence"])
+    newest_weight: float | None = Field(None, gt=0, le=1, description=SENTENCES["newest_weight"])
+    update_every: int | None = Field(None, ge=1, description=SENTENCES["update_every"])
     top_k: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
 
 
@@ -53,11 +55,14 @@ class Mixed(Asked):
     active: list[str] | None = Field(None, description="Experts that take part, with the mixture's own weights.")
     gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     top_k_experts: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
+    prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
 
     @model_validator(mode="after")
     def _one_choice(self) -> Mixed:
         if self.experts is not None and self.active is not None:
             raise ValueError("give experts or active, not both")
+        if self.experts is not None and self.prior is not None:
+            raise ValueError("give experts with weights or a prior, not both")
         return self
 
     def wish(self, model: str) -> Wish:
@@ -66,7 +71,7 @@ class Mixed(Asked):
         told = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         changes = {name: value for name, value in told.items() if value is not None}
         if self.experts is None:
-            return Wish(model, self.active, None, changes)
+            return Wish(model, self.active, None, changes, self.prior)
         return Wish(model, [one.id for one in self.experts], {one.id: one.weight for one in self.experts}, changes)
 
 
@@ -146,8 +151,26 @@ class MixRequest(Asked):
         None, description="Weights instead of the mixture's own; what is not named weighs nothing."
     )
     gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
+    prior: str | None = Field(None, description="Name of a stored prior, instead of weights.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+
+    @model_validator(mode="after")
+    def _one_weighing(self) -> MixRequest:
+        if self.weights is not None and self.prior is not None:
+            raise ValueError("give weights or a prior, not both")
+        return self
 
     def wish(self) -> Wish:
         """The same as the services understand it."""
-        return Wish(self.mixture, self.active, self.weights, Mixed(gate=self.gate).wish(self.mixture).gate)
+        gate = Mixed(gate=self.gate).wish(self.mixture).gate
+        return Wish(self.mixture, self.active, self.weights, gate, self.prior)
+
+
+class ModesRequest(Asked):
+    """POST /v1/workbench/modes."""
+
+    mixture: str = Field(description="Name of a mixture.")
+    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
+    newest_weight: float = Field(0.7, gt=0, le=1, description=SENTENCES["newest_weight"])
+    num_blocks: int = Field(100, ge=1, description="Held-out blocks behind a cached prior (paper: 100).")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")

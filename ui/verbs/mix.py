@@ -9,7 +9,7 @@ import typer
 from engine.config import Evidence, GateConfig, GateKind
 from ui.verbs.options import Json, split_commas
 from ui.verbs.output import print_done, print_json, print_table, say, shown
-from ui.verbs.wishes import Experts, Gate, GateEvidence, Off, TopK, find, members_of, number, option, wish_of
+from ui.verbs.wishes import Experts, Gate, GateEvidence, Off, Prior, TopK, find, members_of, number, option, wish_of
 from workbench.cards import MixtureCard
 from workbench.specs import MixtureSpec, Spec
 
@@ -17,6 +17,9 @@ app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch 
 
 MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
 Member = Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")]
+NewestWeight = Annotated[float, option(GateConfig, "newest_weight")]
+Blocks = Annotated[int, typer.Option("--blocks", min=1, help="Held-out blocks behind a cached prior (paper: 100).")]
+NO_SCORES = "There are no stored scores yet. Make them with: workbench eval run MIXTURE"
 Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
 
 
@@ -153,6 +156,7 @@ def perplexity(
     gate: Gate = None,
     evidence: GateEvidence = None,
     top_k: TopK = None,
+    prior: Prior = None,
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
@@ -160,9 +164,36 @@ def perplexity(
     from ui.generations import mix_scores
     from workbench.settings import get_settings
 
-    wish = wish_of(name, members_of(name), experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k})
+    wish = wish_of(name, members_of(name), experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
     found = mix_scores(get_settings(), wish, split)
     print_json(found) if as_json else _print_scores(found)
+
+
+@app.command("modes")
+def modes(
+    name: MixtureName,
+    evidence: GateEvidence = None,
+    newest_weight: NewestWeight = 0.7,
+    blocks: Blocks = 100,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """Perplexities under each of the paper's ways to use experts: naive, label, average, uniform, updating, cached."""
+    from workbench.database import reading
+    from workbench.services.scores import compare_modes
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = compare_modes(
+            session, get_storage(), name,
+            split=split, evidence=evidence or "prefix", newest_weight=newest_weight, num_blocks=blocks,
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    ways = ("naive", "label", "average", "uniform", "updating", "cached")
+    rows = [(row["domain"], row["num_tokens"], *(row[way] for way in ways)) for row in found["domains"]]
+    print_table(["Domain", "Tokens", *(way.capitalize() for way in ways)], rows, empty=NO_SCORES)
 
 
 @app.command("delete")
@@ -190,5 +221,5 @@ def _print_scores(found: dict[str, Any]) -> None:
     print_table(
         ["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone"],
         rows,
-        empty="There are no stored scores yet. Make them with: workbench eval run MIXTURE",
+        empty=NO_SCORES,
     )

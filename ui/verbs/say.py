@@ -20,6 +20,7 @@ from ui.verbs.wishes import (
     GateEvidence,
     MaxTokens,
     Off,
+    Prior,
     Seed,
     Temperature,
     TopK,
@@ -65,6 +66,7 @@ def say(
     gate: Gate = None,
     evidence: GateEvidence = None,
     top_k: TopK = None,
+    prior: Prior = None,
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
     temperature: Temperature = SamplingConfig.temperature,
     top_p: TopP = SamplingConfig.top_p,
@@ -73,7 +75,7 @@ def say(
 ) -> None:
     """Go on from a prompt; words are coloured by the expert with the greatest weight."""
     told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = wish_of(model, members_of(model), experts, off, told)
+    wish = wish_of(model, members_of(model), experts, off, told, prior)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     said, palette = Said(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(wish, prompt, sampling, said)) as pieces:
@@ -147,6 +149,8 @@ def request_of(wish: Wish) -> dict[str, Any]:
         body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
     elif wish.active is not None:
         body["active"] = list(wish.active)
+    if wish.prior is not None:
+        body["prior"] = wish.prior
     if wish.gate:
         body["gate"] = dict(wish.gate)
     return body

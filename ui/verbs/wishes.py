@@ -27,20 +27,26 @@ Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; m
 Gate = Annotated[GateKind | None, option(GateConfig, "kind", "--gate")]
 GateEvidence = Annotated[Evidence | None, option(GateConfig, "evidence")]
 TopK = Annotated[int | None, option(GateConfig, "top_k")]
+Prior = Annotated[str | None, typer.Option("--prior", help="A stored prior that weighs the experts taking part.")]
 MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]
 Temperature = Annotated[float, option(SamplingConfig, "temperature")]
 TopP = Annotated[float, option(SamplingConfig, "top_p")]
 Seed = Annotated[int | None, option(SamplingConfig, "seed")]
 
 
-def wish_of(model: str, members: Mapping[str, str], experts: str, off: Iterable[str], gate: Mapping[str, Any]) -> Wish:
+def wish_of(
+    model: str, members: Mapping[str, str], experts: str, off: Iterable[str], gate: Mapping[str, Any],
+    prior: str | None = None,
+) -> Wish:  # fmt: skip
     """What was asked of a model; `members` maps its experts to their domains, either of which may be given."""
     active, weights = chosen(members, experts)
     left_out = {find(members, name) for name in off}
     if left_out:
         active = [name for name in active or members if name not in left_out]
     told = {name: value for name, value in gate.items() if value is not None}
-    return Wish(model, active, weights, told)
+    if prior and weights:
+        raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
+    return Wish(model, active, weights, told, prior)
 
 
 def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:

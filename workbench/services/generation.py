@@ -1,4 +1,4 @@
-"""From a model's name and a request to a plan, and from a plan to tokens, posteriors and perplexities.
+"""From a model's name and a request to a plan, and from a plan to tokens and posteriors.
 
 A plan is read in one short transaction that is closed before the first token. Toggles, weights and gates belong to the
 plan; the loaded model knows nothing of them.
@@ -6,7 +6,6 @@ plan; the loaded model knows nothing of them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,9 +19,8 @@ from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from workbench.errors import NotFound
-from workbench.services.evaluations import perplexity
 from workbench.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert, Mixture
+from workbench.tables import Expert, Mixture
 
 if TYPE_CHECKING:
     from engine.models.demix import DemixModel
@@ -185,54 +183,3 @@ class Host:
         if plan.base_sha256 not in self._tokenizers:
             self._tokenizers[plan.base_sha256] = load_tokenizer(plan.base_folder)
         return self._tokenizers[plan.base_sha256]
-
-
-def mix_scores(
-    session: Session,
-    storage: Storage,
-    mixture: str,
-    *,
-    active: Sequence[str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    gate: GateConfig | None = None,
-    split: str = "test",
-) -> dict[str, Any]:
-    """Every domain's perplexity under the mixture and under each expert alone, exactly, from stored scores."""
-    began = time.perf_counter()
-    planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
-    names = [expert.name for expert in planned.experts]
-    rows = []
-    for domain, evaluations in _scored_domains(session, planned, split).items():
-        mixed = _mixed_perplexity(planned, [storage.path(evaluation.artifact_id) for evaluation in evaluations])
-        by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
-        rows.append({
-            "domain": domain, "num_tokens": evaluations[0].num_tokens, "perplexity": mixed,
-            "best_expert": min(by_expert, key=by_expert.__getitem__), "perplexity_by_expert": by_expert,
-        })  # fmt: skip
-    return {"experts": names, "domains": rows, "seconds": time.perf_counter() - began}
-
-
-def _scored_domains(session: Session, planned: Plan, split: str) -> dict[str, list[Evaluation]]:
-    """Domains on which every planned expert was scored on the same tokens; the largest such set of each domain."""
-    ids = [expert.id for expert in planned.experts]
-    query = (
-        select(Domain.name, Evaluation).join(Evaluation.domain)
-        .where(Evaluation.expert_id.in_(ids), Evaluation.split == split).order_by(Domain.name)
-    )  # fmt: skip
-    sets: dict[tuple[str, int, int], dict[str, Evaluation]] = {}
-    for name, row in session.execute(query):
-        sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row
-    found: dict[str, list[Evaluation]] = {}
-    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: item[0]):
-        if len(by_expert) == len(ids):
-            found[name] = [by_expert[key] for key in ids]
-    return found
-
-
-def _mixed_perplexity(planned: Plan, folders: Sequence[Path]) -> float:
-    from engine.mixing.gates import make_gate
-    from engine.scores import mixed_perplexity, open_scores
-
-    scores_EX, block_size = open_scores(folders)
-    gate = make_gate(planned.gate, [expert.weight for expert in planned.experts])
-    return mixed_perplexity(gate, scores_EX, block_size)

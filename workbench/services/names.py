@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.specs import Name
-from workbench.tables import Corpus, Domain, Expert, Mixture, SeedModel
+from workbench.tables import Corpus, Domain, Expert, Mixture, Prior, SeedModel
 
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
-Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture)
+Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior)
 
 
 def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:

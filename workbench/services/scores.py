@@ -1,0 +1,149 @@
+"""Questions about mixing answered from stored scores: exact, without a forward pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import Evidence, GateConfig
+from engine.errors import ScoresError
+from workbench.services.evaluations import perplexity
+from workbench.services.generation import Plan, plan
+from workbench.storage import Storage
+from workbench.tables import Domain, Evaluation, Expert
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
+
+
+def mix_scores(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    active: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    gate: GateConfig | None = None,
+    split: str = "test",
+) -> dict[str, Any]:
+    """Every domain's perplexity under the mixture and under each expert alone."""
+    from engine.mixing.gates import make_gate
+    from engine.scores import mixed_perplexity
+
+    began = time.perf_counter()
+    planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
+    names = [expert.name for expert in planned.experts]
+    chosen = make_gate(planned.gate, [expert.weight for expert in planned.experts])
+    rows = []
+    for domain, evaluations in scored_domains(session, planned, split).items():
+        by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
+        rows.append({
+            "domain": domain, "num_tokens": evaluations[0].num_tokens,
+            "perplexity": mixed_perplexity(chosen, *load(storage, evaluations)),
+            "best_expert": min(by_expert, key=by_expert.__getitem__), "perplexity_by_expert": by_expert,
+        })  # fmt: skip
+    return {"experts": names, "domains": rows, "seconds": time.perf_counter() - began}
+
+
+def compare_modes(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    split: str = "test",
+    evidence: Evidence = "prefix",
+    newest_weight: float = 0.7,
+    num_blocks: int = PAPER_BLOCKS,
+) -> dict[str, Any]:
+    """Every domain's perplexity under each of the paper's modes (tables 3 and 5); `domains` holds a row each.
+
+    The cached prior of a domain is estimated on `num_blocks` blocks of its dev split, and None where that was not
+    scored or is shorter.
+    """
+    from engine.mixing.modes import compare_modes as compare
+
+    planned = plan(session, storage, mixture)
+    homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
+    owners = [homes[expert.id] for expert in planned.experts]
+    held_out = scored_domains(session, planned, "dev")
+    rows = []
+    for domain, evaluations in scored_domains(session, planned, split).items():
+        prior_E = _cached_prior(storage, held_out.get(domain, ()), num_blocks, evidence)
+        scores_EX, block_size = load(storage, evaluations)
+        own = owners.index(domain) if domain in owners else None
+        modes = compare(
+            scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
+        )
+        rows.append({"domain": domain, "num_tokens": evaluations[0].num_tokens, **asdict(modes)})
+    return {"experts": [expert.name for expert in planned.experts], "domains": rows}
+
+
+def scored_domains(session: Session, planned: Plan, split: str) -> dict[str, list[Evaluation]]:
+    """Domains on which every planned expert was scored on the same tokens; of several measures the largest."""
+    ids = [expert.id for expert in planned.experts]
+    query = (
+        select(Domain.name, Evaluation).join(Evaluation.domain)
+        .where(Evaluation.expert_id.in_(ids), Evaluation.split == split).order_by(Domain.name)
+    )  # fmt: skip
+    sets: dict[tuple[str, int, int], dict[str, Evaluation]] = {}
+    for name, row in session.execute(query):
+        sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row
+    found: dict[str, list[Evaluation]] = {}
+    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: item[0]):
+        if len(by_expert) == len(ids):
+            found[name] = [by_expert[key] for key in ids]
+    return found
+
+
+def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
+    """The scores [E, tokens] behind evaluations of one text, and their block size."""
+    from engine.scores import open_scores
+
+    return open_scores([storage.path(evaluation.artifact_id) for evaluation in evaluations])
+
+
+def estimate_shares(
+    session: Session, storage: Storage, mixture: str, domain: str, *,
+    split: str = "dev", num_blocks: int = PAPER_BLOCKS, evidence: Evidence = "prefix",
+) -> tuple[dict[str, float], dict[str, Any]]:  # fmt: skip
+    """Each expert's share (by id) on exactly `num_blocks` scored blocks of a domain, and where it comes from.
+
+    Raises ScoresError when the domain was not scored under all experts, MixtureError when there are fewer blocks.
+    """
+    planned = plan(session, storage, mixture)
+    evaluations = scored_domains(session, planned, split).get(domain)
+    if evaluations is None:
+        raise ScoresError(
+            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}”, but is not.",
+            f"Score it: workbench eval run {mixture} --split {split}.",
+        )
+    prior_E = _estimate(storage, evaluations, num_blocks, evidence)
+    shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))
+    source = {
+        "mixture": mixture, "domain": domain, "split": split, "num_blocks": num_blocks,
+        "block_size": evaluations[0].block_size, "evidence": evidence,
+    }  # fmt: skip
+    return shares, source
+
+
+def _cached_prior(
+    storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence
+) -> Tensor | None:
+    if not evaluations or evaluations[0].num_tokens < num_blocks * evaluations[0].block_size:
+        return None
+    return _estimate(storage, evaluations, num_blocks, evidence)
+
+
+def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence) -> Tensor:
+    from engine.mixing.posterior import PosteriorGate, estimate_prior
+    from engine.scores import whole_blocks
+
+    gate = PosteriorGate([1.0] * len(evaluations), evidence)
+    return estimate_prior(gate, whole_blocks(*load(storage, evaluations)), num_blocks)
