@@ -14,7 +14,6 @@ import time
 from contextlib import suppress
 
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
-from sqlalchemy import select
 
 from engine.errors import Problem
 from jobs.app import QUEUE, make_app
@@ -22,10 +21,10 @@ from jobs.submit import call_workers
 from workbench import database
 from workbench.database import require_registry
 from workbench.errors import RegistryAway
+from workbench.services import artifacts
 from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.storage import get_storage
-from workbench.tables import Artifact
 
 SWEEP_SECONDS = 3600.0
 GRACE_SECONDS = 24 * 3600.0  # longer than any job takes from its last artifact to its row
@@ -100,9 +99,8 @@ def num_calls(settings: Settings) -> int:
 
 def sweep(settings: Settings) -> None:
     """Removes artifacts that no row knows and nobody touched for a day."""
-    with database.reading(settings) as session:
-        known = set(session.scalars(select(Artifact.id)))
-    get_storage(settings).sweep(known, GRACE_SECONDS)
+    with database.transaction(settings) as session:
+        artifacts.sweep(session, get_storage(settings), GRACE_SECONDS)
 
 
 if __name__ == "__main__":
