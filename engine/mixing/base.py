@@ -59,7 +59,8 @@ def normalised_prior(weights: Sequence[float]) -> Tensor:
         )
     if int((prior_E > 0).sum()) == 1:
         return torch.where(prior_E > 0, 0.0, -torch.inf)  # exactly one: no rounding (law L1)
-    return (prior_E / total).log()
+    prior_E = prior_E / prior_E.max()  # equal weights become ones, so that shares of 1/E are uniform (law L3)
+    return (prior_E / prior_E.sum()).log()
 
 
 def keep_top(log_weights: Tensor, top_k: int | None) -> Tensor:

@@ -96,9 +96,11 @@ def test_a_mixture_of_one_expert_is_that_expert(make: Make) -> None:  # L2
 
 
 @every_gate
-def test_a_cached_prior_of_equal_shares_is_the_uniform_mode(make: Make) -> None:  # L3
-    scores_ENT = logprobs()
-    assert torch.equal(make([0.25] * 4).block(scores_ENT), make([1.0] * 4).block(scores_ENT))
+@pytest.mark.parametrize("num_experts", [4, 7, 24, 30])  # 1/7 has no exact binary number, nor has the sum of seven
+def test_a_cached_prior_of_equal_shares_is_the_uniform_mode(make: Make, num_experts: int) -> None:  # L3
+    scores_ENT = logprobs(num_experts)
+    cached, uniform = (make([share] * num_experts).block(scores_ENT) for share in (1 / num_experts, 1.0))
+    assert torch.equal(cached, uniform)
 
 
 @every_gate
