@@ -54,3 +54,11 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
         shown = default.get_secret_value() if name == "token" else default
         shown = "empty" if shown in ("", None) else shown
         assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
+
+
+def test_every_law_of_the_self_check_is_in_the_methods_with_its_tolerance() -> None:
+    from engine.selfcheck.laws import LAWS
+
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for law in LAWS:
+        assert f"| {law.number} | {law.sentence} | {law.tolerance} |" in text

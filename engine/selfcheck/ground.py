@@ -1,0 +1,159 @@
+"""What the laws are checked on: a tiny real model whose experts differ, real score files, every gate there is.
+
+Shapes: E experts, T positions, V vocabulary, X tokens of a scored text.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.config import Family, GateConfig, ModelConfig
+from engine.files import new_folder, verify_folder
+from engine.generate import Mixing
+from engine.mixing.base import Gate
+from engine.mixing.gates import make_gate
+from engine.models.demix import DemixModel, Rows
+from engine.models.demix_files import save_base, save_expert
+from engine.models.families import fresh_model
+from engine.scores import open_scores, score_tokens
+from engine.text.blocks import Tokens
+from engine.text.tokenizer import Tokenizer, train_tokenizer
+from engine.training.data import DomainText
+
+FAMILIES: tuple[Family, ...] = get_args(Family)
+KEYS = ("law", "code", "news", "verse")
+PRIOR = (1.0, 2.0, 3.0, 4.0)
+EVEN = (1.0, 1.0, 1.0, 1.0)
+BLOCK = 16
+PROMPT = "the court held that"
+_VOCAB = 300
+_NOISE = 0.1  # on fresh weights: the context counts, experts differ plainly, and none takes over at once
+
+
+class Ground:
+    """Small real things on one device, the same each time, and a folder for files."""
+
+    def __init__(self, device: torch.device, folder: Path) -> None:
+        self.device = device
+        self._folder = folder
+
+    def model(self, family: Family = "llama", noise: float = _NOISE) -> DemixModel:
+        """A model of four experts; without noise they are identical. A new one each time: a law may change it."""
+        shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+        model = DemixModel(fresh_model(shape, _VOCAB, seed=7), KEYS).eval()
+        generator = torch.Generator().manual_seed(11)
+        _disturb(model.shared_parameters().values(), _NOISE, generator)
+        for key in KEYS:
+            _disturb(model.expert_parameters(key).values(), noise, generator)
+        return model.to(self.device)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return train_tokenizer(["the court held that the statute does not apply\n" * 20], _VOCAB)
+
+    @cached_property
+    def array(self) -> NDArray[np.uint16]:
+        """A text of four whole blocks, a rest, and the token before them."""
+        return _random_tokens(3, 75)
+
+    @property
+    def ids(self) -> list[int]:
+        """The beginning of that text."""
+        return [int(one) for one in self.array[:12]]
+
+    @cached_property
+    def scores_EX(self) -> Tensor:
+        """The log-likelihood of that text under every expert, through score files."""
+        return self.score(self.model())
+
+    def score(self, model: DemixModel, batch_size: int = 8, block_size: int = BLOCK) -> Tensor:
+        """Such scores [E, X], written to a new folder and read from there."""
+        folders = [self.new_folder() for _ in KEYS]
+        for key, folder in zip(KEYS, folders, strict=True):
+            for _ in score_tokens(model, key, self.array, folder, block_size=block_size, batch_size=batch_size):
+                pass
+        return open_scores(folders)[0]
+
+    def texts(self, keys: Sequence[str]) -> list[DomainText]:
+        """A training and a held-out text for each expert, each of its own part of the vocabulary."""
+        width = (_VOCAB - 1) // len(keys)
+        parts = [(key, 1 + i * width, 1 + (i + 1) * width) for i, key in enumerate(keys)]
+        return [
+            DomainText(f"text of {key}", key, _tokens(low, 400, low, high), _tokens(low + 1, 100, low, high))
+            for key, low, high in parts
+        ]
+
+    def new_folder(self) -> Path:
+        """An empty folder that is removed when all laws have been checked."""
+        return Path(tempfile.mkdtemp(dir=self._folder))
+
+
+def every_gate() -> Iterator[GateConfig]:
+    """Every gate that a config can name, with all experts and with the best two at each token.
+
+    One that learns from block to block learns at the end of each of the text's blocks.
+    """
+    hints = get_type_hints(GateConfig)
+    choices = {
+        one.name: get_args(hints[one.name]) for one in fields(GateConfig) if get_origin(hints[one.name]) is Literal
+    }
+    for values in product(*choices.values()):
+        for top_k in (None, 2):
+            yield GateConfig(**dict(zip(choices, values, strict=True)), top_k=top_k, update_every=BLOCK)
+
+
+def plain_gate(weights: Sequence[float]) -> Gate:
+    """The gate that a new mixture has."""
+    return make_gate(GateConfig(), weights)
+
+
+@torch.inference_mode()
+def plain_logprobs(model: DemixModel, keys: Sequence[str], ids: Sequence[int]) -> Tensor:
+    """Log-probabilities [E, T, V] of each expert by one forward pass without a cache."""
+    ids_ET = torch.tensor([list(ids)] * len(keys), device=model.device)
+    logprobs_ETV: Tensor = model(ids_ET, Rows.one_each(keys)).float().log_softmax(-1)
+    return logprobs_ETV
+
+
+def mixed_logprobs(model: DemixModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
+    """The mixture's log-probabilities [V] after a text, as generation sees them."""
+    mixing = Mixing(model, keys, gate)
+    for _ in mixing.read(ids):
+        pass
+    return mixing.distribution()[1]
+
+
+def save_model(model: DemixModel, root: Path) -> tuple[Path, dict[str, Path]]:
+    """The folders of a base and its experts, as a job keeps them."""
+    with new_folder(root / "base") as folder:
+        save_base(model, folder)
+    sha256 = verify_folder(root / "base")
+    for key in model.keys:
+        with new_folder(root / key) as folder:
+            save_expert(model, key, folder, base_sha256=sha256, tokenizer_sha256="")
+    return root / "base", {key: root / key for key in model.keys}
+
+
+@torch.no_grad()
+def _disturb(parameters: Iterable[Tensor], noise: float, generator: torch.Generator) -> None:
+    for parameter in parameters:
+        parameter.add_(torch.randn(parameter.shape, generator=generator) * noise)
+
+
+def _tokens(seed: int, length: int, low: int, high: int) -> Tokens:
+    return Tokens(_random_tokens(seed, length, low, high), np.zeros(1, dtype=np.int64))
+
+
+def _random_tokens(seed: int, length: int, low: int = 1, high: int = _VOCAB) -> NDArray[np.uint16]:
+    return np.random.default_rng(seed).integers(low, high, length).astype(np.uint16)

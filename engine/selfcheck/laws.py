@@ -1,0 +1,67 @@
+"""The laws of docs/methods.md that hold here and now, checked on this machine: the real engine on a tiny model.
+
+L10 to L12 are of methods that are not built yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from engine.device import choose_device
+from engine.selfcheck.decoding import cached_is_plain, probabilities_sum_to_one, removed_is_never_loaded
+from engine.selfcheck.ground import Ground
+from engine.selfcheck.keeping import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
+from engine.selfcheck.law import Checked, Law, judge
+from engine.selfcheck.scoring import batches_and_padding, stored_is_live
+from engine.selfcheck.weighing import (
+    all_weight_on_one,
+    cut_streams,
+    equal_shares_are_uniform,
+    identical_experts,
+    impossible_tokens,
+    one_expert_alone,
+    permuted_experts,
+    weights_sum_to_one,
+)
+
+LAWS = (
+    Law("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", 0, all_weight_on_one),
+    Law("L2", "a mixture of one expert is that expert", "bit-equal", 0, one_expert_alone),
+    Law("L3", "a cached prior of 1/E is the uniform mode", "bit-equal", 0, equal_shares_are_uniform),
+    Law("L4", "identical experts: any posterior gives the same probabilities", "1e-6", 1e-6, identical_experts),
+    Law(
+        "L5", "weights sum to 1 at every token, in every mode, the first token and after top-k included",
+        "1e-6", 1e-6, weights_sum_to_one,
+    ),
+    Law("L6", "permuting experts permutes the weights and changes no perplexity", "1e-6", 1e-6, permuted_experts),
+    Law("L7", "remove(j) is the mixture that never loaded j", "bit-equal", 0, removed_is_never_loaded),
+    Law("L8", "add(j) leaves every other tensor's hash unchanged", "exact", 0, adding_touches_nothing),
+    Law("L9", "perplexity does not depend on batch size or padding", "1e-5", 1e-5, batches_and_padding),
+    Law(
+        "L13", "a mixture's probabilities sum to 1; generation's distribution is the scorer's",
+        "1e-5", 1e-5, probabilities_sum_to_one,
+    ),
+    Law("L14", "no NaN when every expert gives a token probability 0 in half precision", "–", 0, impossible_tokens),
+    Law("L15", "a posterior stream cut in two and resumed is the uncut one", "1e-6", 1e-6, cut_streams),
+    Law("L16", "moving or renaming a data folder changes nothing", "exact", 0, moving_changes_nothing),
+    Law(
+        "L17", "training resumed is training uninterrupted: every loss and the final weights",
+        "bit-equal on CPU", 0, resumed_is_uninterrupted,
+    ),
+    Law("L18", "cached decoding is plain decoding", "1e-5", 1e-5, cached_is_plain),
+    Law("L19", "mixing from stored scores is mixing from live forward passes", "1e-5", 1e-5, stored_is_live),
+)  # fmt: skip
+
+
+def run_laws(device: str = "auto", laws: Sequence[Law] = LAWS) -> Iterator[Checked]:
+    """The verdict on each law in turn, on a device such as `auto`, `cpu`, `cuda:1`.
+
+    Nothing but a device that is not there ends it early: an error inside a law is that law's failure.
+    """
+    where = choose_device(device)
+    with TemporaryDirectory(prefix="workbench-selfcheck-") as folder:
+        ground = Ground(where, Path(folder))
+        for law in laws:
+            yield judge(law, ground)

@@ -1,0 +1,48 @@
+"""The verdicts together with where they were found: device and versions. Importing this wakes no torch."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from engine.device import choose_device
+
+if TYPE_CHECKING:
+    from engine.selfcheck.law import Checked
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")  # those that numbers come from
+
+
+def report(checked: Sequence[Checked], device: str) -> dict[str, Any]:
+    """As JSON holds it: `ok`, the numbers of the `failed` laws, `seconds`, `device`, `versions`, every law."""
+    failed = [one.law for one in checked if not one.passed]
+    return {
+        "ok": bool(checked) and not failed,
+        "failed": failed,
+        "seconds": sum(one.seconds for one in checked),
+        "device": device_name(device),
+        "versions": versions(),
+        "laws": [asdict(one) for one in checked],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, of this program and of the libraries that numbers come from."""
+    return {
+        "python": platform.python_version(),
+        "expert-workbench": version("expert-workbench"),
+        **{name: version(name) for name in _LIBRARIES},
+    }
+
+
+def device_name(wish: str = "auto") -> str:
+    """The device that a wish stands for, with what it is called: `cuda:0 (NVIDIA H200)`, `cpu (x86_64)`."""
+    import torch
+
+    device = choose_device(wish)
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({platform.machine()})"
