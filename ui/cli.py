@@ -19,6 +19,7 @@ from ui.verbs.doctor import doctor
 from ui.verbs.house import migrate, up
 from ui.verbs.output import print_problem, tell
 from ui.verbs.say import say
+from ui.verbs.selfcheck import selfcheck
 
 PROBLEM = 2
 INTERRUPTED = 130
@@ -66,6 +67,7 @@ def _add_verbs() -> None:
     app.command("say")(say)
     app.add_typer(jobs.app, name="jobs")
     app.command("doctor")(doctor)
+    app.command("selfcheck")(selfcheck)
 
 
 _add_verbs()
