@@ -144,13 +144,22 @@ class Evaluate(Spec):
     max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
 
 
-AnySpec = Annotated[ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate, Field(discriminator="kind")]
+class SelfCheck(Spec):
+    """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
+
+    kind: Literal["selfcheck"] = "selfcheck"
+
+
+AnySpec = Annotated[
+    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate | SelfCheck, Field(discriminator="kind")
+]
 SPECS: dict[str, type[Spec]] = {
     "import-corpus": ImportCorpus,
     "make-seed": MakeSeed,
     "train-demix": TrainDemix,
     "train-expert": TrainExpert,
     "evaluate": Evaluate,
+    "selfcheck": SelfCheck,
 }
 _adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)
 

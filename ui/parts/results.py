@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ui.parts.rooms import CORPORA, EXPERTS, SPECIALIZATION, TRAIN, Room
+from ui.parts.rooms import CORPORA, EXPERTS, SELFCHECK, SPECIALIZATION, TRAIN, Room
+from ui.parts.verdicts import summary
 from ui.parts.words import counted, listed
 from workbench.cards import JobCard
 
@@ -37,6 +38,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "train-demix": (EXPERTS, "See the experts", lambda r: {"experts.chosen": r["experts"]}),
     "train-expert": (EXPERTS, "See the expert", lambda r: {"experts.chosen": [r["expert"]]}),
     "evaluate": (SPECIALIZATION, "See the specialization", lambda r: {"specialization.mixture": r["mixture"]}),
+    "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
 }
 
 
@@ -60,4 +62,5 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "train-demix": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "train-expert": _expert_words,
     "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
+    "selfcheck": summary,
 }

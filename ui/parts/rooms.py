@@ -26,6 +26,7 @@ EXPERTS = Room("rooms/experts.py", "Experts", ":material/groups:", "Keep")
 MIXTURES = Room("rooms/mixtures.py", "Mixtures", ":material/tune:", "Keep")
 SPECIALIZATION = Room("rooms/specialization.py", "Specialization", ":material/grid_on:", "Explain")
 POSTERIORS = Room("rooms/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
+SELFCHECK = Room("rooms/selfcheck.py", "Self-check", ":material/rule:", "Explain")
 PLAYGROUND = Room("rooms/playground.py", "Playground", ":material/forum:", "Talk")
 
-ROOMS = (OVERVIEW, CORPORA, TRAIN, JOBS, EXPERTS, MIXTURES, SPECIALIZATION, POSTERIORS, PLAYGROUND)
+ROOMS = (OVERVIEW, CORPORA, TRAIN, JOBS, EXPERTS, MIXTURES, SPECIALIZATION, POSTERIORS, SELFCHECK, PLAYGROUND)

@@ -183,9 +183,13 @@ def get_job(session: Session, job_id: str) -> JobCard:
     return _cards(session, [_row(session, job_id)])[0]
 
 
-def list_jobs(session: Session, *, state: str | None = None, limit: int = 200, offset: int = 0) -> list[JobCard]:
+def list_jobs(
+    session: Session, *, state: str | None = None, kind: str | None = None, limit: int = 200, offset: int = 0
+) -> list[JobCard]:
     """Jobs, the newest first; `state` as a card shows it, `interrupted` included."""
     wish = select(Job).order_by(Job.created_at.desc(), Job.id).limit(limit).offset(offset)
+    if kind is not None:
+        wish = wish.where(Job.kind == kind)
     if state is not None:
         wish = wish.where(_shown_state(time.time()) == state)
     return _cards(session, list(session.scalars(wish.execution_options(populate_existing=True))))

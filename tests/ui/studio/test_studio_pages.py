@@ -20,6 +20,7 @@ EMPTY = {
     "mixtures": "There is no mixture yet.",
     "specialization": "There is no expert yet.",
     "posteriors": "There is no mixture yet.",
+    "selfcheck": "Nothing has been checked on this machine yet.",
     "playground": "does not answer",
 }
 FILLED = {
@@ -31,6 +32,7 @@ FILLED = {
     "mixtures": "Who takes part",
     "specialization": "Each expert is best at home",
     "posteriors": "Show the posterior",
+    "selfcheck": "Nothing has been checked on this machine yet.",
     "playground": "does not answer",
 }
 
