@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ from starlette.testclient import TestClient
 
 from engine.config import GateConfig
 from ui.api.app import create_app
+from ui.api.schemas import MixRequest
+from ui.generations import Generations
+from ui.parts.mixing_desk import Choice, saved_choice
 from workbench.database import transaction
-from workbench.services import experts
+from workbench.services import experts, mixtures
 from workbench.settings import Settings, get_settings
 
 ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}
@@ -120,6 +123,27 @@ def test_a_gate_may_be_changed_for_one_request(api: TestClient) -> None:
     assert changed == asdict(GateConfig(evidence="last_token", top_k=1))
     assert complete(api, gate="fixed")["manifest"]["gate"]["kind"] == "fixed"
     assert complete(api)["manifest"]["gate"] == asdict(GateConfig())
+
+
+def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
+    with transaction() as session:
+        mixtures.set_gate(session, "both", GateConfig(top_k=2))
+        card = mixtures.get_mixture(session, "both")
+    saved = saved_choice(card)
+    cleared = replace(saved, gate={**saved.gate, "top_k": None})
+    generations = Generations(Settings(home=mixed))
+
+    def gate(choice: Choice) -> GateConfig:
+        return generations.plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+
+    assert gate(saved) == GateConfig(top_k=2)
+    assert gate(cleared) == GateConfig()
+
+
+def test_a_request_may_change_every_knob_of_the_gate() -> None:
+    changes = asdict(GateConfig("updating", "last_token", 0.3, 64, 1))
+
+    assert MixRequest(mixture="both", gate=changes).wish().gate == changes
 
 
 def test_the_text_ends_before_a_stop_phrase(api: TestClient) -> None:

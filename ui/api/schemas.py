@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
 from ui.generations import Wish
@@ -38,14 +38,26 @@ class ExpertWeight(Asked):
     weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Its prior (or fixed) weight.")
 
 
-class GateChange(Asked):
-    """Fields of the mixture's gate that this request changes."""
+def _gate_field(name: str, kind: Any) -> tuple[Any, Any]:
+    """A knob of the gate as a field that may be left out; only where null is a value of the knob may it be null."""
+    metadata = next(one.metadata for one in fields(GateConfig) if one.name == name)
+    return kind, Field(None, **metadata)
 
-    kind: GateKind | None = Field(None, description=SENTENCES["kind"])
-    evidence: Literal["prefix", "last_token"] | None = Field(None, description=SENTENCES["evidence"])
-    newest_weight: float | None = Field(None, gt=0, le=1, description=SENTENCES["newest_weight"])
-    update_every: int | None = Field(None, ge=1, description=SENTENCES["update_every"])
-    top_k: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
+
+_GateFields: Any = create_model(
+    "_GateFields",
+    __base__=Asked,
+    **{name: _gate_field(name, kind) for name, kind in get_type_hints(GateConfig).items()},
+)
+
+
+class GateChange(_GateFields):  # type: ignore[misc]  # mypy cannot see what create_model makes
+    """Fields of the mixture's gate that this request changes; one that is left out stays as it is."""
+
+    def told(self) -> dict[str, Any]:
+        """What was said, null included: it clears."""
+        changes: dict[str, Any] = self.model_dump(exclude_unset=True)
+        return changes
 
 
 class Mixed(Asked):
@@ -67,9 +79,8 @@ class Mixed(Asked):
 
     def wish(self, model: str) -> Wish:
         """The same as the services understand it."""
-        gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.model_dump() if self.gate else {}
-        told = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
-        changes = {name: value for name, value in told.items() if value is not None}
+        gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.told() if self.gate else {}
+        changes = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
             return Wish(model, self.active, None, changes, self.prior)
         return Wish(model, [one.id for one in self.experts], {one.id: one.weight for one in self.experts}, changes)
