@@ -123,6 +123,19 @@ def test_deleted_evaluations_take_their_scores_along(world: World) -> None:
     experts.delete_expert(world.session, "law")
 
 
+def test_a_scored_corpus_and_a_scored_expert_are_deleted_with_their_scores(world: World) -> None:
+    world.experts("law", "news")
+    world.corpus("second", "novel", role="novel")
+    for expert in ("law", "news"):
+        score(world, expert, "novel", 10.0)
+        score(world, expert, "law", 10.0)
+    corpora.delete_corpus(world.session, "second")
+    experts.delete_expert(world.session, "law")
+    left = evaluations.list_evaluations(world.session)
+    assert [(card.expert, card.domain) for card in left] == [("news", "law")]
+    assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
+
+
 # artifacts -------------------------------------------------------------------------------------------
 
 

@@ -59,13 +59,11 @@ def _show_deletion(card: ExpertCard) -> None:
     sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
     if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):
         with explained():
-            _delete(card.name, bool(scored))
+            _delete(card.name)
 
 
-def _delete(name: str, has_scores: bool) -> None:
+def _delete(name: str) -> None:
     with transaction() as session:
-        if has_scores:
-            evaluations.delete_evaluations(session, expert=name)
         experts.delete_expert(session, name)
     keep(f"{name} is deleted.")
     st.rerun()

@@ -105,7 +105,7 @@ def report(name: str = typer.Argument(help="Name of a corpus."), as_json: Json =
 
 @app.command("delete")
 def delete(name: str = typer.Argument(help="Name of a corpus."), as_json: Json = False) -> None:
-    """Delete a corpus with its domains; refused while anything depends on them."""
+    """Delete a corpus with its domains and the scores on them; refused while an expert or a job depends on them."""
     from workbench.database import transaction
     from workbench.services.corpora import delete_corpus
 

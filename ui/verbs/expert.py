@@ -97,7 +97,7 @@ def note(
 
 @app.command("delete")
 def delete(name: ExpertName, as_json: Json = False) -> None:
-    """Delete an expert; refused while anything depends on it."""
+    """Delete an expert with its scores; refused while an expert, a mixture or a job depends on it."""
     from workbench.database import transaction
     from workbench.services.experts import delete_expert
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.storage import Storage
-from workbench.tables import Artifact, Job
+from workbench.tables import Artifact, Evaluation, Job
 
 
 def register_artifact(
@@ -39,6 +39,15 @@ def forget_made_from(session: Session, id: str) -> None:
     """Deletes the rows of what can be made again and was made from the thing with this id."""
     for row in session.scalars(select(Artifact).where(Artifact.key.contains(id))):
         session.delete(row)
+
+
+def forget_scores(session: Session, which: ColumnElement[bool]) -> None:
+    """Deletes evaluations with the scores behind them: what was scored once can be scored again."""
+    for row in session.scalars(select(Evaluation).where(which)).all():
+        session.delete(row)
+        session.flush()
+        if session.scalar(select(Evaluation.id).where(Evaluation.artifact_id == row.artifact_id).limit(1)) is None:
+            session.delete(session.get_one(Artifact, row.artifact_id))
 
 
 def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from workbench.cards import CorpusCard, DomainCard
 from workbench.errors import BadSpec, StorageError
-from workbench.services.artifacts import forget_made_from
+from workbench.services.artifacts import forget_made_from, forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
@@ -93,17 +93,16 @@ def register_corpus(
 
 
 def delete_corpus(session: Session, name: str) -> None:
-    """Deletes a corpus with its domains; raises InUse when experts, evaluations or jobs need them."""
+    """Deletes a corpus with its domains and every score on them; raises InUse when experts or jobs need them."""
     corpus = by_name(session, Corpus, "corpus", name)
     ids = [domain.id for domain in corpus.domains]
     names = [domain.name for domain in corpus.domains]
-    evaluated = select(Expert.name).join(Evaluation, Evaluation.expert_id == Expert.id)
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(select(Expert.name).where(Expert.domain_id.in_(ids))),
-        "evaluations of": session.scalars(evaluated.where(Evaluation.domain_id.in_(ids))),
         "job": unfinished_jobs(session, ["domain", "domains"], names),
     }
     refuse_if_used("corpus", name, users)
+    forget_scores(session, Evaluation.domain_id.in_(ids))
     artifacts = {domain.artifact for domain in corpus.domains}
     for domain in corpus.domains:
         forget_made_from(session, domain.id)

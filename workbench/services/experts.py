@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from workbench.cards import ExpertCard
 from workbench.errors import NotFound
+from workbench.services.artifacts import forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
@@ -115,9 +116,13 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
 
 
 def delete_expert(session: Session, name: str) -> None:
-    """Deletes an expert, and its base with the last one on it; raises InUse when something needs it."""
+    """Deletes an expert with its scores, and its base with the last one on it.
+
+    Raises InUse when another expert began as its copy, or a mixture or a job needs it.
+    """
     row = expert_row(session, name)
     refuse_if_used("expert", name, _users(session, row))
+    forget_scores(session, Evaluation.expert_id == row.id)
     base, artifact = row.base, row.artifact
     session.delete(row)
     session.flush()
@@ -128,11 +133,9 @@ def delete_expert(session: Session, name: str) -> None:
 
 
 def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
-    evaluated = select(Domain.name).join(Evaluation, Evaluation.domain_id == Domain.id)
     return {
         "expert": session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
         "mixture": _mixtures(session, [row.id])[row.id],
-        "its evaluation on": session.scalars(evaluated.where(Evaluation.expert_id == row.id)),
         "job": unfinished_jobs(session, ["parent"], [row.name]),
     }
 
