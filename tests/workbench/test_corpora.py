@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound, StorageError
 from workbench.services import corpora, experts, jobs, seeds
-from workbench.specs import MakeSeed, TrainDemix
+from workbench.specs import Evaluate, MakeSeed, TrainDemix
 from workbench.tables import Artifact, Corpus, Domain
 
 if TYPE_CHECKING:
@@ -92,6 +92,15 @@ def test_a_corpus_in_use_says_who_needs_it(world: World) -> None:
         corpora.delete_corpus(world.session, "library")
     assert "“library” must be unused" in caught.value.problem
     assert corpora.get_corpus(world.session, "library")
+
+
+def test_an_evaluation_on_all_domains_needs_every_corpus(world: World) -> None:
+    world.corpus("library", "law")
+    world.corpus("second", "novel")
+    jobs.create_job(world.session, Evaluate(mixture="mix"), title="Score all")
+    jobs.create_job(world.session, Evaluate(mixture="mix", domains=["novel"]), title="Score one")
+    with pytest.raises(InUse, match="needed by job “Score all”"):
+        corpora.delete_corpus(world.session, "library")
 
 
 def test_a_job_that_has_ended_needs_nothing_any_more(world: World) -> None:

@@ -26,10 +26,21 @@ def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> 
 
 
 def unfinished_jobs(session: Session, fields: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields."""
+    """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields.
+
+    An evaluation that names no domains will score all there are: it needs every one.
+    """
     jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
     wanted = set(names)
-    return [job.title for job in jobs if any(wanted & _names(job.spec.get(field)) for field in fields)]
+    return [
+        job.title
+        for job in jobs
+        if any(_takes_all(job, field) or wanted & _names(job.spec.get(field)) for field in fields)
+    ]
+
+
+def _takes_all(job: Job, field: str) -> bool:
+    return job.kind == "evaluate" and field == "domains" and not job.spec.get(field)
 
 
 def _names(value: object) -> set[str]:
