@@ -26,7 +26,7 @@ from workbench.services.artifacts import register_artifact
 from workbench.services.evaluations import register_evaluation
 from workbench.services.mixtures import mixture_row
 from workbench.specs import Evaluate
-from workbench.tables import Domain, Evaluation
+from workbench.tables import Domain, Evaluation, Expert
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ def _score_all(work: Work, model: DemixModel, todo: list[_Score], block_size: in
 
 def _register(work: Work, spec: Evaluate, scores: list[_Score]) -> Register:
     def register(session: Session) -> dict[str, Any]:
-        for one in scores:
+        kept = [one for one in scores if _is_there(session, one)]
+        for one in kept:
             artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
             logprobs = np.load(work.storage.path(one.artifact_id) / "logprobs.npy", mmap_mode="r", allow_pickle=False)
             register_evaluation(
@@ -111,6 +112,11 @@ def _register(work: Work, spec: Evaluate, scores: list[_Score]) -> Register:
                 num_tokens=len(logprobs), log_likelihood=float(logprobs.sum(dtype=np.float64)), artifact=artifact,
                 job_id=work.job_id,
             )  # fmt: skip
-        return {"mixture": spec.mixture, "scored": len(scores)}
+        return {"mixture": spec.mixture, "scored": len(kept)}
 
     return register
+
+
+def _is_there(session: Session, score: _Score) -> bool:
+    """Whether nobody deleted the expert or the domain while it was scored."""
+    return session.get(Expert, score.expert_id) is not None and session.get(Domain, score.domain.id) is not None
