@@ -123,6 +123,7 @@ def read_text(
 ) -> dict[str, list[Any]]:
     """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
 
+    `best` holds at each place the token that was the most probable there, as (text, log-probability).
     Raises MixtureError when the text is empty or longer than the model's context.
     """
     ids = tokenizer.encode(text)
@@ -131,11 +132,15 @@ def read_text(
             f"The text must have 1 to {model.max_positions - 1} tokens, but has {len(ids)} instead.",
             "Give more text." if not ids else "Give a shorter text.",
         )
-    mixing = Mixing(model, keys, gate)
-    seen = list(mixing.read([tokenizer.bos_id, *ids]))
-    spoken = tokenizer.stream()
-    return {
-        "tokens": [spoken.push(token) for token in ids],
-        "weights": [log_weights_E.exp().tolist() for log_weights_E, _ in seen],
-        "logprobs": [float(mix(log_weights_E, observed_E)) for log_weights_E, observed_E in seen],
-    }
+    mixing, spoken = Mixing(model, keys, gate), tokenizer.stream()
+    found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": []}
+    for token, (log_weights_E, observed_E) in zip(ids, mixing.read([tokenizer.bos_id, *ids]), strict=True):
+        _, logprobs_V = mixing.distribution()  # still the one before this token
+        best = int(logprobs_V.argmax())
+        shown = spoken.push(token)
+        found["tokens"].append(shown)
+        found["weights"].append(log_weights_E.exp().tolist())
+        found["logprobs"].append(float(mix(log_weights_E, observed_E)))
+        best_text = shown if best == token else tokenizer.decode([best]) or tokenizer.bos_token
+        found["best"].append((best_text, float(logprobs_V[best])))
+    return found

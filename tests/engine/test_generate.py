@@ -168,6 +168,20 @@ def test_text_held_back_for_a_phrase_that_did_not_come_is_shown_at_the_end() -> 
     assert phrases.rest() == "EN"
 
 
+def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model: DemixModel, tokenizer) -> None:
+    gate = make_gate(GateConfig(), [1.0] * 4)
+    (greedy, _) = say(model, model.keys, tokenizer, sampling=SamplingConfig(max_tokens=1, temperature=0))
+    ids = tokenizer.encode(PROMPT)
+    reading = read_text(model, model.keys, gate, tokenizer, PROMPT + tokenizer.decode([greedy.id]))
+    assert reading["best"][len(ids)] == (reading["tokens"][-1], pytest.approx(greedy.logprob, abs=1e-5))
+    for place, token in enumerate(ids):
+        mixing = Mixing(model, model.keys, gate)
+        list(mixing.read([tokenizer.bos_id, *ids[:place]]))
+        best_logprob, best = mixing.distribution()[1].max(0)
+        assert reading["best"][place][1] == pytest.approx(float(best_logprob), abs=1e-5)
+        assert (reading["best"][place][0] == reading["tokens"][place]) is (int(best) == token)
+
+
 def test_a_text_is_read_with_the_weights_before_each_token(model: DemixModel, tokenizer: Tokenizer) -> None:
     reading = read_text(model, model.keys, make_gate(GateConfig(), [1, 2, 3, 4]), tokenizer, PROMPT)
     assert "".join(reading["tokens"]) == PROMPT

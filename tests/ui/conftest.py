@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -46,14 +47,15 @@ class FakeHost:
             self._count(-1)
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+        """As the real host tells it; each word was the most probable one but the first, which was to be `Once`."""
         weights = list(self._weights(plan).values())
-        tokens = text.split(" ")
-        logprobs = [None, *[-0.5] * (len(tokens) - 1)]
+        tokens = re.findall(r" ?[^ ]+", text)
         return {
             "experts": list(self._weights(plan)),
             "tokens": tokens,
             "weights": [weights] * len(tokens),
-            "logprobs": logprobs,
+            "logprobs": [-1.5, *[-0.5] * (len(tokens) - 1)],
+            "best": [("Once", -0.25), *((word, -0.5) for word in tokens[1:])],
         }
 
     def loaded(self) -> list[Any]:

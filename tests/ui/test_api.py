@@ -164,7 +164,16 @@ def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
     choice = complete(api, echo=True, max_tokens=0, logprobs=0)["choices"][0]
 
     assert choice["text"] == "the sea"
-    assert choice["logprobs"]["token_logprobs"] == [None, -0.5]
+    assert choice["logprobs"]["token_logprobs"] == [-1.5, -0.5]
+    assert choice["logprobs"]["text_offset"] == [0, 3]
+
+
+@pytest.mark.parametrize("changes", [{"temperature": 0}, {"max_tokens": 0}], ids=str)
+def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient, changes: dict[str, Any]) -> None:
+    found = complete(api, echo=True, logprobs=1, **changes)["choices"][0]["logprobs"]
+
+    assert found["tokens"][:2] == ["the", " sea"]
+    assert found["top_logprobs"][:2] == [{"Once": -0.25}, {" sea": -0.5}]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +231,7 @@ def test_a_stream_that_breaks_says_so_and_ends(api: TestClient, host: Any) -> No
 def test_a_posterior_has_a_weight_for_every_expert_at_every_token(api: TestClient) -> None:
     found = api.post("/v1/workbench/posterior", json={"model": "both", "text": "to be or"}).json()
 
-    assert (found["tokens"], found["experts"]) == (["to", "be", "or"], ["both/code", "both/law"])
+    assert (found["tokens"], found["experts"]) == (["to", " be", " or"], ["both/code", "both/law"])
     assert found["weights"] == [[0.75, 0.25]] * 3
 
 

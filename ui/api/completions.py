@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -33,13 +33,21 @@ FINISH = {"stop": "stop", "phrase": "stop", "length": "length"}
 CLIENT_LEFT = 499  # nginx's number: nobody is there to read it
 
 
+class Scored(NamedTuple):
+    """A token with its log-probability, and the most probable token in its place with its own."""
+
+    text: str
+    logprob: float
+    best: tuple[str, float]
+
+
 @dataclass
 class Piece:
-    """Some text of the answer; `tokens` are the tokens it is made of, as (text, log-probability)."""
+    """Some text of the answer with the tokens it is made of."""
 
     text: str
     weights: Mapping[str, float] | None = None
-    tokens: list[tuple[str, float | None]] = field(default_factory=list)
+    tokens: list[Scored] = field(default_factory=list)
     done: Done | None = None
 
 
@@ -75,7 +83,8 @@ async def _pieces(house: House, plan: Plan, asked: CompletionRequest) -> AsyncGe
 def _piece(one: Token | Done) -> Piece:
     if isinstance(one, Done):
         return Piece(one.text, done=one)
-    return Piece(one.text, dict(one.weights), [(one.text, one.logprob)])
+    # The best candidate is told at temperature 0 only, where it is what was drawn.
+    return Piece(one.text, dict(one.weights), [Scored(one.text, one.logprob, (one.text, one.logprob))])
 
 
 async def _echo(house: House, plan: Plan, asked: CompletionRequest) -> Piece:
@@ -83,7 +92,7 @@ async def _echo(house: House, plan: Plan, asked: CompletionRequest) -> Piece:
     if asked.logprobs is None:
         return Piece(asked.text())
     read = await house.slots.call(house.generations.posterior, plan, asked.text())
-    return Piece(asked.text(), tokens=list(zip(read["tokens"], read["logprobs"], strict=True)))
+    return Piece(asked.text(), tokens=list(map(Scored, read["tokens"], read["logprobs"], read["best"])))
 
 
 class Answer:
@@ -126,20 +135,19 @@ class Answer:
         )
         return [{**chunk, "manifest": self._manifest}, *counts]
 
-    def _choice(self, text: str, tokens: list[tuple[str, float | None]], done: Done | None) -> dict[str, Any]:
+    def _choice(self, text: str, tokens: list[Scored], done: Done | None) -> dict[str, Any]:
         logprobs = None if self._asked.logprobs is None else self._logprobs(tokens)
         return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": done and FINISH[done.reason]}
 
-    def _logprobs(self, tokens: list[tuple[str, float | None]]) -> dict[str, Any]:
+    def _logprobs(self, tokens: list[Scored]) -> dict[str, Any]:
         offsets = []
-        for text, _ in tokens:
+        for token in tokens:
             offsets.append(self._offset)
-            self._offset += len(text)
-        best = [None if value is None else {text: value} for text, value in tokens] if self._asked.logprobs else None
+            self._offset += len(token.text)
         return {
-            "tokens": [text for text, _ in tokens],
-            "token_logprobs": [value for _, value in tokens],
-            "top_logprobs": best,
+            "tokens": [token.text for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [dict([token.best]) for token in tokens] if self._asked.logprobs else None,
             "text_offset": offsets,
         }
 

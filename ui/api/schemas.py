@@ -107,7 +107,9 @@ class CompletionRequest(Mixed):
     stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
     echo: bool = Field(False, description="Begin the text with the prompt.")
     logprobs: int | None = Field(
-        None, ge=0, description="0: the log-probability of every token; 1 at temperature 0 only."
+        None,
+        ge=0,
+        description="0: the log-probability of every token; 1: with the most probable one, at temperature 0 or echoed.",
     )
     user: str | None = Field(None, description="Accepted and ignored.")
     n: int | None = Field(None, description="Only 1.")
@@ -126,9 +128,9 @@ class CompletionRequest(Mixed):
             raise ValueError(f"prompt must be one text, but is a list of {len(self.prompt)} instead")
         if len(self.phrases()) > 4 or "" in self.phrases():
             raise ValueError("stop must be at most four phrases, none of them empty")
-        if self.logprobs and not (self.logprobs == 1 and self.temperature == 0):
-            # Only the drawn token's log-probability is kept; at temperature 0 it is the most probable one.
-            raise ValueError("logprobs must be 0, or 1 at temperature 0: other candidates are not kept")
+        if self.logprobs and not (self.logprobs == 1 and (self.temperature == 0 or self.max_tokens == 0)):
+            # Of a drawn token no other candidate is kept; at temperature 0 it is the most probable one.
+            raise ValueError("logprobs must be 0, or 1 at temperature 0 or max_tokens 0: other candidates are not kept")
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens must be at least 1 unless echo is true")
         return self
