@@ -43,7 +43,8 @@ def test_a_foreign_host_is_refused(enter: Open, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8000", ""]
+    "origin",
+    ["http://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8000", "", "http://[", "http://[x]"],
 )
 def test_a_page_of_another_site_cannot_drive_the_server(enter: Open, origin: str) -> None:
     response = enter().post("/v1/completions", headers={"origin": origin}, json={})

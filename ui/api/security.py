@@ -59,7 +59,7 @@ class Guard:
         if not self._is_own_name(_name(f"//{host}")):
             raise Refusal(403, f"The Host must be this server's own name, but is “{host}” instead.", "foreign_host")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _place(origin) != host:
             raise Refusal(403, f"The Origin must be this server itself, but is “{origin}” instead.", "foreign_origin")
         if self._token and not secrets.compare_digest(_token_in(headers), self._token):
             raise Refusal(
@@ -136,6 +136,14 @@ def _token_in(headers: Headers) -> bytes:
 def _name(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _place(url: str) -> str:
+    """Host and port of a URL; empty where it cannot be read."""
+    try:
+        return urlsplit(url).netloc
     except ValueError:
         return ""
 
