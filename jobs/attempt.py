@@ -84,7 +84,7 @@ def attempt(
     try:
         with Pulse(claim, settings, reporter, hard_exit, watch) as pulse:
             register = yield from _drive(work, pulse, reporter)
-        settle_done(claim, settings, register, reporter.take())
+        is_done = settle_done(claim, settings, register, reporter.take())
     except LeaseLost:
         raise
     except Stopped as stopped:
@@ -100,7 +100,8 @@ def attempt(
             raise
         raise JobError(ending.problem, ending.next_step) from error
     else:
-        shutil.rmtree(work.folder, ignore_errors=True)
+        if is_done:
+            shutil.rmtree(work.folder, ignore_errors=True)
 
 
 def _drive(work: Work, pulse: Pulse, reporter: Reporter) -> Generator[Event, None, Register]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -16,6 +17,7 @@ from workbench.services import jobs as rows
 from workbench.settings import Settings
 
 AGAIN_SECONDS = 0.5
+T = TypeVar("T")
 
 
 def settle(claim: Claim, settings: Settings, ending: Ending, news: News | None = None) -> None:
@@ -29,18 +31,19 @@ def settle(claim: Claim, settings: Settings, ending: Ending, news: News | None =
     _patiently(settings, write)
 
 
-def settle_done(claim: Claim, settings: Settings, register: Register, news: News) -> None:
-    """Registers what was made and sets the job done, both or neither; after a cancel, cancelled instead."""
+def settle_done(claim: Claim, settings: Settings, register: Register, news: News) -> bool:
+    """Registers what was made and sets the job done, both or neither; False after a cancel: then it is cancelled."""
 
-    def write(session: Session) -> None:
+    def write(session: Session) -> bool:
         asked = hold(session, claim, settings)
         write_news(session, claim, news)
         if asked == "cancel":
             put_ending(session, claim, STOPPED["cancel"])
-        else:
-            rows.finish(session, claim.job_id, claim.fence, "done", result=register(session))
+            return False
+        rows.finish(session, claim.job_id, claim.fence, "done", result=register(session))
+        return True
 
-    _patiently(settings, write)
+    return _patiently(settings, write)
 
 
 def hold(session: Session, claim: Claim, settings: Settings) -> str:
@@ -80,14 +83,13 @@ def _stronger(asked: str, ending: Ending) -> Ending:
     return ending
 
 
-def _patiently(settings: Settings, write: Callable[[Session], None]) -> None:
+def _patiently(settings: Settings, write: Callable[[Session], T]) -> T:
     """One transaction, tried again while the registry does not answer, for as long as a lease lasts."""
     until = time.monotonic() + settings.lease_seconds
     while True:
         try:
             with database.transaction(settings) as session:
-                write(session)
-            return
+                return write(session)
         except (RegistryAway, DiskFull):
             if time.monotonic() >= until:
                 raise

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from house import House
@@ -135,6 +136,21 @@ def test_a_cancel_just_before_the_end_is_the_only_end(house: House, job_id: str)
     assert (house.card(job_id).state, house.num_effects(job_id)) == ("cancelled", 0)
     with pytest.raises(JobError):
         run_until(job_id, print)
+
+
+def test_a_cancel_that_the_last_write_finds_keeps_the_work(
+    house: House, job_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = attempt.settle_done
+
+    def late(*arguments: Any) -> bool:
+        submit.request_stop(job_id, "cancel")
+        return real(*arguments)
+
+    monkeypatch.setattr(attempt, "settle_done", late)
+    list(run_here(job_id))
+    assert (house.card(job_id).state, house.num_effects(job_id)) == ("cancelled", 0)
+    assert (house.settings.jobs_folder / job_id / "work" / "step").read_text() == "100"
 
 
 def test_cancelling_twice_is_cancelling_once(house: House, job_id: str) -> None:
