@@ -19,12 +19,12 @@ PAUSE_SECONDS = 1.0
 
 def keep(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> int:
     """Runs a command until it ends well, is asked to end, or dies three times in a row right after its start."""
-    over = False
+    asked: int | None = None  # the signal that ends this
     child: subprocess.Popen[bytes] | None = None
 
     def stop(number: int, _frame: object) -> None:
-        nonlocal over
-        over = True
+        nonlocal asked
+        asked = number
         if child is not None:
             child.send_signal(number)
 
@@ -34,12 +34,16 @@ def keep(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) ->
     while True:
         began = time.monotonic()
         child = subprocess.Popen(command)
+        if asked is not None:  # it came while the child was being made
+            child.send_signal(asked)
         code = child.wait()
         quick = quick + 1 if time.monotonic() - began < STAYED_SECONDS else 1
-        if over or code == 0 or quick >= QUICK_DEATHS:
-            return code if code >= 0 else 128 - code
-        print(f"{' '.join(command[1:])} died ({code}); it is started again.", file=sys.stderr, flush=True)
-        sleep(PAUSE_SECONDS)
+        if asked is None and code != 0 and quick < QUICK_DEATHS:
+            print(f"{' '.join(command[1:])} died ({code}); it is started again.", file=sys.stderr, flush=True)
+            sleep(PAUSE_SECONDS)
+            if asked is None:
+                continue
+        return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":

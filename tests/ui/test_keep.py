@@ -57,3 +57,15 @@ def test_asked_to_end_it_ends_its_child_and_starts_no_other() -> None:
 
     assert keeper.returncode == 128 + signal.SIGTERM
     assert time.monotonic() - began < 5
+
+
+def test_asked_to_end_between_two_lives_it_starts_no_other(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    patient = "from ui import keep; import sys; sys.exit(keep.keep(sys.argv[1:]))"
+    command = [sys.executable, "-c", patient, sys.executable, "-c", CHILD, str(log), "dies"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as keeper:
+        assert keeper.stderr is not None
+        keeper.stderr.readline()  # "… died"
+        keeper.send_signal(signal.SIGTERM)
+
+    assert log.read_text() == "x"
