@@ -102,15 +102,22 @@ def test_a_browser_is_opened_only_where_somebody_sits(environment: dict[str, str
     assert can_browse(environment, platform) is wanted
 
 
-def test_the_house_starts_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_house_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp_path: Path) -> None:
     api, studio = free_port(), free_port()
+    pages = {
+        "ui.studio_server": f"http://127.0.0.1:{studio}/_stcore/health",
+        "ui.api": f"http://127.0.0.1:{api}/healthz",
+    }
     ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
     variables = {**os.environ, **ports, "WORKBENCH_HOME": str(tmp_path / "house")}
     command = [sys.executable, "-c", "import sys; from ui.cli import main; sys.exit(main())", "up", "--no-browser"]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as house:
         try:
-            _answers(f"http://127.0.0.1:{studio}/_stcore/health")
-            _answers(f"http://127.0.0.1:{api}/healthz")
+            for module, page in pages.items():
+                _answers(page)
+                _server(house.pid, module).kill()
+            for page in pages.values():
+                _answers(page)
             family = psutil.Process(house.pid).children(recursive=True)
         finally:
             house.send_signal(signal.SIGINT)
@@ -120,6 +127,12 @@ def test_the_house_starts_answers_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert f"http://127.0.0.1:{studio}" in printed.decode()
     assert len(family) >= len(NAMES)
     assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def _server(house: int, module: str) -> psutil.Process:
+    """The process that is a server, not the one that keeps it."""
+    family = psutil.Process(house).children(recursive=True)
+    return next(one for one in family if one.cmdline()[1:] == ["-m", module])
 
 
 def _answers(url: str) -> None:
