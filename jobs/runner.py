@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -20,12 +21,9 @@ from typing import NoReturn
 from engine.device import prepare_process
 from engine.errors import Problem
 from engine.events import Event, Progress, Step
-from jobs.attempt import attempt, new_owner, run_here, take
+from jobs.attempt import attempt, new_owner, take
 from jobs.news import sentence
-from workbench.errors import LeaseLost
 from workbench.settings import get_settings
-
-__all__ = ["main", "run", "run_here"]
 
 LOG_SECONDS = 5.0
 
@@ -39,26 +37,41 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     wish = parser.parse_args(arguments)
     watch = [watch_signals(), *([] if wish.lifeline is None else [wish.lifeline])]
     if not select.select(watch, [], [], 0)[0]:
-        run(wish.job_id, wish.owner or new_owner(), watch)
-    leave()
+        leave(run(wish.job_id, wish.owner or new_owner(), watch))
+    leave(0)
 
 
-def run(job_id: str, owner: str, watch: Sequence[int]) -> None:
-    """Claims the job and works on it until one of the descriptors in `watch` says stop."""
+def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
+    """Claims the job and works on it until one of the descriptors in `watch` says stop.
+
+    Gives the exit code: 0 when there was nothing to do or the work ended in order, 1 after an error, which is
+    then the last line of the log. The row says it, too, unless the row could not be written or is another's.
+    """
     settings = get_settings()
     try:
         claim = take(settings, job_id, owner)
     except Problem as problem:
-        return print(problem, flush=True)
+        print(problem, flush=True)
+        return 0  # nothing was begun: no attempt is lost
     if claim is None:
-        return
+        return 0
     prepare_process(settings.threads)
     print(f"Attempt {claim.attempt} by {owner}.", flush=True)
     log = Log()
-    # The row holds what went wrong; a lost lease means that it is another's to write.
-    with suppress(LeaseLost, Exception):
+    try:
         for event in attempt(claim, settings, end_process, watch):
             log.see(event)
+    except Problem as problem:
+        return _failed(str(problem))
+    except Exception:
+        return _failed(traceback.format_exc().rstrip())
+    return 0
+
+
+def _failed(words: str) -> int:
+    with suppress(OSError):
+        print(words, flush=True)
+    return 1
 
 
 class Log:
@@ -91,14 +104,14 @@ def end_process() -> NoReturn:
     os._exit(1)
 
 
-def leave() -> NoReturn:
+def leave(code: int) -> NoReturn:
     """Ends this process in order, and those it started; waits for no thread."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _signal_group(signal.SIGTERM)
-    os._exit(0)
+    os._exit(code)
 
 
 def _signal_group(number: signal.Signals) -> None:

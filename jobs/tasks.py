@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
 
 from celery.signals import worker_shutting_down
 
@@ -34,6 +36,9 @@ from workbench.settings import Settings, get_settings
 from workbench.tables import Job
 
 RUNNER = [sys.executable, "-m", "jobs.runner"]
+
+_TAIL_BYTES = 8_000
+_WORDS = 500
 
 _stopping = threading.Event()
 _lifelines: set[FileIO] = set()
@@ -62,10 +67,10 @@ def run_most_urgent(settings: Settings) -> bool:
             return False
         before = row_of(settings, job_id).fence
         owner = new_owner()
-        code = run_process(settings, job_id, owner)
-        if code != 0 and row_of(settings, job_id).fence == before:
+        end = run_process(settings, job_id, owner)
+        if end.code != 0 and row_of(settings, job_id).fence == before:
             take(settings, job_id, owner)  # it died before it could: that, too, was an attempt
-        take_back(settings, job_id, owner, code)
+        take_back(settings, job_id, owner, end)
         return row_of(settings, job_id).fence != before
 
 
@@ -93,11 +98,19 @@ def row_of(settings: Settings, job_id: str) -> Job:
         return job
 
 
-def run_process(settings: Settings, job_id: str, owner: str) -> int:
-    """Runs one attempt in a process of its own, its output in the job's log; gives the exit code."""
+class Exit(NamedTuple):
+    """How a process ended, and the last line it printed (empty when it printed nothing)."""
+
+    code: int
+    last_words: str = ""
+
+
+def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
+    """Runs one attempt in a process of its own, its output in the job's log."""
     log = log_path(settings, job_id)
     log.parent.mkdir(parents=True, exist_ok=True)
     with lifeline() as end, log.open("ab") as output:
+        start = output.tell()
         process = subprocess.Popen(
             [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end)],
             stdin=subprocess.DEVNULL,
@@ -107,7 +120,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> int:
             pass_fds=[end],
             env={**process_environment(settings.threads), **_OUTPUT, **os.environ},
         )
-        return wait_for(process)
+        return Exit(wait_for(process), last_line(log, start))
 
 
 _OUTPUT = {
@@ -151,13 +164,24 @@ def wait_for(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def take_back(settings: Settings, job_id: str, owner: str, code: int) -> None:
+def last_line(log: Path, start: int) -> str:
+    """The last line with words in a file from a place on, shortened; empty when nothing was printed."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:_WORDS] for line in reversed(lines) if line.strip()), "")
+    return ""
+
+
+def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     """Puts a job whose process died back into the queue, or fails it after the last attempt."""
     job = row_of(settings, job_id)
     if job.state != "running" or job.owner != owner:
         return
     claim = Claim(job_id, job.fence, job.attempt, owner)
-    cause = f"Its process {in_words(code)} in attempt {claim.attempt} of {settings.max_attempts}."
+    cause = f"Its process {in_words(end.code)} in attempt {claim.attempt} of {settings.max_attempts}"
+    # What a signal ended had no time for words: its last line is not the cause.
+    cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
     if claim.attempt < settings.max_attempts:
         settle(claim, settings, Ending("queued", cause))
     else:

@@ -57,7 +57,7 @@ def test_a_second_delivery_is_quiet_and_wakes_no_torch(house: House) -> None:
 
 
 def submit_here(job_id: str) -> object:
-    from jobs.runner import run_here
+    from jobs.attempt import run_here
 
     return run_here(job_id)
 

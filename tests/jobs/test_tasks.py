@@ -84,8 +84,17 @@ def test_a_runner_that_cannot_start_fails_the_job_and_says_so(house: House, monk
     job_id = create()
     tasks.run(job_id)
     card = house.card(job_id)
-    assert (card.state, card.error) == ("failed", "Its process ended with code 1 in attempt 3 of 3.")
+    words = "ModuleNotFoundError: No module named 'no_such_module'"
+    assert (card.state, card.error) == ("failed", f"Its process ended with code 1 in attempt 3 of 3: {words}")
     assert "no_such_module" in (house.settings.jobs_folder / job_id / "log.txt").read_text()
+
+
+def test_an_ending_that_could_not_be_written_is_told_by_the_worker(house: House) -> None:
+    job_id = create("unwritable")
+    tasks.run(job_id)
+    card = house.card(job_id)
+    assert card.state == "failed"
+    assert card.error == "Its process ended with code 1 in attempt 3 of 3: ValueError: the ending cannot be written"
 
 
 def test_a_worker_that_stops_starts_nothing_more(house: House) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
 from engine.events import Evaluated, Event, Progress, Saved, Step
+from jobs import attempt
 from jobs.work import Register, Work
 from workbench.specs import Evaluate
 from workbench.tables import Corpus
@@ -78,6 +79,10 @@ def save(checkpoint: Path, step: int) -> None:
     aside.rename(checkpoint)
 
 
+def _unwritable(*_: object) -> None:
+    raise ValueError("the ending cannot be written")
+
+
 def _misbehave(how: str) -> None:
     match how:
         case "problem":
@@ -88,6 +93,9 @@ def _misbehave(how: str) -> None:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
         case "full disk":
             raise OSError(errno.ENOSPC, "No space left on device")
+        case "unwritable":
+            attempt.settle = _unwritable
+            raise KeyError("no such thing")
         case "deaf":
             time.sleep(3600)
         case "orphans":
