@@ -98,6 +98,16 @@ def test_weights_of_a_mixture_are_set(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.usefixtures("mixed")
+@pytest.mark.parametrize("pairs", [["law"], ["law", "code=2"], ["law=2,code"], ["=2"], ["law="]], ids=" ".join)
+def test_a_weight_without_its_number_changes_nothing(pairs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mix", "weights", "both", *pairs]) == 2
+
+    assert "EXPERT=WEIGHT" in capsys.readouterr().err
+    with reading() as session:
+        assert [one.weight for one in get_mixture(session, "both").members] == [3.0, 1.0]
+
+
+@pytest.mark.usefixtures("mixed")
 def test_a_mixture_is_composed_shown_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["mix", "create", "one", "--experts", "both/law", "--gate", "fixed"]
 

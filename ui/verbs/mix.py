@@ -9,7 +9,20 @@ import typer
 from engine.config import Evidence, GateConfig, GateKind
 from ui.verbs.options import Json, split_commas
 from ui.verbs.output import print_done, print_json, print_table, say, shown
-from ui.verbs.wishes import Experts, Gate, GateEvidence, Off, Prior, TopK, find, members_of, number, option, wish_of
+from ui.verbs.wishes import (
+    Experts,
+    Gate,
+    GateEvidence,
+    Off,
+    Prior,
+    TopK,
+    find,
+    members_of,
+    number,
+    option,
+    weight_of,
+    wish_of,
+)
 from workbench.cards import MixtureCard
 from workbench.specs import MixtureSpec, Spec
 
@@ -136,14 +149,14 @@ def weights(
     as_json: Json = False,
 ) -> None:
     """Set the prior (or fixed) weights of a mixture's experts."""
-    from ui.verbs.wishes import chosen
     from workbench.database import transaction
     from workbench.services import mixtures
 
+    told = [weight_of(pair) for pair in split_commas(pairs)]
     with transaction() as session:
         members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
-        for expert, weight in (chosen(members, ",".join(pairs))[1] or {}).items():
-            mixtures.set_weight(session, name, expert, weight)
+        for expert, weight in told:
+            mixtures.set_weight(session, name, find(members, expert), weight)
         card = mixtures.get_mixture(session, name)
     _print(card, as_json)
 

@@ -61,6 +61,15 @@ def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, 
     return list(told), {name: 1.0 if value is None else value for name, value in told.items()}
 
 
+def weight_of(pair: str) -> tuple[str, float]:
+    """The expert and its weight in `a=0.5`."""
+    name, _, value = pair.rpartition("=")
+    weight = number(value) if name else None
+    if weight is None:
+        raise BadUsage(f"A weight must be given as EXPERT=WEIGHT, but is “{pair}” instead.", "Write it as in python=2.")
+    return name.strip(), weight
+
+
 def number(value: str) -> float | None:
     """A weight as it was typed; None where none was."""
     if not value:
