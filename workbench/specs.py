@@ -30,6 +30,8 @@ def _name(value: str) -> str:
         raise ValueError("a name must have 1 to 80 characters")
     if not value.isprintable():
         raise ValueError("a name must not hold control characters")
+    if "," in value:
+        raise ValueError("a name must not hold a comma: commas separate names on the command line")
     return value
 
 

@@ -40,7 +40,7 @@ def test_names_are_unique(world: World) -> None:
     assert world.session.scalars(select(Corpus.name)).all() == ["library"]
 
 
-@pytest.mark.parametrize("name", ["a\nb", "x" * 81, " ", "\x00"])
+@pytest.mark.parametrize("name", ["a\nb", "x" * 81, " ", "\x00", "law, old"])
 def test_records_cannot_give_a_domain_a_name_that_no_screen_can_show(world: World, name: str) -> None:
     with pytest.raises(BadSpec, match="1 to 80 printable characters"):
         world.corpus("library", name)

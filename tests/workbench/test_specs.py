@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.text.found import SOURCES
 from workbench.errors import BadSpec
 from workbench.specs import SPECS, ImportCorpus, MakeSeed, parse_spec
 
@@ -65,3 +66,12 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
 def test_wishes_that_contradict_themselves_are_refused(wish: dict[str, object]) -> None:
     with pytest.raises(BadSpec):
         parse_spec(wish)
+
+
+def test_a_name_with_a_comma_is_refused_since_no_command_could_say_it() -> None:
+    with pytest.raises(BadSpec, match="comma"):
+        parse_spec({"kind": "import-corpus", "name": "law, old", "path": "/texts"})
+
+
+def test_what_the_demo_finds_can_be_named() -> None:
+    assert [ImportCorpus(name=name, found=name).name for name in SOURCES] == list(SOURCES)

@@ -33,10 +33,13 @@ def ensure_free(session: Session, table: type[Row], what: str, name: str) -> Non
 
 
 def clean_name(what: str, name: str) -> str:
-    """The name without blanks around it; raises BadSpec for one that no screen could show."""
+    """The name without blanks around it; raises BadSpec for one that no screen could show or no command could say."""
     try:
         return _name.validate_python(name)
     except ValidationError:
         raise BadSpec(
-            [f"The name of a {what} must have 1 to 80 printable characters, but is “{name[:100]!r}” instead."]
+            [
+                f"The name of a {what} must have 1 to 80 printable characters and no comma, "
+                f"but is “{name[:100]!r}” instead."
+            ]
         ) from None

@@ -55,7 +55,7 @@ def fill(settings: Settings) -> None:
         base = _artifact(session, storage, "demix-base")
         for domain in DOMAINS:
             _expert(session, storage, f"first/{domain}", domain, base, seed_id=seed, job_id=job_id)
-        _expert(session, storage, "laws, again", HOSTILE, base, parent=f"first/{HOSTILE}", job_id=job_id)
+        _expert(session, storage, "laws again", HOSTILE, base, parent=f"first/{HOSTILE}", job_id=job_id)
         mixtures.create_mixture(
             session, MixtureSpec(name="first", experts=[f"first/{d}" for d in DOMAINS], gate=GateConfig())
         )
@@ -172,7 +172,7 @@ def _curve(session: Session, job_id: str) -> None:
 
 
 def _jobs(session: Session) -> None:
-    wish = TrainExpert(name="laws, again", domain=HOSTILE, mixture="first")
+    wish = TrainExpert(name="laws again", domain=HOSTILE, mixture="first")
     cause = {"error": "The loss is NaN at step 12.", "next_step": "Choose a smaller learning_rate and retry."}
     _ended_job(session, wish, "failed", **cause)
     _ended_job(session, Evaluate(mixture="first"), "cancelled")

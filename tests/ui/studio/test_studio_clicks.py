@@ -63,21 +63,21 @@ def test_several_experts_are_compared() -> None:
 def test_an_expert_that_others_came_from_is_not_deleted() -> None:
     hostile = next(card.name for card in read(experts.list_experts) if "law" in card.name and "/" in card.name)
     app = open_room("experts", experts__chosen=[hostile])
-    assert "laws, again began as its copy" in told(app)
+    assert "laws again began as its copy" in told(app)
     assert not [button for button in app.button if button.label == "Delete"]
 
 
 def test_an_expert_that_nothing_needs_is_deleted_after_a_second_thought() -> None:
-    app = open_room("experts", experts__chosen=["laws, again"])
+    app = open_room("experts", experts__chosen=["laws again"])
     assert named(app.button, "Delete").disabled
     named(app.checkbox, "for good").check().run()
     named(app.button, "Delete").click().run()
-    assert "laws, again is deleted" in told(app)
-    assert "laws, again" not in {card.name for card in read(experts.list_experts)}
+    assert "laws again is deleted" in told(app)
+    assert "laws again" not in {card.name for card in read(experts.list_experts)}
 
 
 def test_an_expert_is_renamed_and_stays_in_sight() -> None:
-    app = open_room("experts", experts__chosen=["laws, again"])
+    app = open_room("experts", experts__chosen=["laws again"])
     named(app.text_input, "New name").set_value("statutes")
     named(app.button, "Rename").click().run()
     assert app.session_state["experts.chosen"] == ["statutes"]
