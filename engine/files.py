@@ -8,11 +8,24 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import DamagedFile
 
 MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder, and the SHA-256 that its manifest must have; without one the manifest alone is believed."""
+
+    folder: Path
+    sha256: str | None = None
+
+    def check(self) -> str:
+        """The manifest's SHA-256, once every byte proved to be the one that was written; else DamagedFile."""
+        return verify_folder(self.folder, self.sha256)
 
 
 def sha256_of(path: Path) -> str:

@@ -63,6 +63,12 @@ class Work:
         return get_storage(self.settings)
 
     @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A short look at the registry; nothing slow may happen inside."""
+        with database.reading(self.settings) as session:
+            yield session
+
+    @contextmanager
     def transaction(self) -> Iterator[Session]:
         """A short write transaction that only the job's present holder can commit; raises LeaseLost."""
         with database.transaction(self.settings) as session:

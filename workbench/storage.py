@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engine.errors import DamagedFile
-from engine.files import MANIFEST, folder_size, new_folder, sha256_of, verify_folder
+from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of, verify_folder
 from workbench.errors import DiskFull, StorageError
 from workbench.settings import Settings, get_settings
 from workbench.tables import Artifact
@@ -55,6 +55,10 @@ class Storage:
         if not (path / MANIFEST).is_file():
             raise StorageError(f"There is no artifact in {path}.", "Run the job that makes it again.")
         return sha256_of(path / MANIFEST), folder_size(path)
+
+    def kept(self, artifact: Artifact) -> Kept:
+        """Where an artifact lies and what it must hash to, to be checked when no transaction waits."""
+        return Kept(self.path(artifact.id), artifact.sha256)
 
     def verify(self, artifact: Artifact) -> Path:
         """The artifact's folder, once every byte proved to be the one that was written; else DamagedFile."""

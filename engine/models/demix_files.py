@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.errors import DamagedFile, ModelError
-from engine.files import verify_folder
+from engine.files import Kept
 from engine.models.demix import DemixModel
 
 _SHARED, _EXPERT, _CARD = "shared.safetensors", "expert.safetensors", "expert.json"
@@ -35,23 +35,24 @@ def save_expert(model: DemixModel, key: str, folder: Path, *, base_sha256: str, 
     (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
-def load_demix(base: Path, experts: Mapping[str, Path]) -> DemixModel:
-    """The model of a base folder with the given experts (key -> folder), every byte checked before use."""
-    base_sha256 = verify_folder(base)
+def load_demix(base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
+    """The model of a base folder with the given experts (by key), every byte checked before use."""
+    base_sha256 = base.check()
     first = next(iter(experts.items()), None)
     if first is None:
         raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
-    states = {key: read_expert(folder, base_sha256) for key, folder in experts.items()}
-    model = DemixModel(_empty_lm(base), [first[0]])
-    _load(model, load_file(base / _SHARED), states.pop(first[0]), first[0])
+    states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
+    model = DemixModel(_empty_lm(base.folder), [first[0]])
+    _load(model, load_file(base.folder / _SHARED), states.pop(first[0]), first[0])
     for key, state in states.items():
         model.add_expert(key, state=state)
     return model.eval()
 
 
-def read_expert(folder: Path, base_sha256: str) -> dict[str, Tensor]:
+def read_expert(expert: Kept, base_sha256: str) -> dict[str, Tensor]:
     """An expert's tensors, after its bytes and its base were checked."""
-    verify_folder(folder)
+    expert.check()
+    folder = expert.folder
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.config import Family, GateConfig, ModelConfig
-from engine.files import new_folder, verify_folder
+from engine.files import Kept, new_folder
 from engine.generate import Mixing
 from engine.mixing.base import Gate
 from engine.mixing.gates import make_gate
@@ -134,15 +134,15 @@ def mixed_logprobs(model: DemixModel, keys: Sequence[str], gate: Gate, ids: Sequ
     return mixing.distribution()[1]
 
 
-def save_model(model: DemixModel, root: Path) -> tuple[Path, dict[str, Path]]:
+def save_model(model: DemixModel, root: Path) -> tuple[Kept, dict[str, Kept]]:
     """The folders of a base and its experts, as a job keeps them."""
     with new_folder(root / "base") as folder:
         save_base(model, folder)
-    sha256 = verify_folder(root / "base")
+    sha256 = Kept(root / "base").check()
     for key in model.keys:
         with new_folder(root / key) as folder:
             save_expert(model, key, folder, base_sha256=sha256, tokenizer_sha256="")
-    return root / "base", {key: root / key for key in model.keys}
+    return Kept(root / "base", sha256), {key: Kept(root / key) for key in model.keys}
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.events import Event, Step
-from engine.files import sha256_of
+from engine.files import Kept, sha256_of
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
 from engine.selfcheck.ground import KEYS, Ground, plain_logprobs, save_model
@@ -68,7 +68,8 @@ def _moved_model(ground: Ground) -> Finding:
     model, root = ground.model(), ground.new_folder()
     base, experts = save_model(model, root / "here")
     there = (root / "here").rename(root / "there")
-    moved = load_demix(there / base.name, {key: there / folder.name for key, folder in experts.items()})
+    places = {key: Kept(there / expert.folder.name) for key, expert in experts.items()}
+    moved = load_demix(Kept(there / base.folder.name, base.sha256), places)
     said, again = (plain_logprobs(one, KEYS, ground.ids) for one in (model, moved.to(ground.device)))
     return Finding(gap(again, said), gap(said[0], said[1]))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.device import choose_device
 from engine.events import Event, Progress
+from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
 from engine.scores import score_tokens
@@ -31,8 +31,8 @@ from workbench.tables import Domain, Evaluation, Expert
 
 @dataclass(frozen=True)
 class _Inputs:
-    base: Path
-    experts: dict[str, Path]  # id -> folder
+    base: Kept
+    experts: dict[str, Kept]  # by id
     domains: tuple[DomainFiles, ...]
 
 
@@ -48,14 +48,15 @@ class _Score:
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     """One folder of scores per expert and domain; a resumed job keeps those that are whole."""
-    with work.transaction() as session:
+    with work.reading() as session:
         inputs = _read(session, work, spec)
-    tokenizer = load_tokenizer(inputs.base)
+    inputs.base.check()
+    tokenizer = load_tokenizer(inputs.base.folder)
     texts = {}
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
         texts[domain] = open_split(folder, spec.split).array[: spec.max_tokens + 1]
-    with work.transaction() as session:
+    with work.reading() as session:
         todo = _missing(session, work, spec, inputs, texts)
     if todo:
         model = load_demix(inputs.base, inputs.experts).to(choose_device(work.settings.device))
@@ -68,8 +69,8 @@ def _read(session: Session, work: Work, spec: Evaluate) -> _Inputs:
     experts = [member.expert for member in mixture_row(session, spec.mixture).members]
     names = spec.domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
     return _Inputs(
-        base=work.storage.verify(experts[0].base),
-        experts={expert.id: work.storage.verify(expert.artifact) for expert in experts},
+        base=work.storage.kept(experts[0].base),
+        experts={expert.id: work.storage.kept(expert.artifact) for expert in experts},
         domains=tuple(domain_files(session, work.storage, name) for name in names),
     )
 
@@ -102,15 +103,15 @@ def _score_all(work: Work, model: DemixModel, todo: list[_Score], block_size: in
 
 
 def _register(work: Work, spec: Evaluate, scores: list[_Score]) -> Register:
+    totals = [_total(work, one) for one in scores]  # here, since a transaction must be short
+
     def register(session: Session) -> dict[str, Any]:
-        kept = [one for one in scores if _is_there(session, one)]
-        for one in kept:
+        kept = [pair for pair in zip(scores, totals, strict=True) if _is_there(session, pair[0])]
+        for one, (num_tokens, log_likelihood) in kept:
             artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
-            logprobs = np.load(work.storage.path(one.artifact_id) / "logprobs.npy", mmap_mode="r", allow_pickle=False)
             register_evaluation(
                 session, expert_id=one.expert_id, domain_id=one.domain.id, split=spec.split, block_size=spec.block_size,
-                num_tokens=len(logprobs), log_likelihood=float(logprobs.sum(dtype=np.float64)), artifact=artifact,
-                job_id=work.job_id,
+                num_tokens=num_tokens, log_likelihood=log_likelihood, artifact=artifact, job_id=work.job_id,
             )  # fmt: skip
         return {"mixture": spec.mixture, "scored": len(kept)}
 
@@ -120,3 +121,10 @@ def _register(work: Work, spec: Evaluate, scores: list[_Score]) -> Register:
 def _is_there(session: Session, score: _Score) -> bool:
     """Whether nobody deleted the expert or the domain while it was scored."""
     return session.get(Expert, score.expert_id) is not None and session.get(Domain, score.domain.id) is not None
+
+
+def _total(work: Work, score: _Score) -> tuple[int, float]:
+    """How many tokens were scored, and their log-likelihood together (nats)."""
+    path = work.storage.path(score.artifact_id) / "logprobs.npy"
+    logprobs = np.load(path, mmap_mode="r", allow_pickle=False)
+    return len(logprobs), float(logprobs.sum(dtype=np.float64))

@@ -26,7 +26,7 @@ from workbench.tables import Corpus
 
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     """One artifact holds the documents of all domains; a fault leaves neither row nor file."""
-    with work.transaction() as session:
+    with work.reading() as session:
         ensure_free(session, Corpus, "corpus", spec.name)
     report = Report()
     documents, total_bytes = _source(spec, report)

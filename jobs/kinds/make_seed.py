@@ -29,7 +29,7 @@ _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 
 def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     """Writes config, weights and tokenizer as one folder that transformers could load by itself."""
-    with work.transaction() as session:
+    with work.reading() as session:
         ensure_free(session, SeedModel, "seed model", spec.name)
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
     yield Progress(0, 2, "parts", "making tokenizer and weights")
@@ -69,7 +69,9 @@ def _source(spec: MakeSeed) -> str:
 def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
     """The tokenizer and the model."""
     if spec.source == "fresh":
-        tokenizer = train_tokenizer((text for domain in domains for text in _sample(domain.documents)), spec.vocab_size)
+        tokenizer = train_tokenizer(
+            (text for domain in domains for text in _sample(domain.documents())), spec.vocab_size
+        )
         return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
     folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
     return load_tokenizer(folder), load_model(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from engine.events import Event
+from engine.files import Kept
 from engine.text.blocks import Tokens, pack_domain
 from engine.text.tokenizer import Tokenizer
 from jobs.work import Work
@@ -25,25 +26,33 @@ class DomainFiles:
     id: str
     name: str
     data_sha256: str
-    documents: Path
+    kept: Kept
+    folder: str
+
+    def documents(self) -> Path:
+        """The folder of its documents, once they are proved whole."""
+        self.kept.check()
+        return self.kept.folder / self.folder
 
 
 def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
-    """A domain by name, its documents checked; raises NotFound or DamagedFile."""
+    """A domain by name; raises NotFound. Nothing is hashed here: a transaction must be short."""
     row = domain_row(session, name)
-    return DomainFiles(row.id, row.name, row.data_sha256, storage.verify(row.artifact) / row.folder)
+    return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder)
 
 
 def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer) -> Generator[Event, None, Path]:
     """The folder of a domain's tokens, packed now unless some job did it before."""
     key = f"tokens:{domain.id}:{tokenizer.sha256}"
-    with work.transaction() as session:
+    with work.reading() as session:
         found = find_artifact(session, key)
-        if found is not None:
-            return work.storage.verify(found)
+        kept = work.storage.kept(found) if found else None
+    if kept is not None:
+        kept.check()
+        return kept.folder
     artifact_id = uuid.uuid4().hex
     with work.storage.new(artifact_id) as folder:
-        yield from pack_domain(domain.documents, tokenizer, folder)
+        yield from pack_domain(domain.documents(), tokenizer, folder)
     with work.transaction() as session:
         first = find_artifact(session, key)  # another job may have been faster; its tokens are the same
         artifact = first or register_artifact(session, work.storage, artifact_id, "tokens", key=key, job_id=work.job_id)

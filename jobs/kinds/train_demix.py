@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.device import choose_device
 from engine.events import Evaluated, Event
+from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
 from engine.models.families import load_model
@@ -32,15 +32,16 @@ from workbench.tables import Expert, Mixture
 @dataclass(frozen=True)
 class _Inputs:
     seed_id: str
-    seed_folder: Path
+    seed: Kept
     domains: tuple[DomainFiles, ...]
 
 
 def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     """Packs what is not packed, trains all experts together, and keeps base and experts apart."""
-    with work.transaction() as session:
+    with work.reading() as session:
         inputs = _read(session, work, spec)
-    tokenizer = load_tokenizer(inputs.seed_folder)
+    inputs.seed.check()
+    tokenizer = load_tokenizer(inputs.seed.folder)
     texts = []
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
@@ -52,7 +53,7 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
                 open_split(folder, "dev"),
             )
         )
-    model = DemixModel(load_model(inputs.seed_folder), [text.expert for text in texts]).to(
+    model = DemixModel(load_model(inputs.seed.folder), [text.expert for text in texts]).to(
         choose_device(work.settings.device)
     )
     require_context(model, spec.training.block_size)
@@ -82,7 +83,7 @@ def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:
         ensure_free(session, Expert, "expert", f"{spec.name}/{domain}")
     seed = seed_row(session, spec.seed_model)
     domains = tuple(domain_files(session, work.storage, name) for name in spec.domains)
-    return _Inputs(seed.id, work.storage.verify(seed.artifact), domains)
+    return _Inputs(seed.id, work.storage.kept(seed.artifact), domains)
 
 
 def _register(

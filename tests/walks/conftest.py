@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from engine.errors import Problem
 from jobs.submit import run_now
 from workbench.cards import JobCard
-from workbench.database import reading
+from workbench.database import close_engines, reading
 from workbench.services import jobs
+from workbench.settings import Settings
 
 Do = Callable[[dict[str, Any]], JobCard]
 WORDS = {
@@ -38,13 +40,13 @@ def write_domain(folder: Path, name: str) -> Path:
     return path
 
 
-def work(spec: dict[str, Any]) -> JobCard:
+def work(spec: dict[str, Any], settings: Settings | None = None) -> JobCard:
     """Runs a job in this process to its end; the card it leaves."""
-    job_id, events = run_now(spec)
+    job_id, events = run_now(spec, settings=settings)
     with suppress(Problem):  # the card has the words
         for _ in events:
             pass
-    with reading() as session:
+    with reading(settings) as session:
         return jobs.get_job(session, job_id)
 
 
@@ -54,24 +56,31 @@ def corpora(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def do(home: Path):
-    """The function that runs a spec to its end in a fresh home."""
+def do(home: Path) -> Do:
+    """Runs a spec to its end in a fresh home."""
+    assert home.is_dir()
     return work
 
 
+@pytest.fixture(scope="session")
+def trained_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path) -> Path:
+    """A home with the mixture “small” of a court and a kitchen expert; the sea is imported and untrained. Made once."""
+    folder = tmp_path_factory.mktemp("trained")
+    shutil.copy(empty_registry, folder / "registry.db")
+    settings = Settings(home=folder)
+    two = ["court", "kitchen"]
+    for name in WORDS:
+        work({"kind": "import-corpus", "name": name, "path": str(write_domain(folder, name))}, settings)
+    work({"kind": "make-seed", "name": "seed", "domains": two, "vocab_size": 320, "shape": SHAPE}, settings)
+    wish = {"kind": "train-demix", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
+    card = work(wish, settings)
+    assert card.state == "done", card.error
+    close_engines()
+    return folder
+
+
 @pytest.fixture
-def trained(do, corpora: dict[str, Path]):
-    """A home with the mixture “small” of a court and a kitchen expert; the sea is imported and untrained."""
-    for name, path in corpora.items():
-        do({"kind": "import-corpus", "name": name, "path": str(path)})
-    do({"kind": "make-seed", "name": "seed", "domains": ["court", "kitchen"], "vocab_size": 320, "shape": SHAPE})
-    do(
-        {
-            "kind": "train-demix",
-            "name": "small",
-            "seed_model": "seed",
-            "domains": ["court", "kitchen"],
-            "training": TRAINING,
-        }
-    )
+def trained(do: Do, home: Path, trained_home: Path) -> Do:
+    """A copy of that home; gives the function that runs more jobs in it."""
+    shutil.copytree(trained_home, home, dirs_exist_ok=True)
     return do

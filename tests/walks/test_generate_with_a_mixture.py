@@ -114,6 +114,28 @@ def test_a_changed_file_is_refused_before_it_speaks() -> None:
         next(iter(Host(device="cpu").stream(plan, "the", SAMPLING)))
 
 
+def test_two_experts_that_changed_places_are_refused() -> None:
+    plan = planned()
+    one, two = (expert.folder for expert in plan.experts)
+    aside = one.with_name("aside")
+    for source, target in ((one, aside), (two, one), (aside, two)):
+        source.rename(target)
+    with pytest.raises(DamagedFile, match="not the one that was recorded"):
+        next(iter(Host(device="cpu").stream(plan, "the", SAMPLING)))
+
+
+def test_a_cache_too_small_for_all_experts_still_answers_each(home) -> None:
+    roomy, tight = Host(device="cpu"), Host(cache_bytes=1, device="cpu")
+    for model in ("small/court", "small/kitchen", "small"):
+        assert list(tight.stream(planned(model), "the", SAMPLING)) == list(
+            roomy.stream(planned(model), "the", SAMPLING)
+        )
+    assert [len(base["experts"]) for base in roomy.loaded()] == [2]
+    list(tight.stream(planned("small/court"), "the", SAMPLING))
+    assert [len(base["experts"]) for base in tight.loaded()] == [2]
+    list(tight.stream(planned("small/kitchen"), "the", SAMPLING))
+
+
 def test_moving_the_home_changes_no_answer(home, monkeypatch) -> None:
     from workbench.database import close_engines
     from workbench.settings import get_settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -16,11 +17,14 @@ from typing import Any
 import pytest
 
 from engine.config import GateConfig
+from engine.events import Step
 from engine.files import verify_folder
-from jobs.submit import submit, wait
+from jobs.attempt import run_here
+from jobs.submit import run_now, submit, wait
 from workbench.cards import JobCard
-from workbench.database import reading
+from workbench.database import reading, transaction
 from workbench.services import evaluations, experts, jobs, mixtures, scores
+from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -70,7 +74,7 @@ def test_a_job_goes_from_the_queue_through_a_process_of_its_own_to_an_expert(tra
 
 
 def test_killed_at_any_moment_the_training_ends_as_if_it_had_not_been(trained: Do) -> None:
-    longer = {**NEW, "join": False, "training": {**NEW["training"], "num_steps": 300}}
+    longer = {**NEW, "join": False, "training": {**NEW["training"], "num_steps": 200}}
     calm = trained({**longer, "name": "calm"})
     with worker():
         job_id = submit(longer)
@@ -132,7 +136,7 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     [
         ({"domain": "moon"}, "no domain called “moon”"),
         ({"mixture": "none"}, "no mixture called “none”"),
-        ({"parent": "nobody"}, "no expert called “nobody”"),
+        ({"parent": "nobody"}, "no expert in “small” called “nobody”"),
         ({"name": "small/court"}, "exists already"),
         ({"training": {"block_size": 4096}}, "at most the model's context of 128 tokens"),
     ],
@@ -148,3 +152,38 @@ def test_a_wish_that_cannot_be_granted_ends_with_words_and_leaves_nothing(
     assert card.next_step
     with reading() as session:
         assert [expert.name for expert in experts.list_experts(session)] == before
+
+
+def test_a_resumed_job_keeps_the_parent_it_began_from_whatever_was_renamed_or_joined(trained: Do, home: Path) -> None:
+    job_id, events = run_now({**NEW, "training": {**NEW["training"], "num_steps": 60}})
+    for event in events:
+        if isinstance(event, Step) and event.step == 6:
+            break
+    events.close()  # leaves the job paused, with a checkpoint
+    with reading() as session:
+        assert jobs.get_job(session, job_id).state == "paused"
+    before = json.loads((home / "jobs" / job_id / "work" / "parent.json").read_text())
+    trained({**NEW, "name": "closer"})  # a sea expert: now the nearest by far
+    with transaction() as session:
+        experts.rename(session, "small/court", "small/assizes")
+        jobs.resume(session, job_id)
+    list(run_here(job_id))
+    with reading() as session:
+        card = jobs.get_job(session, job_id)
+        sailor = experts.get_expert(session, "sailor")
+        parent = experts.get_expert(session, str(sailor.parent))
+    assert card.state == "done", card.error
+    assert parent.id == before["key"]
+    assert parent.name != "closer"
+
+
+def test_a_toggle_does_not_change_the_text_that_is_compared(trained: Do) -> None:
+    wish = {"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 200}
+    trained(wish)
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="alone", experts=["small/court"]))
+    trained({**wish, "mixture": "alone", "max_tokens": 300})
+    with reading() as session:
+        both = scores.mix_scores(session, get_storage(), "small")
+        one = scores.mix_scores(session, get_storage(), "small", active=["small/court"])
+    assert [row["num_tokens"] for row in both["domains"]] == [row["num_tokens"] for row in one["domains"]]

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
+from engine.files import Kept
 from workbench.errors import NotFound
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
@@ -39,6 +40,11 @@ class PlannedExpert:
     folder: Path
     weight: float
 
+    @property
+    def kept(self) -> Kept:
+        """Where its weights lie, and what they must hash to."""
+        return Kept(self.folder, self.sha256)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -46,6 +52,7 @@ class Plan:
 
     model: str
     experts: tuple[PlannedExpert, ...]
+    member_ids: tuple[str, ...]  # all experts of the model, those too that take no part
     base_folder: Path
     base_sha256: str
     tokenizer_sha256: str
@@ -87,8 +94,8 @@ def plan(
     chosen = _choose(model, members, active, weights)
     first = chosen[0].expert
     return Plan(
-        model, tuple(_planned(storage, member) for member in chosen), storage.path(first.base_id), first.base.sha256,
-        first.tokenizer_sha256, gate or stored_gate,
+        model, tuple(_planned(storage, member) for member in chosen), tuple(member.expert.id for member in members),
+        storage.path(first.base_id), first.base.sha256, first.tokenizer_sha256, gate or stored_gate,
     )  # fmt: skip
 
 
@@ -174,8 +181,8 @@ class Host:
         return [{"base_sha256": base, "experts": experts} for base, experts in self._cache.loaded().items()]
 
     def _model(self, plan: Plan) -> DemixModel:
-        folders = {expert.id: expert.folder for expert in plan.experts}
-        return self._cache.get(plan.base_folder, plan.base_sha256, folders)
+        experts = {expert.id: expert.kept for expert in plan.experts}
+        return self._cache.get(Kept(plan.base_folder, plan.base_sha256), experts)
 
     def _tokenizer(self, plan: Plan) -> Tokenizer:
         from engine.text.tokenizer import load_tokenizer

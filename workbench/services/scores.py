@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from engine.config import Evidence, GateConfig
 from engine.errors import ScoresError
+from engine.files import Kept
 from workbench.services.evaluations import perplexity
 from workbench.services.generation import Plan, plan
 from workbench.storage import Storage
@@ -86,27 +89,36 @@ def compare_modes(
 
 
 def scored_domains(session: Session, planned: Plan, split: str) -> dict[str, list[Evaluation]]:
-    """Domains on which every planned expert was scored on the same tokens; of several measures the largest."""
-    ids = [expert.id for expert in planned.experts]
+    """Domains on which every planned expert was scored on the same tokens, with the scores in the plan's order.
+
+    The tokens are those that most members of the model were scored on, whether they take part or not: a toggle must
+    not change the text that is compared.
+    """
     query = (
-        select(Domain.name, Evaluation).join(Evaluation.domain)
-        .where(Evaluation.expert_id.in_(ids), Evaluation.split == split).order_by(Domain.name)
+        select(Domain.name, Evaluation).join(Evaluation.domain).options(joinedload(Evaluation.artifact))
+        .where(Evaluation.expert_id.in_(planned.member_ids), Evaluation.split == split).order_by(Domain.name)
     )  # fmt: skip
     sets: dict[tuple[str, int, int], dict[str, Evaluation]] = {}
     for name, row in session.execute(query):
         sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row
-    found: dict[str, list[Evaluation]] = {}
-    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: item[0]):
-        if len(by_expert) == len(ids):
-            found[name] = [by_expert[key] for key in ids]
-    return found
+    common: dict[str, dict[str, Evaluation]] = {}
+    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: (len(item[1]), item[0])):
+        common[name] = by_expert  # the last is the most common, and of those the longest
+    ids = [expert.id for expert in planned.experts]
+    return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
 
 
 def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
-    """The scores [E, tokens] behind evaluations of one text, and their block size."""
+    """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
     from engine.scores import open_scores
 
-    return open_scores([storage.path(evaluation.artifact_id) for evaluation in evaluations])
+    return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
+
+
+@lru_cache(maxsize=4096)
+def _checked(kept: Kept) -> Path:
+    kept.check()
+    return kept.folder
 
 
 def estimate_shares(

@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from engine.errors import DamagedFile, ModelError
-from engine.files import new_folder, verify_folder
+from engine.files import Kept, new_folder, verify_folder
 from engine.models.demix import DemixModel, Rows
 from engine.models.demix_files import load_demix, save_base, save_expert
 
 
-def save(model: DemixModel, root: Path) -> tuple[Path, dict[str, Path]]:
+def save(model: DemixModel, root: Path) -> tuple[Kept, dict[str, Kept]]:
     with new_folder(root / "base") as folder:
         save_base(model, folder)
     base_sha256 = verify_folder(root / "base")
     for key in model.keys:
         with new_folder(root / key) as folder:
             save_expert(model, key, folder, base_sha256=base_sha256, tokenizer_sha256="t")
-    return root / "base", {key: root / key for key in model.keys}
+    return Kept(root / "base", base_sha256), {key: Kept(root / key, verify_folder(root / key)) for key in model.keys}
 
 
 @torch.no_grad()
@@ -35,8 +35,8 @@ def test_a_saved_model_answers_as_before_to_the_last_bit(model: DemixModel, tmp_
 def test_moving_the_folders_changes_nothing(model: DemixModel, tmp_path: Path) -> None:  # L16
     base, experts = save(model, tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
-    moved = {key: tmp_path / "there" / folder.name for key, folder in experts.items()}
-    loaded = load_demix(tmp_path / "there" / base.name, moved)
+    moved = {key: Kept(tmp_path / "there" / key, expert.sha256) for key, expert in experts.items()}
+    loaded = load_demix(Kept(tmp_path / "there" / "base", base.sha256), moved)
     ids = torch.randint(0, 300, (4, 12))
     assert torch.equal(loaded(ids, Rows.one_each(model.keys)), model(ids, Rows.one_each(model.keys)))
 
@@ -66,6 +66,15 @@ def test_an_expert_of_another_base_is_refused(model: DemixModel, tmp_path: Path)
     _, others = save(model, tmp_path / "two")
     with pytest.raises(ModelError, match="another base"):
         load_demix(base, {**experts, "law": others["law"]})
+
+
+def test_two_experts_of_one_base_that_changed_places_are_refused(model: DemixModel, tmp_path: Path) -> None:
+    base, experts = save(model, tmp_path)
+    (tmp_path / "law").rename(tmp_path / "aside")
+    (tmp_path / "code").rename(tmp_path / "law")
+    (tmp_path / "aside").rename(tmp_path / "code")
+    with pytest.raises(DamagedFile, match="not the one that was recorded"):
+        load_demix(base, experts)
 
 
 def test_no_expert_at_all_is_refused(model: DemixModel, tmp_path: Path) -> None:
