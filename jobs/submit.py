@@ -6,6 +6,7 @@ reconciler tells it later.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ from workbench.errors import BadSpec, DiskFull, RegistryAway
 from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.specs import Spec, parse_spec
+from workbench.storage import confine
 
 ENDED = ("done", "failed", "cancelled")
 ONCE_MORE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
@@ -81,6 +83,16 @@ def resume(job_id: str, *, settings: Settings | None = None) -> None:
     with database.transaction(settings) as session:
         rows.resume(session, job_id)
     call_workers(settings, [job_id])
+
+
+def delete(job_id: str, *, settings: Settings | None = None) -> bool:
+    """Deletes an ended job with its log and checkpoints; False when its row stays because something names it."""
+    settings = settings or get_settings()
+    with database.transaction(settings) as session:
+        has_gone = rows.delete_job(session, job_id)
+        # Before the commit: until then nobody can start the job again. A folder that is left is swept.
+        shutil.rmtree(confine(settings.jobs_folder, job_id), ignore_errors=True)
+    return has_gone
 
 
 def wait(job_id: str, poll: float = 0.5, *, settings: Settings | None = None) -> Iterator[JobCard]:

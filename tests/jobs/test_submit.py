@@ -37,6 +37,19 @@ def with_broker(house: House, url: str) -> Settings:
     return house.settings.model_copy(update={"broker_url": url})
 
 
+def test_a_deleted_job_takes_its_log_and_checkpoints_along(house: House) -> None:
+    job_id, events = submit.run_now(wish())
+    next(iter(events))
+    folder = house.settings.jobs_folder / job_id
+    with pytest.raises(JobError, match="Cancel it first"):
+        submit.delete(job_id)
+    submit.request_stop(job_id, "cancel")
+    list(events)
+    assert (folder / "work" / "step").exists()
+    assert submit.delete(job_id)
+    assert not folder.exists()
+
+
 def test_a_bad_wish_leaves_no_row(house: House) -> None:
     with pytest.raises(BadSpec, match="max_tokens"):
         submit.submit({"kind": "evaluate", "mixture": "m", "max_tokens": 1})

@@ -38,6 +38,15 @@ def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
     assert ask(capsys, "jobs", "log", job)["lines"] == []
 
 
+def test_an_ended_job_is_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
+    assert main(["jobs", "delete", job]) == 2
+    ask(capsys, "jobs", "cancel", job)
+
+    assert ask(capsys, "jobs", "delete", job[:6]) == {"deleted": job, "in_list": False}
+    assert ask(capsys, "jobs", "list") == []
+
+
 @pytest.mark.usefixtures("home")
 def test_text_is_imported_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "notes.jsonl"

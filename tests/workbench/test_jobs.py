@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from workbench.errors import JobError, NotFound
-from workbench.services import jobs
+from workbench.services import jobs, leases
 from workbench.specs import Evaluate, ImportCorpus, MakeSeed, TrainDemix
-from workbench.tables import Job
+from workbench.tables import Artifact, Job, Metric
 
 SPEC = MakeSeed(name="seed", domains=["law"])
 
@@ -41,6 +41,43 @@ def told(session: Session, job_id: str) -> list[str]:
 
 def silence(session: Session, job_id: str) -> None:
     session.execute(update(Job).where(Job.id == job_id).values(lease_until=time.time() - 1))
+
+
+# deleting --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
+def test_an_ended_job_is_deleted_with_its_story_and_curves(session: Session, how: str) -> None:
+    first = new_job(session)
+    end(session, first)
+    job = new_job(session, after=[first])
+    fence = start(session, job)
+    leases.record(session, job, fence, metrics=[("loss", 1, 2.0)])
+    leases.finish(session, job, fence, how)  # type: ignore[arg-type]
+    assert jobs.delete_job(session, job)
+    assert [card.id for card in jobs.list_jobs(session)] == [first]
+    assert session.scalar(select(func.count()).where(Metric.job_id == job)) == 0
+
+
+def test_a_job_that_a_later_one_or_something_made_names_stays(session: Session) -> None:
+    first, maker = new_job(session), new_job(session)
+    end(session, first)
+    end(session, maker, "failed")
+    new_job(session, after=[first])
+    session.add(Artifact(kind="tokens", sha256="0" * 64, job_id=maker))
+    session.flush()
+    for job in (first, maker):
+        assert not jobs.delete_job(session, job)
+        assert told(session, job)[-1] == "Its log and checkpoints were deleted."
+
+
+def test_a_job_that_has_not_ended_is_not_deleted(session: Session) -> None:
+    queued, running, paused = (new_job(session) for _ in range(3))
+    start(session, running)
+    jobs.request_stop(session, paused, "pause")
+    for job in (queued, running, paused):
+        with pytest.raises(JobError, match="must have ended to be deleted"):
+            jobs.delete_job(session, job)
 
 
 # order -----------------------------------------------------------------------------------------------
@@ -264,7 +301,7 @@ def test_jobs_are_called_after_what_they_do(spec: Any, title: str) -> None:
     assert jobs.title_of(spec) == title
 
 
-@pytest.mark.parametrize("ask", [jobs.get_job, jobs.events, jobs.metrics, jobs.resume, jobs.retry])
+@pytest.mark.parametrize("ask", [jobs.get_job, jobs.events, jobs.metrics, jobs.resume, jobs.retry, jobs.delete_job])
 def test_an_unknown_job_is_not_found(session: Session, ask: Any) -> None:
     with pytest.raises(NotFound, match=r"There is no job called “nothing”\. There is no job yet\."):
         ask(session, "nothing")

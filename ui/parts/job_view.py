@@ -11,7 +11,7 @@ import streamlit as st
 from jobs import submit
 from jobs.work import log_path
 from ui.parts.curves import show_curves
-from ui.parts.notices import explained, show_problem
+from ui.parts.notices import explained, keep, show_problem
 from ui.parts.results import Sight, result_words, sight_of
 from ui.parts.states import actions_of, is_over, look_of, sentence_of
 from ui.parts.words import ago, clock, duration, plain, spoken
@@ -115,6 +115,25 @@ def _show_actions(job: JobCard, key: str) -> None:
             if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}"):
                 act(job.id)
                 st.rerun()
+        if is_over(job):
+            _offer_deletion(job, key)
+
+
+def _offer_deletion(job: JobCard, key: str) -> None:
+    with st.popover("Delete …", icon=":material/delete:"):
+        st.markdown("Deletes the job with its log and its checkpoints. What it made stays.")
+        if st.button("Delete for good", key=f"{key}_{job.id}_delete", type="primary"):
+            with explained():
+                _delete(job)
+
+
+def _delete(job: JobCard) -> None:
+    has_gone = submit.delete(job.id)
+    if st.session_state.get(f"{job.kind}.job") == job.id:
+        del st.session_state[f"{job.kind}.job"]  # the form that asked for it shows it no more
+    stays = "" if has_gone else " The job stays in the list, because something it made or a later job names it."
+    keep(f"The log and the checkpoints of {job.title} are deleted.{stays}")
+    st.rerun()
 
 
 def _show_details(job: JobCard, happened: list[EventCard]) -> None:

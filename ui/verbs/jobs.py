@@ -11,9 +11,9 @@ from ui.errors import BadUsage
 from ui.parts.words import duration
 from ui.verbs.following import card_of, follow, report, watch_line
 from ui.verbs.options import Json
-from ui.verbs.output import day, print_fields, print_json, print_table, say
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
 
-app = typer.Typer(no_args_is_help=True, help="Jobs: watch, stop, resume, retry.")
+app = typer.Typer(no_args_is_help=True, help="Jobs: watch, stop, resume, retry, delete.")
 
 JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.")]
 
@@ -116,6 +116,20 @@ def retry_job(job: JobId, as_json: Json = False) -> None:
     from jobs.submit import retry
 
     _ask(job, retry, as_json)
+
+
+@app.command("delete")
+def delete(job: JobId, as_json: Json = False) -> None:
+    """Delete an ended job with its log and checkpoints; what it made stays."""
+    from jobs.submit import delete as delete_job
+
+    job_id = _find(job)
+    title = card_of(job_id).title
+    has_gone = delete_job(job_id)
+    stays = "" if has_gone else " The job stays in the list, because something it made or a later job names it."
+    print_done(
+        {"deleted": job_id, "in_list": not has_gone}, f"{title}: its log and checkpoints are deleted.{stays}", as_json
+    )
 
 
 def _ask(job: str, act: Callable[[str], None], as_json: bool) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Literal
 
-from sqlalchemy import ColumnElement, String, and_, case, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.cards import EventCard, JobCard, MetricPoint
@@ -29,10 +29,10 @@ from workbench.services.leases import (
 from workbench.services.text import plain
 from workbench.settings import get_settings
 from workbench.specs import Spec
-from workbench.tables import Job, JobDependency, JobEvent, Metric
+from workbench.tables import Artifact, Corpus, Evaluation, Expert, Job, JobDependency, JobEvent, Metric, SeedModel
 
 __all__ = [
-    "claim", "count_by_state", "create_job", "due", "events", "expire", "finish", "get_job", "list_jobs",
+    "claim", "count_by_state", "create_job", "delete_job", "due", "events", "expire", "finish", "get_job", "list_jobs",
     "mark_sent", "metrics", "record", "release", "renew", "request_stop", "resume", "retry", "set_priority",
     "tell", "title_of",
 ]  # fmt: skip
@@ -107,6 +107,28 @@ def retry(session: Session, job_id: str) -> None:
 def set_priority(session: Session, job_id: str, priority: int) -> None:
     """Jobs of higher priority are sent first; a running job keeps running."""
     _row(session, job_id, lock=True).priority = priority
+
+
+def delete_job(session: Session, job_id: str) -> bool:
+    """Deletes an ended job with its story and curves; whoever calls removes its files before the commit.
+
+    False, and the row stays, while something that it made or a job that came after it names it.
+    """
+    job = _row(session, job_id, lock=True)
+    if job.state in UNFINISHED:
+        raise JobError(f"The job must have ended to be deleted, but is {job.state} instead.", "Cancel it first.")
+    if _is_named(session, job_id):
+        tell(session, job_id, "Its log and checkpoints were deleted.")
+        return False
+    for table in (JobEvent, Metric, JobDependency):
+        session.execute(delete(table).where(table.job_id == job_id))
+    session.delete(job)
+    return True
+
+
+def _is_named(session: Session, job_id: str) -> bool:
+    columns = (JobDependency.after_id, *(table.job_id for table in (Artifact, Corpus, SeedModel, Expert, Evaluation)))
+    return any(session.scalar(select(column).where(column == job_id).limit(1)) for column in columns)
 
 
 def _row(session: Session, job_id: str, lock: bool = False) -> Job:
