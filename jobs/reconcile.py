@@ -18,16 +18,14 @@ from kombu.exceptions import ChannelError, ConnectionError, KombuError
 from engine.errors import Problem
 from jobs.app import QUEUE, make_app
 from jobs.submit import call_workers
+from jobs.sweep import sweep
 from workbench import database
 from workbench.database import require_registry
 from workbench.errors import RegistryAway
-from workbench.services import artifacts
 from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
-from workbench.storage import get_storage
 
 SWEEP_SECONDS = 3600.0
-GRACE_SECONDS = 24 * 3600.0  # longer than any job takes from its last artifact to its row
 JITTER = 0.2
 
 
@@ -59,7 +57,7 @@ class Reconciler:
                 print(problem, file=sys.stderr, flush=True)
 
     def round(self) -> None:
-        """One look: dead leases, lost hints, and now and then what no row knows."""
+        """One look: dead leases, lost hints, and now and then the files that no row needs."""
         if not self._has_slept():
             take_back_silent(self._settings)
         send_due(self._settings, self._settings.reconcile_seconds)
@@ -95,12 +93,6 @@ def num_calls(settings: Settings) -> int:
             return size
     except (KombuError, ChannelError, ConnectionError, OSError):
         return 0
-
-
-def sweep(settings: Settings) -> None:
-    """Removes artifacts that no row knows and nobody touched for a day."""
-    with database.transaction(settings) as session:
-        artifacts.sweep(session, get_storage(settings), GRACE_SECONDS)
 
 
 if __name__ == "__main__":

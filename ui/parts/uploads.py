@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from jobs.sweep import uploads_folder
+
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,10}")
 
 
@@ -21,8 +23,11 @@ class Uploaded(Protocol):
 
 
 def keep_uploads(files: Sequence[Uploaded], home: Path) -> Path:
-    """A new folder with a random name that holds the files as `0001.txt`, `0002.jsonl.gz`, …"""
-    folder = home / "uploads" / uuid.uuid4().hex
+    """A new folder with a random name that holds the files as `0001.txt`, `0002.jsonl.gz`, …
+
+    It is removed once it is an hour old and no unfinished import names it.
+    """
+    folder = uploads_folder(home) / uuid.uuid4().hex
     folder.mkdir(parents=True)
     for number, file in enumerate(files, start=1):
         with (folder / kept_name(number, file)).open("xb") as out:
