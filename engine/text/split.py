@@ -1,7 +1,9 @@
 """Documents kept as train, dev and test tables, one folder per domain, in the order of their ids.
 
 A document's part follows from the hash of its group (of its own id, where it has none), so it stays there
-when the corpus grows. Names and order of the files it came from change nothing but its `source`.
+when the corpus grows. Only in a domain so small that a part would be empty do the groups next to a border move
+over it; they may move back when text is added. Names and order of the files it came from change nothing but its
+`source`.
 """
 
 from __future__ import annotations
