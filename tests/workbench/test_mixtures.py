@@ -122,13 +122,12 @@ def test_a_disabled_expert_takes_part_nowhere(world: World) -> None:
     assert [one.name for one in plan(world.session, world.storage, "mix").experts] == ["news"]
 
 
-def test_gate_notes_and_name_can_change(world: World) -> None:
+def test_the_gate_can_change(world: World) -> None:
     world.experts("law")
     mix(world, "law")
-    mixtures.set_gate(world.session, "mix", GateConfig(evidence="last_token"))
-    mixtures.describe(world.session, "mix", "for contracts")
-    card = mixtures.rename(world.session, "mix", "contracts")
-    assert (card.name, card.notes, card.gate["evidence"]) == ("contracts", "for contracts", "last_token")
+    card = mixtures.set_gate(world.session, "mix", GateConfig(evidence="last_token"))
+    assert card.gate["evidence"] == "last_token"
+    assert mixtures.get_mixture(world.session, "mix") == card
 
 
 def test_deleting_a_mixture_leaves_its_experts(world: World) -> None:

@@ -13,8 +13,7 @@ from engine.config import GateConfig
 from workbench.cards import MemberCard, MixtureCard
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.services.experts import expert_row
-from workbench.services.names import by_name, clean_name, ensure_free
-from workbench.services.text import plain
+from workbench.services.names import by_name, ensure_free
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.specs import MixtureSpec
 from workbench.tables import Expert, Mixture, MixtureMember
@@ -38,13 +37,13 @@ def mixture_row(session: Session, name: str) -> Mixture:
     return by_name(session, Mixture, "mixture", name)
 
 
-def create_mixture(session: Session, spec: MixtureSpec, notes: str = "") -> MixtureCard:
+def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     """A new mixture; raises BadSpec with every reason why these experts cannot mix."""
     ensure_free(session, Mixture, "mixture", spec.name)
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse(_complaints(experts, weights))
-    row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"), notes=plain(notes))
+    row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
     row.members = [
         MixtureMember(expert=expert, position=position, weight=weight)
         for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))
@@ -109,24 +108,6 @@ def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
     """Changes how the mixture's weights come about."""
     row = mixture_row(session, mixture)
     row.gate = _GATE.dump_python(gate, mode="json")
-    return _card(row)
-
-
-def describe(session: Session, mixture: str, notes: str) -> MixtureCard:
-    """Writes the notes."""
-    row = mixture_row(session, mixture)
-    row.notes = plain(notes)
-    return _card(row)
-
-
-def rename(session: Session, name: str, new_name: str) -> MixtureCard:
-    """Gives a mixture another name."""
-    row = mixture_row(session, name)
-    new_name = clean_name("mixture", new_name)
-    if new_name != name:
-        ensure_free(session, Mixture, "mixture", new_name)
-        row.name = new_name
-    session.flush()
     return _card(row)
 
 
