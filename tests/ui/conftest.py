@@ -114,8 +114,20 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
     return wait
 
 
+@pytest.fixture(autouse=True)
+def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever runs on this machine, a test that starts no server finds none."""
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(_free_port()))
+    monkeypatch.setenv("WORKBENCH_STUDIO_PORT", str(_free_port()))
+    get_settings.cache_clear()
+
+
 @pytest.fixture
 def free_port() -> int:
+    return _free_port()
+
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
