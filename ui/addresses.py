@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import socket
 from typing import TYPE_CHECKING
@@ -56,6 +57,15 @@ def require_free_port(port: int, variable: str, host: str = "127.0.0.1") -> None
                 f"Port {port} on {host} must be free, but cannot be had ({error.strerror or error}).",
                 f"Stop the program that uses it, or set {variable} to another port.",
             ) from None
+
+
+REGISTRY_HEADER = "x-workbench-registry"
+
+
+def registry_id(settings: Settings) -> str:
+    """Tells one registry from another without naming it: the same for every process of a workbench."""
+    _, _, place = settings.database.rpartition("@")  # without the name and password
+    return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 def api_address(settings: Settings) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from ui.addresses import api_address
+from ui.addresses import REGISTRY_HEADER, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused
 
 if TYPE_CHECKING:
@@ -18,19 +18,24 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 2.0
 # A first wish loads weights, and waits its turn behind other generations.
 ANSWER_SECONDS = 600.0
+ELSEWHERE = "Stop it, or set WORKBENCH_API_PORT to another port and start with `workbench up`."
 
 
 class Client:
-    """Speaks to one API server.
+    """Speaks to the API server of one registry.
 
     Raises ServerDown when it does not answer, ServerRefused with its own words when it refuses.
     """
 
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
         token = settings.token.get_secret_value()
+        self._registry = registry_id(settings)
         self._http = httpx.Client(
             base_url=api_address(settings),
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers={
+                REGISTRY_HEADER: self._registry,
+                **({"Authorization": f"Bearer {token}"} if token else {}),
+            },
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             transport=transport,
             trust_env=False,  # a proxy of the environment has no business between two of our own processes
@@ -45,16 +50,17 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def is_up(self) -> bool:
-        """Whether a workbench's API server answers."""
-        try:
-            return self.health().get("status") == "ok"
-        except (ServerDown, ServerRefused):
-            return False
-
     def health(self) -> dict[str, Any]:
-        """Version, device and loaded models of the server."""
-        return self._ask("GET", "/healthz", timeout=CONNECT_SECONDS)
+        """Version, registry, device and loaded models of this workbench's server; refuses what others answer."""
+        try:
+            answer = self._ask("GET", "/healthz", timeout=CONNECT_SECONDS)
+        except ServerRefused as refusal:
+            if refusal.code:  # a workbench's own words
+                raise
+            answer = {}
+        if answer.get("registry") != self._registry:
+            raise ServerRefused(f"Another program listens at {self._http.base_url}.", ELSEWHERE)
+        return answer
 
     def models(self) -> list[dict[str, Any]]:
         """Every mixture and expert that can be asked."""
@@ -120,7 +126,9 @@ def _checked_chunk(chunk: dict[str, Any], status: int) -> dict[str, Any]:
 def _refusal(error: Any, status: int) -> ServerRefused:
     if not isinstance(error, dict):
         return ServerRefused(f"The API server answered with status {status} and no reason.", status=status)
-    return ServerRefused(str(error.get("message", "")), status=status, code=str(error.get("code") or ""))
+    code = str(error.get("code") or "")
+    next_step = ELSEWHERE if code == "foreign_registry" else ""
+    return ServerRefused(str(error.get("message", "")), next_step, status=status, code=code)
 
 
 def _body(response: httpx.Response) -> dict[str, Any]:

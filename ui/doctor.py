@@ -6,11 +6,13 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import Problem
 from ui.addresses import api_address, require_free_port, require_safe_address, studio_address
+from ui.errors import ServerDown
 from ui.parts.words import size
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 NEWEST_TESTED = (3, 14)
 OLDEST = (3, 11)
 ROOM_BYTES = 2_000_000_000  # the demo with its checkpoints, and a little air
-WORKER, CLOCK = "jobs.worker", "jobs.reconcile"
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,13 @@ def _broker(settings: Settings) -> Finding:
 
 
 def _worker(settings: Settings) -> Finding:
+    from ui.processes import CLOCK, WORKER, runs
     from workbench.database import reading
     from workbench.services.jobs import list_jobs
 
-    missing = [name for name in (WORKER, CLOCK) if not _runs(name)]
+    missing = [name for name in (WORKER, CLOCK) if not runs(name, settings)]
     if not missing:
-        return Finding("Worker", True, "worker and clock run on this machine")
+        return Finding("Worker", True, f"worker and clock run on this machine for {settings.root}")
     with reading(settings) as session:
         waiting = sum(card.state in ("queued", "interrupted") for card in list_jobs(session))
     start = "Start everything with `workbench up`."
@@ -117,9 +119,9 @@ def _api(settings: Settings) -> Finding:
     from ui.client import Client
 
     require_safe_address(settings)
-    with Client(settings) as client:
-        if client.is_up():
-            return Finding("API", True, f"answers at {api_address(settings)}")
+    with Client(settings) as client, suppress(ServerDown):
+        client.health()
+        return Finding("API", True, f"answers at {api_address(settings)}")
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
     return Finding("API", True, f"not running; port {settings.api_port} is free")
 
@@ -139,16 +141,6 @@ def _browser(_: Settings) -> Finding:
         return Finding("Browser for tests", True, found, needed=False)
     return Finding(
         "Browser for tests", False, "none found.", "Only the browser tests need one: install chromium.", needed=False
-    )
-
-
-def _runs(module: str) -> bool:
-    """Whether a process of this machine runs a module."""
-    import psutil
-
-    return any(
-        "-m" in (words := process.info["cmdline"] or []) and module in words and "ui.keep" not in words
-        for process in psutil.process_iter(["cmdline"])
     )
 
 

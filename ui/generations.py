@@ -74,6 +74,14 @@ class Generations:
         """What lies in memory now; empty while nothing was asked for."""
         return self._host.loaded() if self._host is not None else []
 
+    def device(self) -> str | None:
+        """Where the weights lie; None while nothing was asked for."""
+        if self._host is None:
+            return None
+        from engine.device import choose_device
+
+        return str(choose_device(self.settings.device))
+
     @property
     def host(self) -> Host:
         """The weights of this process, made once."""

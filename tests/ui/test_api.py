@@ -12,9 +12,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from engine.config import GateConfig
+from engine.device import choose_device
 from ui.api.app import create_app
 from ui.api.schemas import MixRequest
 from ui.generations import Generations
+from ui.parts.health import device_sign
 from ui.parts.mixing_desk import Choice, saved_choice
 from workbench.database import transaction
 from workbench.services import experts, mixtures
@@ -245,6 +247,17 @@ def test_health_says_what_is_loaded(api: TestClient) -> None:
     found = api.get("/healthz").json()
 
     assert (found["status"], found["loaded"], found["busy"]) == ("ok", [], 0)
+
+
+def test_health_names_the_device_that_computes_not_the_one_wished_for(mixed: Path, host: Any) -> None:
+    def health(host: Any) -> tuple[Any, Any]:
+        app = create_app(Settings(home=mixed, device="auto"), host, playground=False)
+        found = TestClient(app, base_url="http://127.0.0.1:8000").get("/healthz").json()
+        return found["device"], device_sign(found).sentence
+
+    assert health(None) == (None, "asked for “auto”; known once a model is loaded")
+    device = str(choose_device("auto"))
+    assert health(host) == (device, f"computes on “{device}”")
 
 
 def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:

@@ -6,13 +6,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 
 from ui.client import Client
+from ui.doctor import examine
 from ui.errors import ServerDown, ServerRefused
+from ui.parts.health import api_signs
 from workbench.settings import Settings
 
 ENDLESS = {"model": "both", "prompt": "the sea", "max_tokens": 100_000}
@@ -111,11 +115,33 @@ def test_a_wrong_token_is_a_refusal(server: uvicorn.Server, settings: Settings) 
     with Client(Settings(api_port=settings.api_port, token="wrong")) as stranger:
         with pytest.raises(ServerRefused, match="token"):
             stranger.models()
-        assert not stranger.is_up()
+        with pytest.raises(ServerRefused, match="token"):
+            stranger.health()
 
 
 def test_no_server_is_said_with_the_command_to_run(free_port: int) -> None:
     with Client(Settings(api_port=free_port)) as client:
-        assert not client.is_up()
+        with pytest.raises(ServerDown, match="workbench up"):
+            client.health()
         with pytest.raises(ServerDown, match="workbench up"):
             client.models()
+
+
+def test_another_workbenchs_server_is_not_asked(server: uvicorn.Server, settings: Settings, tmp_path: Path) -> None:
+    elsewhere = settings.model_copy(update={"home": tmp_path / "elsewhere"})
+    sentence = f"Another workbench's server listens on port {settings.api_port}"
+    with Client(elsewhere) as client:
+        for ask in (client.health, client.models, lambda: next(client.stream(model="both", prompt="x"))):
+            with pytest.raises(ServerRefused, match=sentence) as caught:
+                ask()
+    assert "WORKBENCH_API_PORT" in caught.value.next_step
+    sign, device = api_signs(elsewhere)
+    assert (sign.is_well, sign.sentence, device.is_well) == (False, sentence + ".", None)
+    found = {one.name: one for one in examine(elsewhere)}["API"]
+    assert (found.ok, found.finding) == (False, sentence + ".")
+
+
+def test_a_program_that_is_no_workbench_is_called_so(settings: Settings) -> None:
+    answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"status": "ok"}))
+    with Client(settings, answer) as client, pytest.raises(ServerRefused, match="Another program"):
+        client.health()

@@ -49,6 +49,19 @@ def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("server")
+def test_a_server_of_another_registry_is_not_asked(
+    mixed: Path, capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_DATABASE_URL", f"sqlite:///{mixed}/../home/registry.db")
+    get_settings.cache_clear()
+    monkeypatch.setattr(generations, "_make_host", lambda _: host)
+
+    assert main(SAY) == 0
+
+    assert "Another workbench's server listens on port" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("server")
 def test_here_and_there_the_same_is_said(
     capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
+from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.house import Gone, InHouse, unless_gone
 from ui.api.schemas import MixRequest, ModesRequest, PosteriorRequest
@@ -19,11 +20,13 @@ router = APIRouter()
 
 @router.get("/healthz")
 def health(house: InHouse) -> dict[str, Any]:
-    """That the server is awake, where it computes, and what lies in its memory."""
+    """That the server is awake, for which registry, where it computes (null: not yet) and what lies in its memory."""
     return {
         "status": "ok",
         "version": version("expert-workbench"),
-        "device": house.settings.device,
+        "registry": registry_id(house.settings),
+        "device": house.generations.device(),
+        "device_wish": house.settings.device,
         "loaded": house.generations.loaded(),
         "busy": house.slots.num_busy,
     }

@@ -1,7 +1,8 @@
 """Who may speak to the server: this machine, by its own name, from its own pages; with the token if one is set.
 
 A page of another site, open in the same browser, can send requests to 127.0.0.1. It is known by its Origin;
-one that gave its own name our address (DNS rebinding) is known by the Host it asks for.
+one that gave its own name our address (DNS rebinding) is known by the Host it asks for. Our own command line and
+studio say which registry they mean, so that they are never answered from another.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ui.addresses import is_any, is_ip, is_loopback, studio_address
+from ui.addresses import REGISTRY_HEADER, is_any, is_ip, is_loopback, registry_id, studio_address
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -43,6 +44,8 @@ class Guard:
         self._host = settings.host
         self._token = settings.token.get_secret_value().encode()
         self._policy = _content_policy(settings)
+        self._registry = registry_id(settings)
+        self._foreign = f"Another workbench's server listens on port {settings.api_port}."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -67,6 +70,8 @@ class Guard:
                 "The request must carry this server's token (Authorization: Bearer …).",
                 "invalid_api_key",
             )
+        if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
+            raise Refusal(421, self._foreign, "foreign_registry")
         if _length(headers) > MAX_BODY_BYTES:
             raise Refusal(413, TOO_LARGE, "too_large")
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import psutil
 import streamlit as st
 
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
-from ui.parts.words import duration, size
+from ui.parts.words import counted, duration, size
+from ui.processes import WORKER, runs
 from workbench.cards import JobCard
-from workbench.settings import Settings
+from workbench.settings import Settings, get_settings
 
 LITTLE_BYTES = 2_000_000_000
 PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when somebody works
@@ -43,13 +44,18 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
         with Client(settings) as client:
             answer = client.health()
     except (ServerDown, ServerRefused) as problem:
-        away = Sign("API server", False, problem.problem, problem.next_step or "Start it with `workbench up`.")
+        away = Sign("API server", False, problem.problem, problem.next_step)
         return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
     loaded = answer.get("loaded") or []
-    held = f"{len(loaded)} models in memory" if loaded else "no model in memory yet"
-    return Sign("API server", True, f"answers; {held}"), Sign(
-        "Device", True, f"computes on “{answer.get('device', 'unknown')}”"
-    )
+    held = f"{counted(len(loaded), 'model')} in memory" if loaded else "no model in memory yet"
+    return Sign("API server", True, f"answers; {held}"), device_sign(answer)
+
+
+def device_sign(answer: Mapping[str, Any]) -> Sign:
+    """Of the device, as the API server's health tells it."""
+    if answer["device"] is None:
+        return Sign("Device", None, f"asked for “{answer['device_wish']}”; known once a model is loaded")
+    return Sign("Device", True, f"computes on “{answer['device']}”")
 
 
 def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
@@ -76,9 +82,8 @@ def idle_sign() -> Sign:
 
 @st.cache_data(ttl=10, show_spinner=False)
 def worker_runs_here() -> bool:
-    """Whether a process of this machine is a worker (not the one that only keeps it running)."""
-    commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
-    return any("jobs.worker" in words and "ui.keep" not in words for words in commands)
+    """Whether a process of this machine is a worker of this home."""
+    return runs(WORKER, get_settings())
 
 
 def disk_sign(folder: Path) -> Sign:

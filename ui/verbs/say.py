@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.config import SamplingConfig
+from ui.errors import ServerDown, ServerRefused
 from ui.generations import Generations, Wish
 from ui.verbs.options import Json
 from ui.verbs.output import print_json, tell
@@ -106,10 +107,15 @@ def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Ge
 
     settings = get_settings()
     with Client(settings) as client:
-        if client.is_up():
+        try:
+            client.health()
+        except ServerDown:
+            tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
+        except ServerRefused as refusal:
+            tell(f"{refusal.problem} Loading the model in this process.")
+        else:
             yield from _from_server(client, wish, prompt, sampling, said)
             return
-    tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
     yield from _from_here(Generations(settings), wish, prompt, sampling, said)
 
 
