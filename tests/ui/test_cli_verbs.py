@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ui.cli import main
-from workbench.database import reading
+from workbench.database import reading, transaction
+from workbench.services.jobs import NEWEST, create_job, due, request_stop
 from workbench.services.mixtures import get_mixture
+from workbench.specs import SelfCheck
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -38,6 +41,16 @@ def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
     assert ask(capsys, "jobs", "log", job)["lines"] == []
 
 
+def test_a_job_is_put_before_or_after_the_others(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (ask(capsys, "corpus", "add", name, str(home))["id"] for name in ("one", "two"))
+    with reading() as session:
+        assert due(session, time.time() + 60) == [first, second]
+
+    assert ask(capsys, "jobs", "priority", first, "-1") == {"job": first, "priority": -1}
+    with reading() as session:
+        assert due(session, time.time() + 60) == [second, first]
+
+
 def test_an_ended_job_is_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
     assert main(["jobs", "delete", job]) == 2
@@ -45,6 +58,32 @@ def test_an_ended_job_is_deleted(home: Path, capsys: pytest.CaptureFixture[str])
 
     assert ask(capsys, "jobs", "delete", job[:6]) == {"deleted": job, "in_list": False}
     assert ask(capsys, "jobs", "list") == []
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_is_found_however_many_came_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        first = create_job(session, SelfCheck())
+        request_stop(session, first, "pause")
+        for _ in range(NEWEST):
+            create_job(session, SelfCheck())
+
+    assert ask(capsys, "jobs", "show", first[:12])["job"]["id"] == first
+    assert [one["id"] for one in ask(capsys, "jobs", "list", "--state", "paused")] == [first]
+    assert main(["jobs", "list", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)) == NEWEST
+    assert "The newest 200 of 201 jobs. List more with --limit." in printed.err
+    assert len(ask(capsys, "jobs", "list", "--limit", "500")) == NEWEST + 1
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        there = create_job(session, SelfCheck())
+
+    assert main(["jobs", "show", "%"]) == 2
+    assert there[:8] in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")

@@ -144,6 +144,10 @@ def test_the_urgent_come_first_then_the_oldest(session: Session) -> None:
     assert jobs.due(session, time.time()) == [urgent, plain, other]
     jobs.set_priority(session, other, 9)
     assert jobs.due(session, time.time()) == [other, urgent, plain]
+    assert told(session, other)[-1] == "Its priority is 9 now."
+    end(session, other)
+    with pytest.raises(JobError, match="must be unfinished to change its priority"):
+        jobs.set_priority(session, other, 1)
 
 
 def test_a_hint_is_repeated_only_after_a_while(session: Session) -> None:

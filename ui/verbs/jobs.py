@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from ui.errors import BadUsage
-from ui.parts.words import duration
+from ui.parts.words import duration, newest_of
 from ui.verbs.following import card_of, follow, report, watch_line
 from ui.verbs.options import Json
-from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say, tell
 
-app = typer.Typer(no_args_is_help=True, help="Jobs: watch, stop, resume, retry, delete.")
+app = typer.Typer(no_args_is_help=True, help="Jobs: watch, stop, resume, retry, hurry, delete.")
 
 JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.")]
 
@@ -21,14 +21,18 @@ JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.")]
 @app.command("list")
 def list_all(
     state: str = typer.Option("", help="Only jobs in this state, such as running or failed."),
+    limit: int = typer.Option(200, min=1, help="Jobs to list at most."),
     as_json: Json = False,
 ) -> None:
-    """Every job, the newest first."""
+    """Jobs, the newest first."""
     from workbench.database import reading
-    from workbench.services.jobs import list_jobs
+    from workbench.services.jobs import count_by_state, list_jobs
 
     with reading() as session:
-        cards = [card for card in list_jobs(session) if state in ("", card.state)]
+        cards = list_jobs(session, state=state or None, limit=limit)
+        counts = count_by_state(session)
+    if cut := newest_of(len(cards), counts.get(state, 0) if state else sum(counts.values()), "job"):
+        tell(f"{cut} List more with --limit.")
     if as_json:
         print_json(cards)
     else:
@@ -88,7 +92,7 @@ def wait(job: JobId, as_json: Json = False) -> None:
 
 @app.command("cancel")
 def cancel(job: JobId, as_json: Json = False) -> None:
-    """Stop a job for good; the work so far is kept."""
+    """Stop a job; the work so far is kept, and `retry` goes on from there."""
     from jobs.submit import request_stop
 
     _ask(job, lambda job_id: request_stop(job_id, "cancel"), as_json)
@@ -116,6 +120,24 @@ def retry_job(job: JobId, as_json: Json = False) -> None:
     from jobs.submit import retry
 
     _ask(job, retry, as_json)
+
+
+@app.command("priority", context_settings={"ignore_unknown_options": True})  # else -1 would be an option
+def priority(
+    job: JobId,
+    number: int = typer.Argument(
+        min=-1000, max=1000, help="The usual is 0; of those that wait, the highest starts first."
+    ),
+    as_json: Json = False,
+) -> None:
+    """Let a job start before or after others that wait; what runs keeps running."""
+    from workbench.database import transaction
+    from workbench.services.jobs import set_priority
+
+    job_id = _find(job)
+    with transaction() as session:
+        set_priority(session, job_id, number)
+    print_done({"job": job_id, "priority": number}, f"{card_of(job_id).title}: priority {number}.", as_json)
 
 
 @app.command("delete")
@@ -150,16 +172,15 @@ def _find(start: str) -> str:
         return start
     from workbench.database import reading
     from workbench.errors import NotFound
-    from workbench.services.jobs import list_jobs
+    from workbench.services.jobs import ids_from
 
     with reading() as session:
-        known = [card.id for card in list_jobs(session)]
-    found = [one for one in known if one.startswith(start)]
-    if not found:
-        raise NotFound("job", start, (one[:8] for one in known))
+        found = ids_from(session, start)
+        if not found:
+            raise NotFound("job", start, (one[:8] for one in ids_from(session, "")))
     if len(found) > 1:
         raise BadUsage(
-            f"The id of a job must be unmistakable, but {len(found)} jobs begin with “{start}” instead.",
+            f"The id of a job must be unmistakable, but several jobs begin with “{start}” instead.",
             "Give more digits.",
         )
     return found[0]

@@ -32,12 +32,13 @@ from workbench.specs import Spec
 from workbench.tables import Artifact, Corpus, Evaluation, Expert, Job, JobDependency, JobEvent, Metric, SeedModel
 
 __all__ = [
-    "claim", "count_by_state", "create_job", "delete_job", "due", "events", "expire", "finish", "get_job", "list_jobs",
-    "mark_sent", "metrics", "record", "release", "renew", "request_stop", "resume", "retry", "set_priority",
-    "tell", "title_of",
+    "claim", "count_by_state", "create_job", "delete_job", "due", "events", "expire", "finish", "get_job", "ids_from",
+    "list_jobs", "mark_sent", "metrics", "record", "release", "renew", "request_stop", "resume", "retry",
+    "set_priority", "tell", "title_of",
 ]  # fmt: skip
 
 StopRequest = Literal["cancel", "pause"]
+NEWEST = 200  # jobs that a list holds unless asked for more
 UNFINISHED = ("queued", "running", "paused")
 
 
@@ -105,8 +106,12 @@ def retry(session: Session, job_id: str) -> None:
 
 
 def set_priority(session: Session, job_id: str, priority: int) -> None:
-    """Jobs of higher priority are sent first; a running job keeps running."""
-    _row(session, job_id, lock=True).priority = priority
+    """Of the jobs that wait, one of higher priority starts first (usual: 0); what runs keeps running."""
+    job = _row(session, job_id, lock=True)
+    if job.state not in UNFINISHED:
+        raise _wrong_state(job, "unfinished", "to change its priority")
+    job.priority = priority
+    tell(session, job_id, f"Its priority is {priority} now.")
 
 
 def delete_job(session: Session, job_id: str) -> bool:
@@ -206,15 +211,22 @@ def get_job(session: Session, job_id: str) -> JobCard:
 
 
 def list_jobs(
-    session: Session, *, state: str | None = None, kind: str | None = None, limit: int = 200, offset: int = 0
-) -> list[JobCard]:
-    """Jobs, the newest first; `state` as a card shows it, `interrupted` included."""
+    session: Session, *, state: str | Iterable[str] | None = None, kind: str | None = None,
+    limit: int = NEWEST, offset: int = 0,
+) -> list[JobCard]:  # fmt: skip
+    """The newest jobs, the newest first; `state` (or several) as a card shows it, `interrupted` included."""
     wish = select(Job).order_by(Job.created_at.desc(), Job.id).limit(limit).offset(offset)
     if kind is not None:
         wish = wish.where(Job.kind == kind)
     if state is not None:
-        wish = wish.where(_shown_state(time.time()) == state)
+        wish = wish.where(_shown_state(time.time()).in_([state] if isinstance(state, str) else list(state)))
     return _cards(session, list(session.scalars(wish.execution_options(populate_existing=True))))
+
+
+def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
+    """Ids of jobs that begin so, the newest first."""
+    wish = select(Job.id).where(Job.id.startswith(start, autoescape=True))
+    return list(session.scalars(wish.order_by(Job.created_at.desc(), Job.id).limit(limit)))
 
 
 def count_by_state(session: Session) -> dict[str, int]:
