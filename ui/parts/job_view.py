@@ -13,7 +13,7 @@ from jobs.work import log_path
 from ui.parts.curves import show_curves
 from ui.parts.notices import explained, keep, show_problem
 from ui.parts.results import Sight, result_words, sight_of
-from ui.parts.states import actions_of, is_over, look_of, sentence_of
+from ui.parts.states import is_over, look_of, places_of, sentence_of
 from ui.parts.words import ago, clock, duration, plain, spoken
 from workbench.cards import EventCard, JobCard
 from workbench.database import reading
@@ -101,7 +101,12 @@ def _pause(job_id: str) -> None:
 
 
 _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
-    "cancel": ("Cancel", ":material/stop:", "Stops it for good.", _cancel),
+    "cancel": (
+        "Cancel",
+        ":material/stop:",
+        "Stops it; the work so far is kept, and Retry goes on from there.",
+        _cancel,
+    ),
     "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", _pause),
     "resume": ("Resume", ":material/play_arrow:", "Goes on from its last checkpoint.", submit.resume),
     "retry": ("Retry", ":material/refresh:", "Starts again from its last checkpoint.", submit.retry),
@@ -110,9 +115,9 @@ _ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
 
 def _show_actions(job: JobCard, key: str) -> None:
     with st.container(horizontal=True):
-        for action in actions_of(job):
+        for action, is_possible in places_of(job).items():
             label, icon, help, act = _ACTIONS[action]
-            if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}"):
+            if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}", disabled=not is_possible):
                 act(job.id)
                 st.rerun()
         if is_over(job):

@@ -32,10 +32,11 @@ _STOPPING = {
     "pause": Look("stopping (pause asked)", "orange", ":material/hourglass_top:"),
 }
 
+# In the order of their places: a second click where Pause was must never meet Cancel.
 _ACTIONS: dict[str, tuple[str, ...]] = {
-    "queued": ("cancel", "pause"),
-    "running": ("cancel", "pause"),
-    "interrupted": ("cancel", "pause"),
+    "queued": ("pause", "cancel"),
+    "running": ("pause", "cancel"),
+    "interrupted": ("pause", "cancel"),
     "paused": ("resume", "cancel"),
     "failed": ("retry",),
     "cancelled": ("retry",),
@@ -60,6 +61,12 @@ def actions_of(job: JobCard) -> tuple[str, ...]:
     if job.stop_requested == "cancel":  # nothing takes a cancel back
         return ()
     return tuple(action for action in _ACTIONS[job.state] if action != job.stop_requested)
+
+
+def places_of(job: JobCard) -> dict[str, bool]:
+    """Every button in its place, and whether it can be pressed: one that was pressed keeps its place meanwhile."""
+    possible = actions_of(job)
+    return {action: action in possible for action in _ACTIONS[job.state]}
 
 
 def sentence_of(job: JobCard) -> str:

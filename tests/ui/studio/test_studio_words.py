@@ -13,7 +13,7 @@ from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.questions import assemble, changed, questions_of
 from ui.parts.results import result_words, sight_of
 from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
-from ui.parts.states import actions_of, look_of, sentence_of
+from ui.parts.states import actions_of, look_of, places_of, sentence_of
 from ui.parts.tables import as_csv
 from ui.parts.uploads import keep_uploads, safe_suffix
 from ui.parts.words import ago, duration, plain, size, spoken
@@ -76,6 +76,12 @@ def test_asked_to_stop_is_not_stopped() -> None:
     assert "only when its process has ended" in sentence_of(job(stop_requested="cancel"))
     assert actions_of(job(stop_requested="cancel")) == ()
     assert actions_of(job(stop_requested="pause")) == ("cancel",)
+
+
+def test_cancel_never_takes_the_place_of_pause() -> None:
+    stages = [job("queued"), job(), job(stop_requested="pause"), job("paused")]
+    assert [list(places_of(one)).index("cancel") for one in stages] == [1, 1, 1, 1]
+    assert places_of(job(stop_requested="pause")) == {"pause": False, "cancel": True}
 
 
 def test_a_silent_job_is_not_running() -> None:
