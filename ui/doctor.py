@@ -102,16 +102,22 @@ def _broker(settings: Settings) -> Finding:
 def _worker(settings: Settings) -> Finding:
     from ui.processes import CLOCK, WORKER, runs
     from workbench.database import reading
-    from workbench.services.jobs import list_jobs
+    from workbench.services.jobs import count_by_state
 
     missing = [name for name in (WORKER, CLOCK) if not runs(name, settings)]
     if not missing:
         return Finding("Worker", True, f"worker and clock run on this machine for {settings.root}")
     with reading(settings) as session:
-        waiting = sum(card.state in ("queued", "interrupted") for card in list_jobs(session))
+        counts = count_by_state(session)
+    waiting = counts.get("queued", 0) + counts.get("interrupted", 0)
     start = "Start everything with `workbench up`."
     if waiting:
-        return Finding("Worker", False, f"{waiting} jobs wait, but {' and '.join(missing)} do not run here.", start)
+        return Finding(
+            "Worker",
+            False,
+            f"{waiting} jobs wait, but {' and '.join(missing)} do not run here.",
+            start,
+        )
     return Finding("Worker", True, f"not running, and no job waits. {start}")
 
 

@@ -40,6 +40,11 @@ def counted(number: int, thing: str, many: str = "") -> str:
     return f"{number:,} {thing if number == 1 else many or thing + 's'}"
 
 
+def newest_of(shown: int, there: int, thing: str) -> str:
+    """Says that a list is cut: `The newest 200 of 1,234 jobs.`; empty where it is whole."""
+    return f"The newest {shown:,} of {counted(there, thing)}." if shown < there else ""
+
+
 def size(num_bytes: float) -> str:
     """Bytes in the unit a person would choose: `812 B`, `1.4 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -86,8 +91,3 @@ def millions(num_parameters: int) -> str:
 def short(sha256: str) -> str:
     """The first twelve digits of a hash."""
     return sha256[:12]
-
-
-def change(before: float, after: float) -> str:
-    """A relative change with its sign: `+3.1 %`."""
-    return f"{(after / before - 1) * 100:+.1f} %"

@@ -5,36 +5,50 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.parts.job_view import show_job
-from ui.parts.notices import empty
+from ui.parts.notices import empty, explained
 from ui.parts.rooms import CORPORA
 from ui.parts.states import look_of
 from ui.parts.tables import show_table, ticked
-from ui.parts.words import clock, plain
+from ui.parts.words import clock, newest_of, plain
 from workbench.cards import JobCard
 from workbench.database import reading
 from workbench.services import jobs as rows
 
+_LOOK_AGAIN = 2.0  # seconds
+_SHOWN = "jobs_page.shown"  # the job whose card stands beneath the list
 _STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "cancelled")
 
 
 def show() -> None:
     """Draws the page."""
     st.title("Jobs")
-    with reading() as session:
-        jobs = rows.list_jobs(session)
-    if not jobs:
-        empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
-        return
-    shown = _filtered(jobs)
-    _show_table(shown)
-    job_id = _chosen(shown)
-    if job_id:
+    st.session_state.pop(_SHOWN, None)
+    _live_list()
+    if job_id := st.session_state.get(_SHOWN):
         show_job(job_id, key="jobs_page")
 
 
-def _filtered(jobs: list[JobCard]) -> list[JobCard]:
-    states = st.pills("State", _STATES, selection_mode="multi", key="job_states")
-    return [job for job in jobs if not states or job.state in states]
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live_list() -> None:
+    """The table and the choice, as the rows are now; another choice redraws the page with its card."""
+    with explained():
+        job_id = _draw_list()
+        if st.session_state.setdefault(_SHOWN, job_id) != job_id:
+            st.rerun()
+
+
+def _draw_list() -> str | None:
+    with reading() as session:
+        counts = rows.count_by_state(session)
+    if not counts:
+        empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
+        return None
+    states = st.pills("State", _STATES, selection_mode="multi", key="job_states") or _STATES
+    with reading() as session:
+        shown = rows.list_jobs(session, state=states)
+    _show_table(shown)
+    st.caption(newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"))
+    return _chosen(shown)
 
 
 def _show_table(jobs: list[JobCard]) -> None:

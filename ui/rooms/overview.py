@@ -11,7 +11,7 @@ from ui.parts.job_view import show_line
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.notices import explained
 from ui.parts.rooms import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
-from ui.parts.states import is_over, look_of
+from ui.parts.states import look_of
 from ui.parts.words import ago, counted, plain, spoken
 from workbench.cards import JobCard
 from workbench.database import reading
@@ -21,6 +21,8 @@ from workbench.settings import get_settings
 
 _LOOK_AGAIN = 2.0  # seconds
 RECENT = 8
+_OVER = ("done", "failed", "cancelled")
+_UNFINISHED = ("queued", "running", "interrupted", "paused")
 FRESH_SECONDS = 3600.0
 
 
@@ -42,7 +44,7 @@ def holdings() -> Holdings:
             experts=len(experts.list_experts(session)),
             mixtures=len(mixtures.list_mixtures(session)),
             evaluations=len(evaluations.list_evaluations(session)),
-            failed_jobs=sum(is_fresh_failure(job) for job in rows.list_jobs(session)),
+            failed_jobs=sum(is_fresh_failure(job) for job in rows.list_jobs(session, state="failed")),
         )
 
 
@@ -76,33 +78,33 @@ def _show_suggestions(have: Holdings) -> None:
 def _live() -> None:
     with explained():
         with reading() as session:
-            jobs = rows.list_jobs(session)
+            unfinished = rows.list_jobs(session, state=_UNFINISHED)
+            over = rows.list_jobs(session, state=_OVER)
+            counts = rows.count_by_state(session)
         at_work, well = st.columns([3, 2], gap="large")
         with at_work:
-            _show_unfinished(jobs)
-            _show_recent(jobs)
+            _show_unfinished(unfinished, sum(counts.get(state, 0) for state in _UNFINISHED))
+            _show_recent(over)
         with well:
-            _show_health(jobs)
+            _show_health(unfinished)
 
 
-def _show_unfinished(jobs: list[JobCard]) -> None:
+def _show_unfinished(unfinished: list[JobCard], count: int) -> None:
     st.subheader("Running now")
-    unfinished = [job for job in jobs if not is_over(job)]
     if not unfinished:
         st.caption("Nothing runs. Jobs appear here with their progress and the time left.")
     for job in unfinished[:RECENT]:
         with st.container(border=True):
             show_line(job)
     if unfinished:
-        st.page_link(JOBS.script, label=f"See {counted(len(unfinished), 'unfinished job')}", icon=JOBS.icon)
+        st.page_link(JOBS.script, label=f"See {counted(count, 'unfinished job')}", icon=JOBS.icon)
 
 
-def _show_recent(jobs: list[JobCard]) -> None:
+def _show_recent(over: list[JobCard]) -> None:
     st.subheader("Recent activity")
-    over = sorted((job for job in jobs if is_over(job)), key=lambda job: -(job.finished_at or job.created_at))
     if not over:
         st.caption("No job has ended yet.")
-    for job in over[:RECENT]:
+    for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:RECENT]:
         look = look_of(job)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(look.word, icon=look.icon, color=look.colour)

@@ -14,6 +14,7 @@ from ui.errors import ServerDown
 from workbench.database import reading, transaction
 from workbench.services import experts, mixtures
 from workbench.services import jobs as rows
+from workbench.specs import SelfCheck
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -203,3 +204,16 @@ def test_what_was_refused_is_reported_with_its_place() -> None:
     app = open_room("corpora", part="Imports & what was refused")
     assert "1 record refused; 2 duplicates left out" in told(app)
     assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)
+
+
+def test_the_queue_says_that_it_is_cut_and_finds_an_old_job_by_its_state() -> None:
+    with transaction() as session:
+        for _ in range(rows.NEWEST):
+            rows.create_job(session, SelfCheck())
+    app = open_room("jobs_page")
+    assert f"The newest {rows.NEWEST} of " in told(app)
+    app.pills(key="job_states").set_value(["failed"]).run()
+    assert "NaN" in told(app)
+    assert "The newest" not in told(app)
+    links = AppTest.from_file(STUDIO, default_timeout=30).run().get("page_link")
+    assert f"See {rows.NEWEST + 3} unfinished jobs" in [link.proto.label for link in links]
