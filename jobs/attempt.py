@@ -24,6 +24,7 @@ from jobs.work import Claim, Register, Work, log_path
 from workbench import database
 from workbench.errors import JobError, LeaseLost
 from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
 
@@ -43,7 +44,7 @@ def new_owner() -> str:
 def take(settings: Settings, job_id: str, owner: str) -> Claim | None:
     """The claim on a job, or None when it is not (or no longer) there to be run."""
     with database.transaction(settings) as session:
-        fence = rows.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
+        fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
         if fence is None:
             return None
         return Claim(job_id, fence, rows.get_job(session, job_id).attempt, owner)

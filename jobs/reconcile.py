@@ -23,6 +23,7 @@ from workbench import database
 from workbench.database import require_registry
 from workbench.errors import RegistryAway
 from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings, get_settings
 
 SWEEP_SECONDS = 3600.0
@@ -74,7 +75,7 @@ class Reconciler:
 def take_back_silent(settings: Settings) -> None:
     """Puts jobs whose lease has run out back into the queue, or fails them after the last attempt."""
     with database.transaction(settings) as session:
-        rows.expire(session, time.time(), settings.max_attempts)
+        leases.expire(session, time.time(), settings.max_attempts)
 
 
 def send_due(settings: Settings, resend_seconds: float) -> None:

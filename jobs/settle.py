@@ -13,7 +13,7 @@ from jobs.news import News
 from jobs.work import Claim, Register
 from workbench import database
 from workbench.errors import DiskFull, RegistryAway
-from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings
 
 AGAIN_SECONDS = 0.5
@@ -40,7 +40,7 @@ def settle_done(claim: Claim, settings: Settings, register: Register, news: News
         if asked == "cancel":
             put_ending(session, claim, STOPPED["cancel"])
             return False
-        rows.finish(session, claim.job_id, claim.fence, "done", result=register(session))
+        leases.finish(session, claim.job_id, claim.fence, "done", result=register(session))
         return True
 
     return _patiently(settings, write)
@@ -48,14 +48,14 @@ def settle_done(claim: Claim, settings: Settings, register: Register, news: News
 
 def hold(session: Session, claim: Claim, settings: Settings) -> str:
     """Renews the lease, and locks the row until the commit; gives what the row asks for. Raises LeaseLost."""
-    return rows.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
+    return leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
 
 
 def write_news(session: Session, claim: Claim, news: News | None) -> None:
     """Puts news onto the row, its curves and its events; raises LeaseLost when the job is another's."""
     if not news:
         return
-    rows.record(
+    leases.record(
         session,
         claim.job_id,
         claim.fence,
@@ -65,15 +65,17 @@ def write_news(session: Session, claim: Claim, news: News | None) -> None:
         metrics=news.metrics,
     )
     for message in news.messages:
-        rows.tell(session, claim.job_id, message)
+        leases.tell(session, claim.job_id, message)
 
 
 def put_ending(session: Session, claim: Claim, ending: Ending) -> None:
     """Writes an ending onto the row of a job that is still ours."""
     if ending.state == "queued":
-        rows.release(session, claim.job_id, claim.fence, ending.problem, attempt_counts=ending.attempt_counts)
+        leases.release(session, claim.job_id, claim.fence, ending.problem, attempt_counts=ending.attempt_counts)
     else:
-        rows.finish(session, claim.job_id, claim.fence, ending.state, error=ending.problem, next_step=ending.next_step)
+        leases.finish(
+            session, claim.job_id, claim.fence, ending.state, error=ending.problem, next_step=ending.next_step
+        )
 
 
 def _stronger(asked: str, ending: Ending) -> Ending:

@@ -22,6 +22,7 @@ from workbench import database
 from workbench.cards import JobCard
 from workbench.errors import BadSpec, DiskFull, RegistryAway
 from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings, get_settings
 from workbench.specs import Spec, parse_spec
 from workbench.storage import confine
@@ -58,7 +59,7 @@ def run_now(
     wish, owner = _checked(spec), new_owner()
     with database.transaction(settings) as session:
         job_id = rows.create_job(session, wish, title=title)
-        fence = rows.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
+        fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
         assert fence is not None, "nobody else can see the row yet"
     return job_id, follow(Claim(job_id, fence, 1, owner), settings)
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from workbench import database
-from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings
 from workbench.storage import Storage, get_storage
 
@@ -72,7 +72,7 @@ class Work:
     def transaction(self) -> Iterator[Session]:
         """A short write transaction that only the job's present holder can commit; raises LeaseLost."""
         with database.transaction(self.settings) as session:
-            rows.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
+            leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
             yield session
 
 

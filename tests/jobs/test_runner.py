@@ -20,6 +20,7 @@ from jobs.attempt import new_owner
 from workbench import database
 from workbench.errors import JobError
 from workbench.services import jobs as rows
+from workbench.services import leases
 
 
 def create(how: str = "count", steps: int = 100, milliseconds: int = 8) -> str:
@@ -36,7 +37,7 @@ def started(house: House, job_id: str, *arguments: str) -> subprocess.Popen[byte
 
 def expire(house: House) -> None:
     with database.transaction() as session:
-        rows.expire(session, time.time(), house.settings.max_attempts)
+        leases.expire(session, time.time(), house.settings.max_attempts)
 
 
 def test_a_job_delivered_five_times_runs_once(house: House) -> None:

@@ -22,13 +22,13 @@ def new_job(session: Session, **wish: Any) -> str:
 
 
 def start(session: Session, job_id: str) -> int:
-    fence = jobs.claim(session, job_id, "worker", 30, 3)
+    fence = leases.claim(session, job_id, "worker", 30, 3)
     assert fence is not None
     return fence
 
 
 def end(session: Session, job_id: str, state: Any = "done") -> None:
-    jobs.finish(session, job_id, start(session, job_id), state, error="it broke" if state == "failed" else "")
+    leases.finish(session, job_id, start(session, job_id), state, error="it broke" if state == "failed" else "")
 
 
 def state(session: Session, job_id: str) -> str:
@@ -87,7 +87,7 @@ def test_a_job_waits_for_those_before_it(session: Session) -> None:
     first = new_job(session)
     second = new_job(session, after=[first])
     assert jobs.due(session, time.time()) == [first]
-    assert jobs.claim(session, second, "eager", 30, 3) is None
+    assert leases.claim(session, second, "eager", 30, 3) is None
     end(session, first)
     assert jobs.due(session, time.time()) == [second]
     assert start(session, second) == 1
@@ -97,7 +97,7 @@ def test_a_job_waits_for_all_of_them(session: Session) -> None:
     before = [new_job(session) for _ in range(3)]
     last = new_job(session, after=[*before, before[0]])
     for one in before:
-        assert jobs.claim(session, last, "eager", 30, 3) is None
+        assert leases.claim(session, last, "eager", 30, 3) is None
         end(session, one)
     assert start(session, last)
     assert sorted(jobs.get_job(session, last).after) == sorted(before)
@@ -120,7 +120,7 @@ def test_a_paused_job_keeps_the_others_waiting(session: Session) -> None:
     first = new_job(session)
     second = new_job(session, after=[first])
     end(session, first, "paused")
-    assert jobs.claim(session, second, "eager", 30, 3) is None
+    assert leases.claim(session, second, "eager", 30, 3) is None
     assert state(session, second) == "queued"
 
 
@@ -175,8 +175,8 @@ def test_a_running_job_is_asked_and_says_so_itself(session: Session) -> None:
     jobs.request_stop(session, job, "cancel")
     card = jobs.get_job(session, job)
     assert (card.state, card.stop_requested) == ("running", "cancel")
-    assert jobs.renew(session, job, fence, 30) == "cancel"
-    jobs.finish(session, job, fence, "cancelled")
+    assert leases.renew(session, job, fence, 30) == "cancel"
+    leases.finish(session, job, fence, "cancelled")
     assert (state(session, job), jobs.get_job(session, job).stop_requested) == ("cancelled", "")
 
 

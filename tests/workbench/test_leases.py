@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from workbench import database
 from workbench.errors import LeaseLost
-from workbench.services import jobs
+from workbench.services import jobs, leases
 from workbench.specs import MakeSeed
 
 LEASE, ATTEMPTS = 30.0, 3
@@ -46,7 +46,7 @@ def new_job(session: Session, **wish: Any) -> str:
 
 
 def claim(session: Session, job_id: str, owner: str = "worker") -> int | None:
-    return jobs.claim(session, job_id, owner, LEASE, ATTEMPTS)
+    return leases.claim(session, job_id, owner, LEASE, ATTEMPTS)
 
 
 def state(session: Session, job_id: str) -> str:
@@ -74,7 +74,7 @@ def test_an_ended_job_cannot_be_claimed(session: Session, ending: Any) -> None:
     job = new_job(session)
     fence = claim(session, job)
     assert fence
-    jobs.finish(session, job, fence, ending)
+    leases.finish(session, job, fence, ending)
     assert claim(session, job) is None
     assert state(session, job) == ending
 
@@ -102,10 +102,10 @@ def test_who_lost_its_job_can_write_nothing(session: Session, clock: Callable[[f
     assert claim(session, job) == old + 1
     before = jobs.get_job(session, job)
     for write in (
-        lambda: jobs.renew(session, job, old, LEASE),
-        lambda: jobs.record(session, job, old, progress=0.9, metrics=[("loss", 1, 2.0)]),
-        lambda: jobs.finish(session, job, old, "done"),
-        lambda: jobs.release(session, job, old),
+        lambda: leases.renew(session, job, old, LEASE),
+        lambda: leases.record(session, job, old, progress=0.9, metrics=[("loss", 1, 2.0)]),
+        lambda: leases.finish(session, job, old, "done"),
+        lambda: leases.release(session, job, old),
     ):
         with pytest.raises(LeaseLost, match="no longer this worker's"):
             write()
@@ -118,7 +118,7 @@ def test_a_late_sign_of_life_counts_while_nobody_took_over(session: Session, clo
     fence = claim(session, job)
     assert fence
     clock(LEASE + 1)
-    assert jobs.renew(session, job, fence, LEASE) == ""
+    assert leases.renew(session, job, fence, LEASE) == ""
     assert state(session, job) == "running"
 
 
@@ -128,7 +128,7 @@ def test_each_renewal_holds_for_a_whole_lease(session: Session, clock: Callable[
     assert fence
     for _ in range(3):
         clock(LEASE * 0.8)
-        jobs.renew(session, job, fence, LEASE)
+        leases.renew(session, job, fence, LEASE)
     assert claim(session, job) is None
     assert state(session, job) == "running"
 
@@ -151,7 +151,7 @@ def test_a_released_job_is_claimed_at_once_and_only_so_often(session: Session) -
     for number in range(ATTEMPTS):
         fence = claim(session, job)
         assert fence == number + 1
-        jobs.release(session, job, fence, "The process died (signal 9).")
+        leases.release(session, job, fence, "The process died (signal 9).")
         assert jobs.due(session, time.time()) == [job]
     assert claim(session, job) is None
     assert state(session, job) == "failed"
@@ -163,7 +163,7 @@ def test_a_worker_may_be_stopped_in_order_any_number_of_times(session: Session) 
     for _ in range(ATTEMPTS + 2):
         fence = claim(session, job)
         assert fence
-        jobs.release(session, job, fence, "Its worker was stopped.", attempt_counts=False)
+        leases.release(session, job, fence, "Its worker was stopped.", attempt_counts=False)
     assert state(session, job) == "queued"
 
 
@@ -174,12 +174,12 @@ def test_progress_is_kept_within_its_bounds(session: Session) -> None:
     job = new_job(session)
     fence = claim(session, job)
     assert fence
-    jobs.record(session, job, fence, progress=1.7, note="step 3", eta=12.5)
+    leases.record(session, job, fence, progress=1.7, note="step 3", eta=12.5)
     card = jobs.get_job(session, job)
     assert (card.progress, card.progress_note, card.eta_seconds) == (1.0, "step 3", 12.5)
-    jobs.record(session, job, fence, note="step 4")
+    leases.record(session, job, fence, note="step 4")
     assert jobs.get_job(session, job).eta_seconds == 12.5
-    jobs.record(session, job, fence, progress=0.5)
+    leases.record(session, job, fence, progress=0.5)
     assert jobs.get_job(session, job).eta_seconds is None
 
 
@@ -187,8 +187,8 @@ def test_the_newest_value_of_a_step_stands(session: Session) -> None:
     job = new_job(session)
     fence = claim(session, job)
     assert fence
-    jobs.record(session, job, fence, metrics=[("loss", step, 9.0) for step in range(1200)])
-    jobs.record(session, job, fence, metrics=[("loss", 1199, 5.0), ("loss", 1199, 4.0), ("dev/a", 3, 1.0)])
+    leases.record(session, job, fence, metrics=[("loss", step, 9.0) for step in range(1200)])
+    leases.record(session, job, fence, metrics=[("loss", 1199, 5.0), ("loss", 1199, 4.0), ("dev/a", 3, 1.0)])
     points = {(one.name, one.step): one.value for one in jobs.metrics(session, job)}
     assert len(points) == 1201
     assert points["loss", 1199] == 4.0
@@ -199,7 +199,7 @@ def test_numbers_that_are_none_have_no_place_in_a_curve(session: Session) -> Non
     job = new_job(session)
     fence = claim(session, job)
     assert fence
-    jobs.record(session, job, fence, metrics=[("loss", 1, math.nan), ("loss", 2, math.inf), ("loss", 3, 1.0)])
+    leases.record(session, job, fence, metrics=[("loss", 1, math.nan), ("loss", 2, math.inf), ("loss", 3, 1.0)])
     assert [one.step for one in jobs.metrics(session, job)] == [3]
 
 
@@ -207,8 +207,8 @@ def test_text_of_any_kind_can_be_told(session: Session) -> None:
     job = new_job(session, title="half \ud800")
     fence = claim(session, job)
     assert fence
-    jobs.record(session, job, fence, note="nul \x00")
-    jobs.finish(session, job, fence, "failed", error="file \udcff", next_step="\x00")
+    leases.record(session, job, fence, note="nul \x00")
+    leases.finish(session, job, fence, "failed", error="file \udcff", next_step="\x00")
     assert jobs.get_job(session, job).error == "file ?"
 
 
@@ -220,7 +220,7 @@ def test_saying_the_same_end_twice_is_fine(session: Session) -> None:
     fence = claim(session, job)
     assert fence
     for _ in range(2):
-        jobs.finish(session, job, fence, "done", result={"expert": "law"})
+        leases.finish(session, job, fence, "done", result={"expert": "law"})
     card = jobs.get_job(session, job)
     assert (card.state, card.progress, card.result) == ("done", 1.0, {"expert": "law"})
     assert told(session, job)[-2:] == ["Started by worker.", "Done."]
@@ -230,9 +230,9 @@ def test_an_end_cannot_be_changed(session: Session) -> None:
     job = new_job(session)
     fence = claim(session, job)
     assert fence
-    jobs.finish(session, job, fence, "cancelled")
+    leases.finish(session, job, fence, "cancelled")
     with pytest.raises(LeaseLost):
-        jobs.finish(session, job, fence, "done")
+        leases.finish(session, job, fence, "done")
     assert state(session, job) == "cancelled"
 
 
@@ -243,7 +243,7 @@ def test_what_was_made_and_the_end_are_one(registry: str) -> None:
         fence = claim(session, job)
     assert fence
     with pytest.raises(ZeroDivisionError), database.transaction() as session:
-        jobs.finish(session, job, fence, "done")
+        leases.finish(session, job, fence, "done")
         raise ZeroDivisionError  # registering failed
     with database.reading() as session:
         assert state(session, job) == "running"
@@ -258,7 +258,7 @@ def test_dead_jobs_are_taken_back_and_sent_again(session: Session, clock: Callab
     claim(session, job)
     clock(LEASE + 1)
     claim(session, other)
-    assert jobs.expire(session, time.time(), ATTEMPTS) == [job]
+    assert leases.expire(session, time.time(), ATTEMPTS) == [job]
     assert jobs.due(session, time.time()) == [job]
     assert told(session, job)[-1] == "Back in the queue: its worker fell silent."
 
@@ -266,7 +266,7 @@ def test_dead_jobs_are_taken_back_and_sent_again(session: Session, clock: Callab
 def test_the_living_are_not_taken_back(session: Session) -> None:
     job = new_job(session)
     claim(session, job)
-    assert jobs.expire(session, time.time(), ATTEMPTS) == []
+    assert leases.expire(session, time.time(), ATTEMPTS) == []
     assert state(session, job) == "running"
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from workbench.database import reading, transaction
 from workbench.errors import LeaseLost
-from workbench.services import artifacts, jobs
+from workbench.services import artifacts, jobs, leases
 from workbench.specs import MakeSeed
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, Mixture
@@ -47,14 +47,14 @@ def deliver_all(number: int, ids: Sequence[str], log: Path, rounds: int) -> None
     random.Random(number).shuffle(order)
     for job_id in order:
         with transaction() as session:
-            fence = jobs.claim(session, job_id, f"process {number}", 30, 3)
+            fence = leases.claim(session, job_id, f"process {number}", 30, 3)
         if fence is None:
             continue
         with log.open("a") as file:
             file.write(job_id + "\n")
         with transaction() as session:
             session.add(Mixture(name=f"made by {job_id}"))
-            jobs.finish(session, job_id, fence, "done", result={"by": number})
+            leases.finish(session, job_id, fence, "done", result={"by": number})
 
 
 @pytest.mark.usefixtures("registry")
@@ -80,15 +80,15 @@ def race(number: int, job_id: str) -> None:
     dice = random.Random(number)
     for _ in range(6):
         with transaction() as session:
-            fence = jobs.claim(session, job_id, f"process {number}", dice.choice([0.0, 30.0]), 10_000)
+            fence = leases.claim(session, job_id, f"process {number}", dice.choice([0.0, 30.0]), 10_000)
         if fence is None:
             continue
         try:
             with transaction() as session:
-                jobs.record(session, job_id, fence, progress=0.5, metrics=[("loss", number, 1.0)])
+                leases.record(session, job_id, fence, progress=0.5, metrics=[("loss", number, 1.0)])
             with transaction() as session:
-                jobs.expire(session, dice.choice([0.0, 1e12]), 10_000)
-                jobs.release(session, job_id, fence)
+                leases.expire(session, dice.choice([0.0, 1e12]), 10_000)
+                leases.release(session, job_id, fence)
         except LeaseLost:
             continue
 

@@ -1,7 +1,6 @@
 """The life of a job as everybody but its worker sees it: asked for, listed, stopped, resumed, tried again.
 
-What the worker does (claim, renew, record, finish) is written in `leases` and offered here as well.
-Whatever happens to a job leaves an event.
+What the worker does (claim, renew, record, finish) is in `leases`. Whatever happens to a job leaves an event.
 """
 
 from __future__ import annotations
@@ -15,27 +14,11 @@ from sqlalchemy.orm import Session
 
 from workbench.cards import EventCard, JobCard, MetricPoint
 from workbench.errors import JobError, NotFound
-from workbench.services.leases import (
-    claim,
-    expire,
-    fail_waiting,
-    finish,
-    record,
-    release,
-    renew,
-    tell,
-    waits,
-)
+from workbench.services.leases import fail_waiting, tell, waits
 from workbench.services.text import plain
 from workbench.settings import get_settings
 from workbench.specs import Spec
 from workbench.tables import Artifact, Corpus, Evaluation, Expert, Job, JobDependency, JobEvent, Metric, SeedModel
-
-__all__ = [
-    "claim", "count_by_state", "create_job", "delete_job", "due", "events", "expire", "finish", "get_job", "ids_from",
-    "list_jobs", "mark_sent", "metrics", "record", "release", "renew", "request_stop", "resume", "retry",
-    "set_priority", "tell", "title_of",
-]  # fmt: skip
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs that a list holds unless asked for more

@@ -13,7 +13,7 @@ from engine.text.corpus import Document
 from engine.text.split import keep_documents
 from workbench.cards import CorpusCard
 from workbench.database import transaction
-from workbench.services import artifacts, corpora, evaluations, experts, jobs, mixtures, seeds
+from workbench.services import artifacts, corpora, evaluations, experts, jobs, leases, mixtures, seeds
 from workbench.services.corpora import domain_row
 from workbench.settings import Settings, get_settings
 from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MixtureSpec, TrainDemix, TrainExpert
@@ -154,9 +154,9 @@ def _scores(session: Session, storage: Storage) -> None:
 
 def _ended_job(session: Session, spec: object, state: str = "done", **told: object) -> str:
     job_id = jobs.create_job(session, spec)
-    fence = jobs.claim(session, job_id, "test", 60.0, 3)
+    fence = leases.claim(session, job_id, "test", 60.0, 3)
     assert fence is not None
-    jobs.finish(session, job_id, fence, state, **told)
+    leases.finish(session, job_id, fence, state, **told)
     return job_id
 
 
@@ -177,10 +177,10 @@ def _jobs(session: Session) -> None:
     _ended_job(session, wish, "failed", **cause)
     _ended_job(session, Evaluate(mixture="first"), "cancelled")
     running = jobs.create_job(session, TrainDemix(name="second", seed_model="tiny", domains=["code"]))
-    fence = jobs.claim(session, running, "test", 600.0, 3)
+    fence = leases.claim(session, running, "test", 600.0, 3)
     assert fence is not None
     note = "step 40 of 100 · loss 2.31 nats/token"
-    jobs.record(session, running, fence, progress=0.4, note=note, eta=75.0, metrics=[("loss", 40, 2.31)])
+    leases.record(session, running, fence, progress=0.4, note=note, eta=75.0, metrics=[("loss", 40, 2.31)])
     paused = jobs.create_job(session, MakeSeed(name="other", domains=["code"]))
     jobs.request_stop(session, paused, "pause")
     jobs.create_job(session, Evaluate(mixture="first", split="dev"), after=[running])

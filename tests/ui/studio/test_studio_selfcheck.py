@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from engine.selfcheck.law import Checked
 from engine.selfcheck.report import versions
 from workbench.database import reading, transaction
-from workbench.services import jobs
+from workbench.services import jobs, leases
 from workbench.specs import SelfCheck
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
@@ -48,10 +48,10 @@ def check(*checked: Checked, state: str = "done", **changed: Any) -> str:
     } | changed
     with transaction() as session:
         job_id = jobs.create_job(session, SelfCheck())
-        fence = jobs.claim(session, job_id, "test", 60.0, 3)
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
         assert fence is not None
         result = {"result": found} if state == "done" else {"error": "The disk broke.", "next_step": "Mend it."}
-        jobs.finish(session, job_id, fence, state, **result)
+        leases.finish(session, job_id, fence, state, **result)
     return job_id
 
 
