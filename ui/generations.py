@@ -48,6 +48,7 @@ class Generations:
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
         self.settings = settings
         self._host = host
+        self._device: str | None = None
         self._lock = Lock()
 
     def plan(self, wish: Wish) -> Plan:
@@ -76,18 +77,17 @@ class Generations:
 
     def device(self) -> str | None:
         """Where the weights lie; None while nothing was asked for."""
-        if self._host is None:
-            return None
-        from engine.device import choose_device
-
-        return str(choose_device(self.settings.device))
+        return self._device
 
     @property
     def host(self) -> Host:
         """The weights of this process, made once."""
         with self._lock:
             if self._host is None:
+                from engine.device import choose_device
+
                 self._host = _make_host(self.settings)
+                self._device = str(choose_device(self.settings.device))
             return self._host
 
 

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from engine.config import GateConfig
 from engine.device import choose_device
+from ui import generations
 from ui.api.app import create_app
 from ui.api.schemas import MixRequest
 from ui.generations import Generations
@@ -133,10 +134,9 @@ def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
         card = mixtures.get_mixture(session, "both")
     saved = saved_choice(card)
     cleared = replace(saved, gate={**saved.gate, "top_k": None})
-    generations = Generations(Settings(home=mixed))
 
     def gate(choice: Choice) -> GateConfig:
-        return generations.plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+        return Generations(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
 
     assert gate(saved) == GateConfig(top_k=2)
     assert gate(cleared) == GateConfig()
@@ -249,15 +249,18 @@ def test_health_says_what_is_loaded(api: TestClient) -> None:
     assert (found["status"], found["loaded"], found["busy"]) == ("ok", [], 0)
 
 
-def test_health_names_the_device_that_computes_not_the_one_wished_for(mixed: Path, host: Any) -> None:
-    def health(host: Any) -> tuple[Any, Any]:
-        app = create_app(Settings(home=mixed, device="auto"), host, playground=False)
-        found = TestClient(app, base_url="http://127.0.0.1:8000").get("/healthz").json()
-        return found["device"], device_sign(found).sentence
+def test_health_names_the_device_that_computes_not_the_one_wished_for(
+    mixed: Path, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "_make_host", lambda _: host)
+    with TestClient(create_app(Settings(home=mixed), playground=False), base_url="http://localhost") as api:
 
-    assert health(None) == (None, "asked for “auto”; known once a model is loaded")
-    device = str(choose_device("auto"))
-    assert health(host) == (device, f"computes on “{device}”")
+        def said() -> str:
+            return device_sign(api.get("/healthz").json()).sentence
+
+        assert said() == "asked for “auto”; known once a model is loaded"
+        complete(api)
+        assert said() == f"computes on “{choose_device('auto')}”"
 
 
 def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:
