@@ -158,9 +158,9 @@ class Player:
         return updates
 
     def experts_of(self, model: str | None) -> Any:
-        """The experts of a model, those that take part ticked."""
-        found = {one["id"]: one["experts"] for one in known_models(self._house.settings)}.get(model or "", [])
-        return gr.update(choices=found, value=found)
+        """The experts that a model can use, those that take part ticked."""
+        found = next((one for one in known_models(self._house.settings) if one["id"] == model), None)
+        return gr.update(choices=found["members"], value=found["experts"]) if found else gr.update(choices=[], value=[])
 
     async def play(
         self,
@@ -211,7 +211,7 @@ class Player:
 
     def _all_experts(self) -> list[str]:
         """Every expert in one order, so that each has one colour in both panes."""
-        return list(dict.fromkeys(name for one in known_models(self._house.settings) for name in one["experts"]))
+        return list(dict.fromkeys(name for one in known_models(self._house.settings) for name in one["members"]))
 
 
 def _first_choice(models: list[dict[str, Any]], asked: dict[str, str]) -> tuple[str, str]:

@@ -11,11 +11,13 @@ import pytest
 from ui import generations
 from ui.cli import main
 from ui.verbs.say import Palette, Piece, Said, request_of
-from ui.verbs.wishes import chosen, wish_of
+from ui.verbs.wishes import Members, chosen, wish_of
+from workbench.database import transaction
 from workbench.errors import NotFound
+from workbench.services import mixtures
 from workbench.settings import get_settings
 
-MEMBERS = {"both/code": "code", "both/law": "law"}
+MEMBERS = {"both/code": "code", "both/law": "law", "poems": "verse"}
 SAY = ["say", "both", "the sea", "--max-tokens", "3"]
 
 
@@ -84,6 +86,19 @@ def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        mixtures.set_active(session, "both", "both/law", False)
+
+    assert main(SAY) == 0
+    assert "both/code 100%." in capsys.readouterr().err
+    assert main([*SAY, "--experts", "code,law"]) == 0
+    assert "both/code 75%, both/law 25%." in capsys.readouterr().err
+    assert main([*SAY, "--off", "law"]) == 0
+    assert "both/code 100%." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("alone")
 def test_an_unknown_expert_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SAY, "--off", "poems"]) == 2
     assert "poems" in capsys.readouterr().err
@@ -94,11 +109,12 @@ def test_experts_are_named_with_weights_or_without() -> None:
     assert chosen(MEMBERS, "law") == (["both/law"], None)
     assert chosen(MEMBERS, "") == (None, None)
     with pytest.raises(NotFound):
-        chosen(MEMBERS, "poems=1")
+        chosen(MEMBERS, "prose=1")
 
 
 def test_what_is_left_out_does_not_take_part() -> None:
-    wish = wish_of("both", MEMBERS, "", ["law"], {"kind": None, "top_k": 1})
+    members = Members(MEMBERS, ["both/code", "both/law"])
+    wish = wish_of("both", members, "", ["law"], {"kind": None, "top_k": 1})
 
     assert (wish.active, wish.weights, wish.gate) == (["both/code"], None, {"top_k": 1})
     assert request_of(wish) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}

@@ -15,6 +15,8 @@ from engine.events import Done, Token
 from ui.api.app import create_app
 from ui.playground import Player
 from ui.playground_view import Spoken, answer_html, problem_html, stopped_html
+from workbench.database import transaction
+from workbench.services import mixtures
 from workbench.settings import Settings
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
@@ -106,6 +108,17 @@ def test_an_expert_that_is_switched_off_takes_no_part(player: Player) -> None:
     last = frames(player, "both", ["both/law"])[-1]
 
     assert "both/law</b> speaks alone" in last
+
+
+def test_an_expert_that_is_off_in_the_mixture_is_offered_unticked(player: Player) -> None:
+    with transaction() as session:
+        mixtures.set_active(session, "both", "both/law", False)
+
+    offered = player.experts_of("both")
+
+    assert offered["choices"] == ["both/code", "both/law"]
+    assert offered["value"] == ["both/code"]
+    assert "75.0%" in frames(player, "both", ["both/code", "both/law"])[-1]
 
 
 @pytest.mark.parametrize(

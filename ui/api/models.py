@@ -10,6 +10,7 @@ from ui.api.house import InHouse
 from workbench.errors import NotFound
 
 if TYPE_CHECKING:
+    from workbench.cards import MixtureCard
     from workbench.settings import Settings
 
 router = APIRouter()
@@ -38,19 +39,25 @@ def known_models(settings: Settings) -> list[dict[str, Any]]:
 
     with reading(settings) as session:
         mixtures, experts = list_mixtures(session), list_experts(session)
-    taking_part = {one.name: [m.expert for m in one.members if m.active and m.enabled] for one in mixtures}
     return [
-        *(_model(one.name, one.created_at, "mixture", taking_part[one.name]) for one in mixtures),
-        *(_model(one.name, one.created_at, "expert", [one.name]) for one in experts if one.enabled),
+        *(_mixture(one) for one in mixtures),
+        *(_model(one.name, one.created_at, "expert", [one.name], [one.name]) for one in experts if one.enabled),
     ]
 
 
-def _model(name: str, created_at: float, kind: str, experts: list[str]) -> dict[str, Any]:
+def _mixture(card: MixtureCard) -> dict[str, Any]:
+    enabled = [one for one in card.members if one.enabled]
+    taking_part = [one.expert for one in enabled if one.active]
+    return _model(card.name, card.created_at, "mixture", taking_part, [one.expert for one in enabled])
+
+
+def _model(name: str, created_at: float, kind: str, experts: list[str], members: list[str]) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
         "created": int(created_at),
         "owned_by": "workbench",
         "kind": kind,
-        "experts": experts,
+        "experts": experts,  # that take part unless a request says otherwise
+        "members": members,  # that can be asked to
     }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import typer
@@ -34,15 +34,23 @@ TopP = Annotated[float, option(SamplingConfig, "top_p")]
 Seed = Annotated[int | None, option(SamplingConfig, "seed")]
 
 
+@dataclass(frozen=True)
+class Members:
+    """The enabled experts of a model with their domains, and which of them take part unless asked otherwise."""
+
+    domains: Mapping[str, str]
+    active: Sequence[str]
+
+
 def wish_of(
-    model: str, members: Mapping[str, str], experts: str, off: Iterable[str], gate: Mapping[str, Any],
+    model: str, members: Members, experts: str, off: Iterable[str], gate: Mapping[str, Any],
     prior: str | None = None,
 ) -> Wish:  # fmt: skip
-    """What was asked of a model; `members` maps its experts to their domains, either of which may be given."""
-    active, weights = chosen(members, experts)
-    left_out = {find(members, name) for name in off}
+    """What was asked of a model; an expert may be given by its name or its domain's."""
+    active, weights = chosen(members.domains, experts)
+    left_out = {find(members.domains, name) for name in off}
     if left_out:
-        active = [name for name in active or members if name not in left_out]
+        active = [name for name in (members.active if active is None else active) if name not in left_out]
     told = {name: value for name, value in gate.items() if value is not None}
     if prior and weights:
         raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
@@ -92,8 +100,8 @@ def find(members: Mapping[str, str], name: str) -> str:
     raise NotFound("expert taking part", name, members)
 
 
-def members_of(model: str) -> dict[str, str]:
-    """The experts that take part in a mixture with their domains; a lone expert is its own only one."""
+def members_of(model: str) -> Members:
+    """The experts that can take part in a mixture; a lone expert is its own only one."""
     from workbench.database import reading
     from workbench.errors import NotFound
     from workbench.services.experts import get_expert
@@ -103,5 +111,6 @@ def members_of(model: str) -> dict[str, str]:
         try:
             mixture = get_mixture(session, model)
         except NotFound:
-            return {model: get_expert(session, model).domain}
-    return {one.expert: one.domain for one in mixture.members if one.active and one.enabled}
+            return Members({model: get_expert(session, model).domain}, [model])
+    enabled = [one for one in mixture.members if one.enabled]
+    return Members({one.expert: one.domain for one in enabled}, [one.expert for one in enabled if one.active])
