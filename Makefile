@@ -14,6 +14,7 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing. Install Python 3.11, or name another: make PYTHON=python3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv: about 2 GB, some minutes the first time."
 	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@

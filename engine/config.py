@@ -89,7 +89,7 @@ class TrainingConfig(Checked):
     epsilon: float = knob(1e-8, "Adam's epsilon.", gt=0)
     clip: float = knob(0.1, "Largest norm of all gradients together; 0 switches clipping off.", ge=0)
     precision: Precision = knob("fp32", "Arithmetic of the forward and backward pass: fp32 or bf16.")
-    checkpoint_every: int = knob(100, "Steps between checkpoints.", ge=1)
+    checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
     evaluation_blocks: int = knob(8, "Held-out blocks per domain in such an evaluation.", ge=1)
     seed: int = knob(0, "Seed of everything random.", ge=0)

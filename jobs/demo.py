@@ -15,7 +15,7 @@ NAME = "demo"
 _DOMAIN_BYTES = 3_000_000  # of each domain: enough for some minutes of training
 SHAPE = ModelConfig(family="llama", num_layers=4, width=128, num_heads=4, ffn_width=384, max_positions=512)
 TRAINING = TrainingConfig(
-    num_steps=600, block_size=256, sequences_per_domain=2, learning_rate=4e-3, clip=1.0, checkpoint_every=100,
+    num_steps=600, block_size=256, sequences_per_domain=2, learning_rate=4e-3, clip=1.0, checkpoint_every=25,
     evaluate_every=100, evaluation_blocks=6,
 )  # fmt: skip
 

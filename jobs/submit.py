@@ -23,6 +23,7 @@ from workbench.cards import JobCard
 from workbench.errors import BadSpec, DiskFull, RegistryAway
 from workbench.services import jobs as rows
 from workbench.services import leases
+from workbench.services.wishes import refuse_impossible
 from workbench.settings import Settings, get_settings
 from workbench.specs import Spec, parse_spec
 from workbench.storage import confine
@@ -39,10 +40,11 @@ def submit(
     title: str | None = None,
     settings: Settings | None = None,
 ) -> str:
-    """The id of a new job: its row is committed, and a worker is called."""
+    """The id of a new job: its row is committed, and a worker is called. Raises BadSpec for what cannot be granted."""
     settings = settings or get_settings()
     wish = _checked(spec)
     with database.transaction(settings) as session:
+        refuse_impossible(session, wish)
         job_id = rows.create_job(session, wish, title=title, after=after, priority=priority)
     call_workers(settings, [job_id])
     return job_id
@@ -58,6 +60,7 @@ def run_now(
     settings = settings or get_settings()
     wish, owner = _checked(spec), new_owner()
     with database.transaction(settings) as session:
+        refuse_impossible(session, wish)
         job_id = rows.create_job(session, wish, title=title)
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
         assert fence is not None, "nobody else can see the row yet"

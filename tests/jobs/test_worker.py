@@ -34,6 +34,15 @@ def test_a_submitted_job_is_done(house: House, worker: subprocess.Popen[bytes]) 
     assert worker.wait(10) == 0
 
 
+def test_with_two_slots_a_quick_job_does_not_wait_behind_a_long_one(house: House) -> None:
+    house.start("tiny_worker.py", WORKBENCH_WORKER_SLOTS="2")
+    long = submit.submit(wish(steps=2000))
+    house.wait_for(long, "running")
+    quick = submit.submit(wish(steps=5))
+    house.wait_for(quick, "done")
+    assert house.card(long).state == "running"
+
+
 def test_the_job_outlives_its_process_killed_again_and_again(house: House, chance: random.Random) -> None:
     house.start("tiny_worker.py", WORKBENCH_MAX_ATTEMPTS="20")
     job_id = submit.submit(wish(milliseconds=20))

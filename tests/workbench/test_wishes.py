@@ -1,0 +1,62 @@
+"""A wish that cannot be granted is refused at the click, with every reason."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.orm import Session
+
+from workbench.errors import BadSpec
+from workbench.services.jobs import create_job
+from workbench.services.wishes import refuse_impossible
+from workbench.specs import Evaluate, ImportCorpus, MakeSeed, Spec, TrainDemix, TrainExpert
+from workbench.tables import Corpus
+
+
+def chain() -> list[Spec]:
+    """From nothing to an evaluated mixture: each wish needs those before it."""
+    return [
+        ImportCorpus(name="law", path="law.txt"),
+        MakeSeed(name="seed", domains=["law"]),
+        TrainDemix(name="one", seed_model="seed", domains=["law"]),
+        TrainExpert(name="second", domain="law", mixture="one", parent="one/law"),
+        Evaluate(mixture="one", domains=["law"]),
+    ]
+
+
+def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Session) -> None:
+    for spec in chain():
+        refuse_impossible(session, spec)
+        create_job(session, spec)
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_a_wish_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
+    with pytest.raises(BadSpec, match=r"There is no .* called “"):
+        refuse_impossible(session, chain()[number])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_name_that_a_queued_job_will_take_is_taken(session: Session, number: int) -> None:
+    for spec in chain():
+        create_job(session, spec)
+    with pytest.raises(BadSpec, match="exists already"):
+        refuse_impossible(session, chain()[number])
+
+
+def test_all_complaints_come_at_once(session: Session) -> None:
+    with pytest.raises(BadSpec) as caught:
+        refuse_impossible(session, TrainDemix(name="m", seed_model="no-seed", domains=["x", "y"]))
+    assert len(caught.value.complaints) == 3
+
+
+def test_a_name_in_the_registry_is_taken_and_one_of_a_failed_job_is_free(session: Session) -> None:
+    session.add(Corpus(name="law", source=""))
+    session.flush()
+    with pytest.raises(BadSpec, match="A corpus called “law” exists already"):
+        refuse_impossible(session, ImportCorpus(name="law", path="x"))
+    refuse_impossible(session, ImportCorpus(name="sea", path="x"))
+
+
+def test_domains_that_an_import_will_name_itself_may_be_counted_on(session: Session) -> None:
+    create_job(session, ImportCorpus(name="many", path="x", domain_field="kind"))
+    refuse_impossible(session, MakeSeed(name="seed", domains=["whatever"]))
