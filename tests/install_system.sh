@@ -1,14 +1,24 @@
 #!/bin/sh
-# Installs Chromium and redis-server for the tests that need them, when apt may be used; else says what is skipped.
+# Installs Chromium, redis-server and PostgreSQL for the tests that need them, when apt may be used; else says what is
+# skipped. Debian keeps PostgreSQL's programs out of the PATH: the tests look where it does, as here.
+has() { command -v "$1" >/dev/null; }
+has_postgresql() {
+    has initdb && return 0
+    for program in /usr/lib/postgresql/*/bin/initdb; do [ -x "$program" ] && return 0; done
+    return 1
+}
 missing=""
-command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="chromium"
-command -v redis-server >/dev/null || missing="$missing redis-server"
+has chromium || has chromium-browser || has google-chrome || missing="chromium"
+has redis-server || missing="$missing redis-server"
+has_postgresql || missing="$missing postgresql"
 [ -z "$missing" ] && exit 0
-if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-    echo "Installing:$( [ -n "$missing" ] && echo " $missing")"
+if has apt-get && [ "$(id -u)" = 0 ]; then
+    echo "Installing: $missing"
     # shellcheck disable=SC2086
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null && exit 0
 fi
-case "$missing" in *chromium*) echo "Skipped: tests/browser, because Chromium is missing. Install it: apt-get install chromium" ;; esac
-case "$missing" in *redis*) echo "Skipped: tests with a real Redis, because redis-server is missing. Install it: apt-get install redis-server" ;; esac
+skipped() { echo "Skipped: $1, because $2 is missing. Install it: apt-get install $3"; }
+case "$missing" in *chromium*) skipped "tests/browser" Chromium chromium ;; esac
+case "$missing" in *redis*) skipped "tests with a real Redis" redis-server redis-server ;; esac
+case "$missing" in *postgresql*) skipped "tests of the registry on PostgreSQL" PostgreSQL postgresql ;; esac
 exit 0

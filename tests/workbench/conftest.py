@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from tests.workbench.postgres import find_initdb
 from workbench import database
 from workbench.cards import CorpusCard, ExpertCard, SeedCard
 from workbench.services import artifacts, corpora, experts, seeds
@@ -101,9 +102,9 @@ def world(session: Session) -> World:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A registry in a PostgreSQL server of this test run's own."""
-    initdb = shutil.which("initdb")
+    initdb = find_initdb()
     if initdb is None:
-        pytest.skip("PostgreSQL is not installed")
+        pytest.skip("PostgreSQL is missing: the registry was not tried on it. Install it: apt-get install postgresql")
     pytest.importorskip("psycopg")
     folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
     user = "postgres" if os.geteuid() == 0 else None  # the server refuses to be root
@@ -114,7 +115,7 @@ def postgres_url() -> Iterator[str]:
         words = [str(word) for word in command]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder)
 
-    control = [Path(initdb).resolve().with_name("pg_ctl"), "-D", folder / "data", "-w"]
+    control = [initdb.with_name("pg_ctl"), "-D", folder / "data", "-w"]
     run(initdb, "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N", "--locale=C.UTF-8")
     run(*control, "-l", folder / "log", "-o", f"-k {folder} -h '' -c fsync=off", "start")
     url = f"postgresql://postgres@/postgres?host={folder}"
