@@ -38,7 +38,7 @@ def test_with_two_slots_a_quick_job_does_not_wait_behind_a_long_one(house: House
     house.start("tiny_worker.py", WORKBENCH_WORKER_SLOTS="2")
     long = submit.submit(wish(steps=2000))
     house.wait_for(long, "running")
-    quick = submit.submit(wish(steps=5))
+    quick = submit.submit(wish())
     house.wait_for(quick, "done")
     assert house.card(long).state == "running"
 
