@@ -16,7 +16,7 @@ from workbench import database
 from workbench.services import artifacts
 from workbench.settings import Settings
 from workbench.storage import get_storage
-from workbench.tables import Job
+from workbench.tables import Corpus, Job
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job takes from its last artifact to its row
 UPLOAD_GRACE_SECONDS = 3600.0  # a form may be filled in for a while before it is sent
@@ -28,6 +28,11 @@ def uploads_folder(home: Path) -> Path:
     return home / "uploads"
 
 
+def names_file(folder: Path) -> Path:
+    """Where it is noted what the files of an upload were called; it stays as long as something names the upload."""
+    return folder.with_name(f"{folder.name}.json")
+
+
 def sweep(settings: Settings) -> None:
     """Removes artifacts without a row, folders of jobs without one, and uploads that no import waits for."""
     # Listed before the rows are read: what is made in between is not in the list.
@@ -37,9 +42,13 @@ def sweep(settings: Settings) -> None:
         artifacts.sweep(session, get_storage(settings), GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}
         waiting = _waiting_imports(session)
+        named = _named_sources(session)
     wanted = {folder for folder in uploads if any(folder in (path, *path.parents) for path in waiting)}
     for folder in sorted(jobs - known | uploads - wanted):
         shutil.rmtree(folder, ignore_errors=True)
+    for names in uploads_folder(settings.root).glob("*.json"):
+        if not names.with_suffix("").exists() and str(names.with_suffix("")) not in named:
+            names.unlink(missing_ok=True)
 
 
 def _old(folder: Path, seconds: float) -> Iterator[Path]:
@@ -55,3 +64,9 @@ def _waiting_imports(session: Session) -> set[Path]:
     """The paths that imports, not yet finished, will read."""
     unfinished = select(Job).where(Job.kind == "import-corpus", Job.state.in_(["queued", "running", "paused"]))
     return {Path(str(job.spec.get("path"))) for job in session.scalars(unfinished)}
+
+
+def _named_sources(session: Session) -> set[str]:
+    """The paths that any import or corpus names."""
+    imports = session.scalars(select(Job).where(Job.kind == "import-corpus"))
+    return {str(job.spec.get("path")) for job in imports} | set(session.scalars(select(Corpus.source)))

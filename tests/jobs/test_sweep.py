@@ -66,3 +66,12 @@ def test_an_upload_goes_an_hour_after_it_came_unless_an_import_waits_for_it(hous
     submit.request_stop(job_id, "cancel")
     sweep.sweep(house.settings)
     assert [one.exists() for one in (young, wanted, of_one_file)] == [True, False, True]
+
+
+def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(house: House, uploads: Path) -> None:
+    named, forgotten = upload(uploads, 2), upload(uploads, 2)
+    for folder in (named, forgotten):
+        sweep.names_file(folder).write_text("{}", encoding="utf-8")
+    submit.request_stop(create(named), "cancel")
+    sweep.sweep(house.settings)
+    assert [sweep.names_file(one).exists() for one in (named, forgotten)] == [True, False]

@@ -11,7 +11,7 @@ from ui.parts.asking import ask_for, show_last
 from ui.parts.forms import Answers
 from ui.parts.notices import explained
 from ui.parts.questions import Question, questions_of
-from ui.parts.uploads import keep_uploads, kept_name
+from ui.parts.uploads import keep_uploads
 from ui.parts.words import counted, listed, plain, size
 from workbench.settings import get_settings
 from workbench.specs import ImportCorpus
@@ -33,7 +33,7 @@ def show_import() -> None:
     if given is None:
         show_last("import-corpus")
         return
-    absent = {(place,): "" for place in _PLACES}
+    absent: Answers = {(place,): "" for place in _PLACES}
     with explained():
         given = {**absent, **given}
         ask_for("import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM)
@@ -50,8 +50,8 @@ def _from_upload() -> Answers | None:
     if not files:
         st.caption("Drop txt, md, jsonl, csv or parquet files here, packed by gz or xz or not.")
         return None
-    told = f"{counted(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder as "
-    st.caption(plain(told + listed([f"{kept_name(n, file)} ({file.name})" for n, file in enumerate(files, start=1)])))
+    told = f"{counted(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
+    st.caption(plain(told + listed([file.name for file in files])))
     marks = tuple(file.file_id for file in files)
     if st.session_state.get("import.kept", (None, ""))[0] != marks:
         st.session_state["import.kept"] = (marks, str(keep_uploads(files, get_settings().root)))

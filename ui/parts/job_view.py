@@ -10,6 +10,7 @@ import streamlit as st
 
 from jobs import submit
 from jobs.work import log_path
+from ui.parts.causes import cause_of, next_step_of
 from ui.parts.curves import show_curves
 from ui.parts.notices import explained, keep, show_problem
 from ui.parts.results import Sight, result_words, sight_of
@@ -57,7 +58,8 @@ def _read(job_id: str) -> JobCard:
 
 def _draw(job_id: str, key: str) -> JobCard:
     with reading() as session:
-        job, happened, points = (look(session, job_id) for look in (rows.get_job, rows.events, rows.metrics))
+        job = rows.get_job(session, job_id)
+        happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
     with st.container(border=True):
         show_line(job)
         st.caption(plain(_times(job)))
@@ -77,7 +79,7 @@ def _times(job: JobCard) -> str:
 
 def _show_ending(job: JobCard) -> None:
     if job.error:
-        show_problem(spoken(job.error), job.next_step)
+        show_problem(spoken(cause_of(job)), next_step_of(job))
     if words := result_words(job):
         st.markdown(plain(words))
     if sight := sight_of(job):

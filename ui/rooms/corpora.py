@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.parts.import_reports import show_imports, source_of
 from ui.parts.importing import show_import
 from ui.parts.notices import empty, explained
 from ui.parts.tables import show_table
-from ui.parts.words import counted, plain, short, size
-from workbench.cards import CorpusCard, DomainCard
+from ui.parts.words import plain, short, size
+from workbench.cards import DomainCard
 from workbench.database import reading
 from workbench.services import corpora
 from workbench.settings import get_settings
@@ -33,7 +34,7 @@ def show() -> None:
     elif part == IMPORT:
         show_import()
     else:
-        _show_imports(imports)
+        show_imports(imports)
 
 
 def _show_domains(domains: list[DomainCard]) -> None:
@@ -54,7 +55,7 @@ def _domain_row(domain: DomainCard) -> dict[str, object]:
         "words (by white space)": domain.num_words,
         "bytes": domain.num_bytes,
         "role": domain.role,
-        "provenance": domain.source,
+        "provenance": source_of(domain.source),
         "licence": domain.licence or "not stated",
         "corpus": domain.corpus,
     }
@@ -73,67 +74,20 @@ def _show_domain(domain: DomainCard) -> None:
         key="first",
     )
     with explained():
-        _show_documents(domain.name, split, int(number))
+        _show_documents(domain, split, int(number))
 
 
-def _show_documents(name: str, split: str, first: int) -> None:
+def _show_documents(domain: DomainCard, split: str, first: int) -> None:
     with reading() as session:
         storage = get_storage(get_settings())
-        documents = list(corpora.preview_documents(session, storage, name, split, PREVIEW_DOCUMENTS, first))
+        documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))
     if not documents:
         st.caption(plain(f"There is no document {first} in this part."))
     for document in documents:
         with st.container(border=True, height=PREVIEW_HEIGHT):
-            st.caption(plain(document.get("source") or "no source stated"))
+            st.caption(plain(source_of(domain.source, document.get("source") or "no source stated")))
             text = document["text"]
             st.text(text[:PREVIEW_CHARACTERS] + ("…" if len(text) > PREVIEW_CHARACTERS else ""))
-
-
-def _show_imports(imports: list[CorpusCard]) -> None:
-    if not imports:
-        empty(
-            "Nothing has been imported yet.",
-            "Each import leaves a report here: what was read and what was refused.",
-        )
-    for corpus in imports:
-        _show_import(corpus)
-
-
-def _show_import(corpus: CorpusCard) -> None:
-    report = corpus.report
-    refused, twice = report.get("num_refused", 0), report.get("num_duplicates", 0)
-    with st.container(border=True):
-        st.markdown(f"**{plain(corpus.name)}** from {plain(corpus.source)}")
-        told = (
-            f"{counted(len(corpus.domains), 'domain')}; {counted(refused, 'record')} refused; "
-            f"{counted(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
-        )
-        st.caption(plain(told))
-        if report.get("refused"):
-            show_table(
-                report["refused"],
-                f"refused_{corpus.id}",
-                f"Records of {corpus.name} that were refused, and why",
-            )
-        _offer_deletion(corpus)
-
-
-def _offer_deletion(corpus: CorpusCard) -> None:
-    with st.popover("Delete …", icon=":material/delete:"):
-        st.markdown(plain(f"Deletes {corpus.name} with its domains. Refused while an expert was trained on them."))
-        if st.button("Delete for good", key=f"delete_{corpus.id}", type="primary"):
-            with explained():
-                _delete(corpus.name)
-
-
-def _delete(name: str) -> None:
-    from ui.parts.notices import keep
-    from workbench.database import transaction
-
-    with transaction() as session:
-        corpora.delete_corpus(session, name)
-    keep(f"{name} is deleted.")
-    st.rerun()
 
 
 if __name__ == "__main__":

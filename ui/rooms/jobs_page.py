@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from ui.parts.causes import cause_of
 from ui.parts.job_view import show_job
 from ui.parts.notices import empty, explained
 from ui.parts.rooms import CORPORA
@@ -67,7 +68,7 @@ def _row(job: JobCard) -> dict[str, object]:
         "progress (%)": round(job.progress * 100),
         "asked": clock(job.created_at),
         "finished": clock(job.finished_at) if job.finished_at else "",
-        "cause of failure": job.error,
+        "cause of failure": cause_of(job),
         "id": job.id,
     }
 

@@ -29,7 +29,7 @@ def submit(spec: Spec, how: How) -> None:
 def report(card: JobCard, as_json: bool) -> None:
     """A job's state in words; a job that failed becomes this command's failure."""
     if card.state in ("failed", "cancelled"):
-        raise JobFailed(f"{card.title} has {_ended(card)}", card.next_step or watch_line(card.id))
+        raise _failure(card)
     if as_json:
         print_json(card)
     elif card.state == "done":
@@ -107,8 +107,17 @@ def card_of(job_id: str) -> JobCard:
         return get_job(session, job_id)
 
 
-def _ended(card: JobCard) -> str:
-    return "been cancelled." if card.state == "cancelled" else f"failed: {card.error}"
+def _failure(card: JobCard) -> JobFailed:
+    from ui.parts.causes import cause_of, next_step_of
+
+    if card.state == "cancelled":
+        return JobFailed(f"{card.title} has been cancelled.", f"Let it go on with: workbench jobs retry {card.id}")
+    return JobFailed(f"{card.title} has failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
+
+
+def retry_line(job_id: str) -> str:
+    """How to start an ended job again."""
+    return f"Try it again with: workbench jobs retry {job_id}"
 
 
 def watch_line(job_id: str) -> str:

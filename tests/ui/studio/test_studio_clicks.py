@@ -12,9 +12,9 @@ from streamlit.testing.v1 import AppTest
 from ui.client import Client
 from ui.errors import ServerDown
 from workbench.database import reading, transaction
-from workbench.services import experts, mixtures
+from workbench.services import experts, leases, mixtures
 from workbench.services import jobs as rows
-from workbench.specs import SelfCheck
+from workbench.specs import ImportCorpus, SelfCheck
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -217,3 +217,14 @@ def test_the_queue_says_that_it_is_cut_and_finds_an_old_job_by_its_state() -> No
     assert "The newest" not in told(app)
     links = AppTest.from_file(STUDIO, default_timeout=30).run().get("page_link")
     assert f"See {rows.NEWEST + 3} unfinished jobs" in [link.proto.label for link in links]
+
+
+def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
+    with transaction() as session:
+        job_id = rows.create_job(session, ImportCorpus(name="bad", path="/data/bad.jsonl"))
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, "failed", error="bad.jsonl, line 2: not JSON.", next_step="Mend it.")
+    app = open_room("corpora", part="Imports & what was refused")
+    assert "bad.jsonl, line 2: not JSON." in told(app)
+    assert "leave broken records out" in told(app)

@@ -8,6 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from ui.parts import health
+from ui.parts.causes import next_step_of
 from ui.parts.health import worker_sign
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.questions import assemble, changed, questions_of
@@ -15,7 +16,7 @@ from ui.parts.results import result_words, sight_of
 from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
 from ui.parts.states import actions_of, look_of, places_of, sentence_of
 from ui.parts.tables import as_csv
-from ui.parts.uploads import keep_uploads, safe_suffix
+from ui.parts.uploads import keep_uploads, own_names, safe_suffix
 from ui.parts.words import ago, duration, plain, size, spoken
 from workbench.cards import JobCard
 from workbench.specs import SPECS, TrainExpert, parse_spec
@@ -124,8 +125,24 @@ class Upload:
 def test_the_name_of_an_upload_is_never_a_path(tmp_path: Path) -> None:
     folder = keep_uploads([Upload("../../evil.jsonl.gz", b"1"), Upload("a/b.t$t", b"2")], tmp_path)
     assert sorted(path.name for path in folder.iterdir()) == ["0001.jsonl.gz", "0002.txt"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.json"]
     assert folder.parent == tmp_path / "uploads"
     assert safe_suffix("report.docx") == ".docx"
+
+
+def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None:
+    folder = keep_uploads([Upload("broken.jsonl", b"{"), Upload("0001.jsonl", b"{")], tmp_path)
+    assert own_names("0001.jsonl, line 2: no.", str(folder), tmp_path) == "broken.jsonl, line 2: no."
+    assert own_names("0002.jsonl:7", str(folder), tmp_path) == "0001.jsonl:7"
+    assert own_names(f"{folder}: empty.", str(folder), tmp_path) == "broken.jsonl, 0001.jsonl: empty."
+    assert own_names("0001.jsonl", "/elsewhere", tmp_path) == "0001.jsonl"
+
+
+@pytest.mark.usefixtures("home")
+def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
+    told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Mend or remove it."}
+    assert "--skip-bad" in next_step_of(job("failed", **told, spec={"skip_bad": False}))
+    assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Mend or remove it."
 
 
 def test_what_came_of_a_job_is_told_with_its_reason() -> None:
