@@ -106,6 +106,8 @@ def _show_import(corpus: CorpusCard) -> None:
             f"{counted(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
         )
         st.caption(plain(told))
+        if report.get("anonymized"):
+            st.caption(plain(f"Anonymised: {_dummies(report['anonymized'])}."))
         if report.get("refused"):
             show_table(
                 report["refused"],
@@ -113,6 +115,11 @@ def _show_import(corpus: CorpusCard) -> None:
                 f"Records of {corpus.name} that were refused, and why",
             )
         _offer_deletion(corpus)
+
+
+def _dummies(counts: dict[str, int]) -> str:
+    found = [f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items() if number]
+    return ", ".join(found) or "nothing was found"
 
 
 def _offer_deletion(corpus: CorpusCard) -> None:
