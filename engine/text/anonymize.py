@@ -8,8 +8,8 @@ categories are named only, so what they mean is our reading:
 - FB User ID: the number of a Facebook account, where an address or a name says so, or bare in its form since 2009.
 
 Names of persons, street addresses, local phone numbers without area code, and “bob at example dot com” stay:
-this makes text harmless on the whole, not for certain. No text can make it slow: each pattern looks at a bounded
-stretch around a place. Anonymising twice is anonymising once: next to a dummy token nothing new begins or ends.
+this makes text harmless on the whole, not for certain. No text can make it slow: the time grows with the length,
+never with its square. Anonymising twice is anonymising once: next to a dummy token nothing new begins or ends.
 """
 
 from __future__ import annotations
