@@ -68,6 +68,11 @@ class ImportCorpus(Spec):
     licence: str = Field("", description="Licence of the text, as you know it.")
     max_bytes: int | None = Field(None, gt=0, description="Stop after this many bytes of text; empty reads all.")
     skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
+    anonymize: bool = Field(
+        False,
+        description="Replace e-mail addresses, phone, card and social security numbers, Facebook ids and user handles "
+        "by dummy tokens (DEMix table 8).",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> ImportCorpus:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import CorpusError
+from engine.text.anonymize import TOKENS, anonymize
 from engine.text.formats import read_records
 from engine.text.records import Found, Record
 from engine.text.streams import TextFile, find_files, printable
@@ -34,13 +35,14 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Which fields to read, how much, and whether one broken record refuses all."""
+    """Which fields to read, how much, whether one broken record refuses all, and whether to anonymise."""
 
     text_field: str = "text"
     domain_field: str = ""
     group_field: str = ""
     max_bytes: int | None = None
     skip_bad: bool = False
+    anonymize: bool = False
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -59,6 +61,7 @@ class Report:
     num_refused: int = 0
     refused: list[dict[str, Any]] = field(default_factory=list)
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
+    anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty: nobody asked for them
 
     def refuse(self, fault: CorpusError) -> None:
         """Counts a fault and lists it, if the list is not full."""
@@ -68,6 +71,13 @@ class Report:
             self.refused.append(
                 {"path": path, "line": fault.line, "reason": f"{fault.problem} {fault.next_step}".strip()}
             )
+
+    def keep(self, document: Document, dummies: Mapping[str, int]) -> None:
+        """Counts a document that is kept, and the dummy tokens that went into it."""
+        self.num_documents += 1
+        self.num_bytes += len(document.text.encode())
+        for category, number in dummies.items():
+            self.anonymized[category] += number
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON holds it."""
@@ -93,26 +103,36 @@ def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Do
 def admit(
     found: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | None = None
 ) -> Iterator[Document]:
-    """The documents that are new and not empty, until they have `max_bytes`; the report counts the others."""
+    """The documents that are new and not empty, until they have `max_bytes`; the report counts the others.
+
+    With `anonymize` they hold dummy tokens before they are compared: two texts of two users may be one afterwards.
+    """
     seen: set[bytes] = set()
+    report.anonymized = dict.fromkeys(TOKENS, 0) if options.anonymize else {}
     for item in found:
         if isinstance(item, CorpusError):
             if not options.skip_bad:
                 raise item
             report.refuse(item)
-        elif not item.text.strip():
+            continue
+        document, dummies = _anonymous(item) if options.anonymize else (item, {})
+        if not document.text.strip():
             report.num_empty += 1
-        elif (key := bytes.fromhex(item.id[:32])) in seen:
+        elif (key := bytes.fromhex(document.id[:32])) in seen:
             report.num_duplicates += 1
         else:
             seen.add(key)
-            report.num_documents += 1
-            report.num_bytes += len(item.text.encode())
-            yield item
+            report.keep(document, dummies)
+            yield document
             if options.max_bytes is not None and report.num_bytes >= options.max_bytes:
                 return
     if not report.num_documents:
         raise _nothing(report, path)
+
+
+def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:
+    text, dummies = anonymize(document.text)
+    return (replace(document, text=text) if dummies else document), dummies
 
 
 def _nothing(report: Report, path: Path | None) -> CorpusError:

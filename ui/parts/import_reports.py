@@ -68,10 +68,17 @@ def _show_import(corpus: CorpusCard) -> None:
             f"{counted(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
         )
         st.caption(plain(told))
+        if report.get("anonymized"):
+            st.caption(plain(f"Anonymised: {_dummies(report['anonymized'])}."))
         if report.get("refused"):
             words = f"Records of {corpus.name} that were refused, and why"
             show_table([_refused_row(one, corpus.source) for one in report["refused"]], f"refused_{corpus.id}", words)
         _offer_deletion(corpus)
+
+
+def _dummies(counts: dict[str, int]) -> str:
+    found = [f"{name.replace('_', ' ')} {number:,}" for name, number in counts.items() if number]
+    return ", ".join(found) or "nothing was found"
 
 
 def _refused_row(refused: dict[str, Any], source: str) -> dict[str, Any]:

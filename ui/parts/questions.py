@@ -18,6 +18,7 @@ Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it m
 _LABELS = {
     "join": "Put the new expert into the mixture when it is done",
     "skip_bad": "Leave broken records out and list them",
+    "anonymize": "Anonymise: dummy tokens for what identifies users",
     "kind": "Weights come from",
     "evidence": "Evidence: what the posterior sees",
     "top_k": "Experts at each token (top k)",

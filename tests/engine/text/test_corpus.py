@@ -156,6 +156,24 @@ def test_duplicates_are_left_out_and_counted_across_files(tmp_path: Path) -> Non
     assert (report.num_documents, report.num_duplicates, report.num_bytes) == (3, 2, 10)
 
 
+def test_texts_that_differ_only_in_the_user_are_duplicates_once_anonymised(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["from a@example.com", "from b@example.com", "from nobody"])
+    report = Report()
+    documents = list(read_documents(tmp_path, ReadOptions(anonymize=True), report))
+    assert [document.text for document in documents] == ["from <EMAIL>", "from nobody"]
+    assert documents[0].id == Document("from <EMAIL>").id
+    assert (report.num_duplicates, report.num_bytes, report.anonymized["email"]) == (1, 23, 1)
+
+
+def test_the_report_tells_nothing_found_from_nobody_asked(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    asked, unasked = Report(), Report()
+    list(read_documents(tmp_path, ReadOptions(anonymize=True), asked))
+    list(read_documents(tmp_path, ReadOptions(), unasked))
+    assert set(asked.anonymized.values()) == {0}
+    assert unasked.anonymized == {}
+
+
 def test_empty_texts_are_counted_and_left_out(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", ["", " \n", "words"])
     report = Report()

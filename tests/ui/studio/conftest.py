@@ -79,7 +79,10 @@ def _corpus(session: Session, storage: Storage, name: str) -> CorpusCard:
         summary = _summary(folder)
     artifact = artifacts.register_artifact(session, storage, id, "corpus")
     refused = [{"path": "x.txt", "line": 3, "reason": "The line must be UTF-8, but is not."}]
-    report = {"num_documents": 60, "num_duplicates": 2, "num_refused": 1, "refused": refused}
+    dummies = {"email": 3, "ssn": 0, "phone_number": 1200}
+    report = {
+        "num_documents": 60, "num_duplicates": 2, "num_refused": 1, "refused": refused, "anonymized": dummies,
+    }  # fmt: skip
     spec = ImportCorpus(name=f"import of {name}"[:80], path=f"/data/{name}.txt", licence="CC0", role=_role(name))
     return corpora.register_corpus(
         session, spec=spec, source=spec.path, artifact=artifact, summary=summary, report=report

@@ -15,7 +15,9 @@ from workbench.specs import SPECS, Spec, parse_spec
 
 NAME = 'it\'s *my* "name"'
 WISHES: dict[str, dict[tuple[str, ...], Any]] = {
-    "import-corpus": {("name",): NAME, ("path",): "/data/a b.jsonl", ("skip_bad",): True, ("max_bytes",): 10},
+    "import-corpus": {
+        ("name",): NAME, ("path",): "/data/a b.jsonl", ("skip_bad",): True, ("max_bytes",): 10, ("anonymize",): True,
+    },
     "make-seed": {("name",): NAME, ("domains",): ["a", "b"], ("shape", "width"): 64, ("vocab_size",): 600},
     "train-demix": {("name",): NAME, ("seed_model",): "s", ("domains",): ["a"], ("training", "num_steps"): 9},
     "train-expert": {

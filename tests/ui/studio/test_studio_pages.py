@@ -25,7 +25,7 @@ EMPTY = {
 }
 FILLED = {
     "overview": "Evaluate|A job has failed",
-    "corpora": "What the experts can learn",
+    "corpora": "What the experts can learn|Anonymised: email 3, phone number 1,200.",
     "train": "A copy of a parent expert",
     "jobs_page": "step 40 of 100",
     "experts": "4 experts",
