@@ -123,7 +123,7 @@ def _error_of(name: str, rank: int, told: dict[str, Any]) -> Exception:
     if told["errno"] is not None:
         return OSError(told["errno"], told["problem"])
     what = f"{name} ended in an error of its own: {told['kind']}: {told['problem']}"
-    return LostRank(what, f"{_LOG} {_SMALLER}", rank=rank)
+    return LostRank(what, f"{_LOG} {_SMALLER}" if "memory" in what.lower() else _LOG, rank=rank)
 
 
 def _last_line(error: BaseException) -> str:
