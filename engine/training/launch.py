@@ -88,7 +88,6 @@ def _environment(num_processes: int, threads: int) -> dict[str, str]:
 
 
 def _events(task: Task, num_processes: int, environment: dict[str, str], log: Path | None) -> Iterator[Event]:
-    yield Progress(0, None, "processes", f"starting {num_processes}")
     crew = _Crew(task, num_processes, environment, log)
     try:
         yield from crew.events()
@@ -111,6 +110,7 @@ class _Crew:
             os.mkfifo(self.folder / name, 0o600)
         # Opened for both, so that no open waits for the other end.
         self.news, self.orders, self.life = (os.open(self.folder / n, os.O_RDWR) for n in (NEWS, ORDERS, LIFE))
+        self.started = False
         self.torchrun = self._start(environment, log)
 
     def _start(self, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
@@ -123,12 +123,18 @@ class _Crew:
     def events(self) -> Iterator[Event]:
         """The first process's events; after each it is told to go on. Raises what the processes ended of."""
         for line in self._lines():
-            yield from_line(line)
-            os.write(self.orders, GO)
+            if line:
+                self.started = True
+                yield from_line(line)
+                os.write(self.orders, GO)
+            elif not self.started:
+                yield Progress(0, self.num_processes, "processes", "starting")
         self._require_good_end()
 
     def stop(self) -> None:
-        """Ends in order: after its step the training leaves a checkpoint."""
+        """Ends in order: after its step the training leaves a checkpoint. One that has not begun just ends."""
+        if not self.started:
+            return
         os.write(self.orders, STOP)
         self.torchrun.wait()
         self._require_good_end()
@@ -136,6 +142,7 @@ class _Crew:
     def end(self) -> None:
         """Leaves no process and no pipe behind."""
         os.close(self.life)
+        self.torchrun.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.torchrun.wait(_END_SECONDS)
         self.torchrun.kill()
@@ -145,6 +152,7 @@ class _Crew:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _lines(self) -> Iterator[bytes]:
+        """Lines as they come, and an empty one when none came for a moment."""
         buffer = b""
         while True:
             over = self.torchrun.poll() is not None
@@ -153,6 +161,8 @@ class _Crew:
                 yield from lines
             elif over:
                 return
+            else:
+                yield b""
 
     def _require_good_end(self) -> None:
         if self.torchrun.returncode:

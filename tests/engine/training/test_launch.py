@@ -118,6 +118,7 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     own = processes(tmp_path / "two")
     assert len(own) >= 3  # torchrun and its two
     addresses = {one.laddr.ip for process in own for one in process.net_connections() if one.status == "LISTEN"}
+    assert addresses
     assert addresses <= {"127.0.0.1", "::1"}
     time.sleep(0.5)
     assert not list((tmp_path / "two").glob("step-*"))  # it waits for the caller
@@ -153,6 +154,15 @@ def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -
     assert "fewer processes" in error.value.next_step
     assert not processes(tmp_path / "killed")
     assert not list((tmp_path / "killed").iterdir())
+
+
+def test_closed_while_it_starts_it_ends_at_once(seed, domains, tmp_path: Path) -> None:
+    events = train_on(2, seed, domains, FOR_EVER, tmp_path / "early", log=tmp_path / "log")
+    assert next(events) == Progress(0, 2, "processes", "starting")
+    began = time.monotonic()
+    events.close()
+    assert time.monotonic() - began < 8
+    eventually(lambda: not processes(tmp_path / "early"))
 
 
 def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Path) -> None:
