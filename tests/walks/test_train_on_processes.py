@@ -59,7 +59,7 @@ def test_a_job_on_two_processes_makes_the_experts_that_one_process_makes(
     for one, two in pairs:
         assert two.metrics["dev_perplexity"] == pytest.approx(one.metrics["dev_perplexity"], rel=1e-5)
         ours, theirs = (load_file(get_storage().path(expert.id) / "expert.safetensors") for expert in (two, one))
-        assert all(float((ours[name] - t).norm()) <= 1e-5 * float(t.norm()) for name, t in theirs.items())
+        assert all(float((ours[name] - t).norm()) <= 5e-5 * float(t.norm()) for name, t in theirs.items())
 
 
 def test_more_processes_than_the_batch_has_sequences_fail_with_the_numbers_to_choose(

@@ -1,7 +1,7 @@
 """Training on several processes is training on one: the same global batch, losses and weights. Real gloo processes.
 
 Sums of float32 in another order differ in the last bits: losses by less than 1e-6 of themselves, a tensor's weights
-by less than 1e-5 of its norm and its moments by less than 1e-4, after ten steps that were all clipped. The same number
+by less than 5e-5 of its norm and its moments by less than 1e-4, after ten steps that were all clipped. The same number
 of processes gives the same bits.
 """
 
@@ -59,7 +59,7 @@ def assert_same_training(told: list[Told], run: Run, expected: Told, reference: 
     assert both[0].keys() == both[1].keys()
     for name, tensor in both[0].items():
         difference, size = float((tensor - both[1][name]).norm()), float(both[1][name].norm())
-        allowed = 1e-5 if name.endswith(KEY_BIASES) else size * (1e-4 if name.startswith("moment") else 1e-5)
+        allowed = 1e-5 if name.endswith(KEY_BIASES) else size * (1e-4 if name.startswith("moment") else 5e-5)
         assert difference <= allowed, name
 
 

@@ -88,7 +88,7 @@ def train_alone(seed: Path, domains: list[PackedDomain], folder: Path) -> list[E
 def assert_same_weights(folder: Path, other: Path) -> None:
     ours, theirs = (load_file(one / "step-00000010" / "parameters.safetensors") for one in (folder, other))
     assert ours.keys() == theirs.keys()
-    assert all(float((t - theirs[name]).norm()) <= 1e-5 * float(theirs[name].norm()) for name, t in ours.items())
+    assert all(float((t - theirs[name]).norm()) <= 5e-5 * float(theirs[name].norm()) for name, t in ours.items())
 
 
 def up_to(events: Iterator[Event], step: int) -> list[Event]:
