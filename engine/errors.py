@@ -7,7 +7,8 @@ Problem                      what is wrong, and what to do next
     ├── ModelError           a model that cannot be loaded, cut open or matched
     ├── DamagedFile          bytes that are not those of the manifest
     ├── TrainingError        a training that cannot start or must not go on
-    │   └── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
+    │   ├── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
+    │   └── LostRank         one of several training processes ended (rank)
     ├── MixtureError         experts, weights or priors that do not go together
     └── ScoresError          stored log-likelihoods that do not fit what is asked of them
 """
@@ -66,6 +67,14 @@ class TrainingError(EngineError):
 
 class NonFiniteLoss(TrainingError):
     """The loss is NaN or infinite; raised before the optimizer step, so nothing was updated."""
+
+
+class LostRank(TrainingError):
+    """One of several training processes ended; says which, where that is known."""
+
+    def __init__(self, problem: str, next_step: str = "", *, rank: int | None = None) -> None:
+        super().__init__(problem, next_step)
+        self.rank = rank
 
 
 class MixtureError(EngineError):

@@ -28,6 +28,9 @@ class Settings(BaseSettings):
     token: SecretStr = Field(SecretStr(""), description="Bearer token that API clients must send; empty asks for none.")
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
     threads: int = Field(0, ge=0, description="Threads of each computing process; 0 is one for each core.")
+    processes: int = Field(
+        0, ge=0, description="Training processes of one job; 0 is one for each GPU (one on a machine without)."
+    )
     worker_slots: int = Field(2, ge=1, description="Jobs that one worker runs at the same time.")
     lease_seconds: float = Field(30.0, gt=0, description="Seconds after which a silent job is taken back.")
     heartbeat_seconds: float = Field(10.0, gt=0, description="Seconds between two signs of life of a job.")

@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
@@ -17,37 +18,37 @@ from engine.errors import DamagedFile, TrainingError
 from engine.files import new_folder, verify_folder
 
 _KEEP = 2
+_PARAMETERS = "parameters"
+_PARAMETERS_FILE, _MOMENTS_FILE = "parameters.safetensors", "optimizer.safetensors"
 
 
-def save_checkpoint(
-    root: Path,
-    step: int,
-    parameters: Mapping[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-) -> Path:
-    """Writes the state after `step` updates and drops all but the last two checkpoints; gives its folder."""
-    folder = root / f"step-{step:08d}"
-    with new_folder(folder) as aside:
-        save_file(
-            {name: p.detach().cpu().contiguous() for name, p in parameters.items()},
-            aside / "parameters.safetensors",
-        )
-        save_file(_moments(parameters, optimizer), aside / "optimizer.safetensors")
+def training_state(
+    parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None = None
+) -> dict[str, Tensor]:
+    """Parameters as `parameters/NAME` and Adam's state as `KIND/NAME`; views, not copies."""
+    state = {f"{_PARAMETERS}/{name}": parameter.detach() for name, parameter in parameters.items()}
+    for name, parameter in parameters.items():
+        moments = {} if optimizer is None else optimizer.state.get(parameter, {})
+        state |= {f"{kind}/{name}": torch.as_tensor(value).detach() for kind, value in moments.items()}
+    return state
+
+
+def save_checkpoint(root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig) -> None:
+    """Writes the state after `step` updates and drops all but the last two checkpoints."""
+    own = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
+    prefix = f"{_PARAMETERS}/"
+    with new_folder(checkpoint_folder(root, step)) as aside:
+        parameters = {name.removeprefix(prefix): tensor for name, tensor in own.items() if name.startswith(prefix)}
+        save_file(parameters, aside / _PARAMETERS_FILE)
+        save_file({name: tensor for name, tensor in own.items() if not name.startswith(prefix)}, aside / _MOMENTS_FILE)
         card = {"step": step, "config": asdict(config)}
         (aside / "checkpoint.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-_KEEP]:
         shutil.rmtree(old)
-    return folder
 
 
-def resume(
-    root: Path,
-    parameters: Mapping[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
-    config: TrainingConfig,
-) -> int:
-    """Puts the newest undamaged checkpoint back and gives its step; 0 when there is none.
+def newest_step(root: Path, config: TrainingConfig) -> int:
+    """The step of the newest undamaged checkpoint; 0 when there is none.
 
     Raises TrainingError when it was written by another config, since going on would be another training.
     """
@@ -62,29 +63,32 @@ def resume(
                 f"The checkpoint {folder} must be of the same settings, but they differ.",
                 "Start a new job for new settings.",
             )
-        _restore(folder, parameters, optimizer)
         return int(card["step"])
     return 0
 
 
+def restore(
+    root: Path, step: int, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Puts these parameters, and their moments, back to what they were after `step` updates; reads no others."""
+    folder = checkpoint_folder(root, step)
+    with safe_open(folder / _PARAMETERS_FILE, "pt") as file, torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(file.get_tensor(name))
+    if optimizer is None:
+        return
+    with safe_open(folder / _MOMENTS_FILE, "pt") as file:
+        for key in file.keys():  # noqa: SIM118 (it is no mapping)
+            kind, _, name = key.partition("/")
+            if name in parameters:
+                parameter = parameters[name]
+                optimizer.state[parameter][kind] = file.get_tensor(key).to(parameter.device)
+
+
+def checkpoint_folder(root: Path, step: int) -> Path:
+    """Where the checkpoint after `step` updates lies."""
+    return root / f"step-{step:08d}"
+
+
 def _folders(root: Path) -> list[Path]:
     return sorted(root.glob("step-*"))
-
-
-def _moments(parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{kind}/{name}": torch.as_tensor(value).detach().cpu().contiguous()
-        for name, parameter in parameters.items()
-        for kind, value in optimizer.state.get(parameter, {}).items()
-    }
-
-
-def _restore(folder: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
-    saved = load_file(folder / "parameters.safetensors")
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(saved[name])
-    for key, value in load_file(folder / "optimizer.safetensors").items():
-        kind, _, name = key.partition("/")
-        parameter = parameters[name]
-        optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter.device)

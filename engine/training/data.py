@@ -6,8 +6,10 @@ Shapes: B rows, T positions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,23 +32,51 @@ class DomainText:
 
 
 @dataclass(frozen=True)
+class PackedDomain:
+    """A domain whose text lies in a folder of packed tokens, and the expert it trains."""
+
+    name: str
+    expert: str
+    folder: Path
+
+    def open(self) -> DomainText:
+        """The text, memory-mapped."""
+        return DomainText(self.name, self.expert, Tokens.open(self.folder, "train"), Tokens.open(self.folder, "dev"))
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Inputs and targets [B, T], the experts of the rows, and the domains in order with their number of rows."""
+    """The rows [B, T] that this process takes of a batch, their experts, and their places among all `num_rows`."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
     rows: Rows
-    domains: tuple[str, ...]
+    places: tuple[int, ...]
+    num_rows: int
+
+    @property
+    def share(self) -> float:
+        """Which part of the batch these rows are."""
+        return len(self.places) / self.num_rows
+
+
+def _every_row(expert: str, num_rows: int) -> range:
+    del expert
+    return range(num_rows)
 
 
 @dataclass
 class BlockSampler:
-    """Walks each domain's blocks in a new order every epoch; equal numbers for every domain (DEMix §4.1)."""
+    """Walks each domain's blocks in a new order every epoch; equal numbers for every domain (DEMix §4.1).
+
+    `rows_of(expert, n)` says which of an expert's n rows this process takes; it takes all unless told otherwise.
+    """
 
     texts: Sequence[DomainText]
     block_size: int
     sequences_per_domain: int
     seed: int
+    rows_of: Callable[[str, int], range] = _every_row
     _order: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,19 +90,35 @@ class BlockSampler:
                     )
         self.texts = sorted(self.texts, key=lambda text: text.expert)  # stable: rows of one expert lie together
 
+    @property
+    def rows(self) -> Rows:
+        """The experts of a whole batch, over all processes."""
+        counts = Counter(text.expert for text in self.texts)
+        return Rows(tuple(counts), tuple(count * self.sequences_per_domain for count in counts.values()))
+
     def batch(self, number: int) -> Batch:
         """The batch with this number, counted from 0 over the whole training."""
-        blocks = [
-            text.train.block(self._index(text, number * self.sequences_per_domain + i), self.block_size)
-            for text in self.texts
-            for i in range(self.sequences_per_domain)
-        ]
-        return _as_batch(blocks, self.texts, self.sequences_per_domain)
+        each = self.sequences_per_domain
+        draws = [(text, self._index(text, number * each + i)) for text in self.texts for i in range(each)]
+        return self._take([(text.expert, text.train, index) for text, index in draws])
 
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
         """The first held-out blocks of one domain."""
         count = min(num_blocks, text.dev.num_blocks(self.block_size))
-        return _as_batch([text.dev.block(i, self.block_size) for i in range(count)], [text], count)
+        return self._take([(text.expert, text.dev, i) for i in range(count)])
+
+    def _take(self, blocks: Sequence[tuple[str, Tokens, int]]) -> Batch:
+        """This process's rows of a batch that is given as expert, tokens and number of each block."""
+        places, first = [], 0
+        for expert, size in Counter(expert for expert, _, _ in blocks).items():
+            places += [first + i for i in self.rows_of(expert, size)]
+            first += size
+        mine = [blocks[place] for place in places]
+        counts = Counter(expert for expert, _, _ in mine)
+        pairs = [tokens.block(i, self.block_size) for _, tokens, i in mine]
+        both_B2T = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2, self.block_size))
+        rows = Rows(tuple(counts), tuple(counts.values()))
+        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), len(blocks))
 
     def _index(self, text: DomainText, draw: int) -> int:
         num_blocks = text.train.num_blocks(self.block_size)
@@ -88,17 +134,3 @@ class BlockSampler:
             label = int.from_bytes(hashlib.sha256(text.name.encode()).digest()[:8])
             self._order[key] = np.random.default_rng([self.seed, label, epoch]).permutation(num_blocks)
         return self._order[key]
-
-
-def _as_batch(
-    blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], texts: Sequence[DomainText], each: int
-) -> Batch:
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text.expert] = counts.get(text.expert, 0) + each
-    return Batch(
-        inputs_BT=torch.from_numpy(np.stack([inputs for inputs, _ in blocks])),
-        targets_BT=torch.from_numpy(np.stack([targets for _, targets in blocks])),
-        rows=Rows(tuple(counts), tuple(counts.values())),
-        domains=tuple(text.name for text in texts),
-    )

@@ -1,7 +1,10 @@
 """Training as an iterator of events: the caller drives, closing it means stop, and a checkpoint is left behind.
 
 A resumed training is the uninterrupted one to the last bit on the same CPU (law L17): the data follow from the step,
-the random state is seeded anew at every step, and Adam's moments are kept.
+the random state is seeded anew at every step, and Adam's moments are kept. The same loop runs in each process of a
+distributed training; what its processes exchange is its team's affair.
+
+Shapes: A accumulated batches, B rows, T positions.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Step
 from engine.models.demix import DemixModel
-from engine.training.checkpoint import resume, save_checkpoint
+from engine.training.checkpoint import checkpoint_folder, newest_step, restore, save_checkpoint, training_state
 from engine.training.data import Batch, BlockSampler, DomainText
+from engine.training.distributed import ALONE, Team
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 
 
@@ -32,13 +36,15 @@ def train(
     folder: Path,
     *,
     only_experts: Sequence[str] | None = None,
+    team: Team = ALONE,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
     `only_experts` trains these experts alone and leaves every other tensor as it is (DEMix §6); None trains all.
+    In a team each process gives the same texts, and a model with its own experts only.
     Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is no number.
     """
-    return _Training(model, texts, config, folder, only_experts).events()
+    return _Training(model, texts, config, folder, only_experts, team).events()
 
 
 class _Training:
@@ -49,15 +55,16 @@ class _Training:
         config: TrainingConfig,
         folder: Path,
         only: Sequence[str] | None,
+        team: Team,
     ) -> None:
-        self.model, self.config, self.folder = model, config, folder
-        self.sampler = BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)
+        self.model, self.config, self.folder, self.team = model, config, folder, team
+        self.sampler = BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed, team.rows)
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
 
     def events(self) -> Iterator[Event]:
         config = self.config
-        step = saved = resume(self.folder, self.parameters, self.optimizer, config)
+        step = saved = self._resume()
         try:
             while step < config.num_steps:
                 news = self._update(step)
@@ -74,28 +81,49 @@ class _Training:
                 self._save(step)
             raise
 
+    def _resume(self) -> int:
+        step = self.team.agree(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
+        if step:
+            restore(self.folder, step, self.parameters, self.optimizer)
+        return step
+
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
-        torch.manual_seed(hash((config.seed, step)))
+        torch.manual_seed(hash((config.seed, step)) + self.team.rank)
         self.model.train()
-        losses: list[Tensor] = []
-        for micro in range(config.accumulate):
-            batch = self.sampler.batch(step * config.accumulate + micro)
-            losses_BT = self._losses(batch)
-            loss = losses_BT.mean() / config.accumulate
-            self._require_finite(loss.item(), step)
-            loss.backward()
-            losses.append(losses_BT.detach().view(len(batch.domains), -1).mean(1))
-        clip_and_step(self.optimizer, gradient_groups(self.model, batch.rows), step, config)
-        by_domain = torch.stack(losses).mean(0).tolist()
-        num_tokens = config.accumulate * losses_BT.numel()
+        losses_ABT = self._backward(step)
+        loss_by_domain = self._by_domain(losses_ABT)
+        loss = math.fsum(loss_by_domain.values()) / len(loss_by_domain)
+        self._require_finite(loss, step)
+        groups = gradient_groups(self.model, self.sampler.rows)
+        for group in groups:
+            self.team.sum_gradients(group.key, group.gradients)
+        clip_and_step(self.optimizer, groups, step, config, self.team)
+        num_tokens = losses_ABT.numel()
         return Step(
-            step + 1, config.num_steps, math.fsum(by_domain) / len(by_domain), learning_rate(step, config), num_tokens,
-            num_tokens / (time.perf_counter() - began), dict(zip(batch.domains, by_domain, strict=True)),
+            step + 1, config.num_steps, loss, learning_rate(step, config), num_tokens,
+            num_tokens / (time.perf_counter() - began), loss_by_domain,
         )  # fmt: skip
+
+    def _backward(self, step: int) -> Tensor:
+        """Adds up this process's part of the gradients; gives the losses of everybody's rows."""
+        losses = []
+        for micro in range(self.config.accumulate):
+            batch = self.sampler.batch(step * self.config.accumulate + micro)
+            losses_BT = self._losses(batch)
+            (losses_BT.mean() * batch.share / self.config.accumulate).backward()
+            losses.append(losses_BT.detach())
+        return self.team.whole(torch.stack(losses), batch.places, batch.num_rows)
+
+    def _by_domain(self, losses_ABT: Tensor) -> dict[str, float]:
+        names = [text.name for text in self.sampler.texts]
+        means = [losses_BT.view(len(names), -1).mean(1) for losses_BT in losses_ABT]
+        return dict(zip(names, torch.stack(means).mean(0).tolist(), strict=True))
 
     def _losses(self, batch: Batch) -> Tensor:
         device = self.model.device
+        if not batch.places:
+            return torch.zeros(batch.targets_BT.shape, device=device)
         with self._arithmetic(device):
             logits_BTV = self.model(batch.inputs_BT.to(device), batch.rows)
         losses = nn.functional.cross_entropy(
@@ -109,13 +137,16 @@ class _Training:
     @torch.no_grad()
     def _evaluate(self, step: int) -> Evaluated:
         self.model.eval()
-        losses = {}
-        for text in self.sampler.texts:
-            losses[text.name] = float(self._losses(self.sampler.held_out(text, self.config.evaluation_blocks)).mean())
-        return Evaluated(step, losses)
+        batches = {text.name: self.sampler.held_out(text, self.config.evaluation_blocks) for text in self.sampler.texts}
+        losses = {name: self._losses(batch)[None] for name, batch in batches.items()}  # all, before the first exchange
+        whole = {name: self.team.whole(losses[name], b.places, b.num_rows) for name, b in batches.items()}
+        return Evaluated(step, {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()})
 
     def _save(self, step: int) -> Saved:
-        return Saved(step, str(save_checkpoint(self.folder, step, self.parameters, self.optimizer, self.config)))
+        state = self.team.collect(training_state(self.parameters, self.optimizer))
+        if self.team.rank == 0:
+            save_checkpoint(self.folder, step, state, self.config)
+        return Saved(step, str(checkpoint_folder(self.folder, step)))
 
     def _require_finite(self, loss: float, step: int) -> None:
         if not math.isfinite(loss):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.models.demix import DemixModel, Rows
+from engine.training.distributed import ALONE, Team
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -33,10 +34,11 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 @dataclass(frozen=True)
 class GradientGroup:
-    """Parameters whose gradients are to be multiplied by `factor` before the clip."""
+    """Parameters whose gradients are to be multiplied by `factor` before the clip; `key` is None for shared ones."""
 
     parameters: Sequence[nn.Parameter]
     factor: float = 1.0
+    key: str | None = None
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -44,19 +46,27 @@ class GradientGroup:
 
 
 def gradient_groups(model: DemixModel, rows: Rows) -> list[GradientGroup]:
-    """Shared gradients as they are, means over all sequences; an expert's made the mean over its own (DEMix §3.4)."""
+    """Shared gradients as they are, means over all sequences; an expert's made the mean over its own (DEMix §3.4).
+
+    `rows` are those of the whole batch; experts that this process does not hold are left out.
+    """
     experts = [
-        GradientGroup(list(model.expert_parameters(key).values()), sum(rows.num_rows) / count)
+        GradientGroup(list(model.expert_parameters(key).values()), sum(rows.num_rows) / count, key)
         for key, count in zip(rows.keys, rows.num_rows, strict=True)
+        if key in model.keys
     ]
     return [GradientGroup(list(model.shared_parameters().values())), *experts]
 
 
 def clip_and_step(
-    optimizer: torch.optim.Optimizer, groups: Sequence[GradientGroup], step: int, config: TrainingConfig
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[GradientGroup],
+    step: int,
+    config: TrainingConfig,
+    team: Team = ALONE,
 ) -> None:
     """One update after one clip over all gradients; raises NonFiniteLoss before anything is changed."""
-    norm = total_norm(groups)
+    norm = total_norm(groups, team)
     if not math.isfinite(norm):
         raise NonFiniteLoss(
             f"The gradients of step {step + 1} must be finite, but their norm is {norm} instead.",
@@ -72,11 +82,11 @@ def clip_and_step(
     optimizer.zero_grad(set_to_none=True)
 
 
-def total_norm(groups: Sequence[GradientGroup]) -> float:
-    """The L2 norm of all gradients together, each group scaled by its factor."""
+def total_norm(groups: Sequence[GradientGroup], team: Team = ALONE) -> float:
+    """The L2 norm of all gradients together, each group scaled by its factor, and counted once in the team."""
     squares = [
         (group.factor * float(torch.stack(torch._foreach_norm(group.gradients)).norm())) ** 2
         for group in groups
-        if group.gradients
+        if group.gradients and team.counts(group.key)
     ]
-    return math.sqrt(math.fsum(squares))
+    return math.sqrt(team.total(math.fsum(squares)))

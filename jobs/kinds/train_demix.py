@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event
 from engine.files import Kept
@@ -15,12 +18,15 @@ from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
 from engine.models.families import load_model
 from engine.text.tokenizer import load_tokenizer
-from engine.training.data import DomainText
-from engine.training.loop import require_context, train
+from engine.training.checkpoint import newest_step, restore
+from engine.training.data import PackedDomain
+from engine.training.launch import num_gpus, train_on
+from engine.training.layout import most_ranks
+from engine.training.loop import require_context, train, trainable
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
-from jobs.kinds.tokens import DomainFiles, domain_files, open_split, pack
-from jobs.work import Register, Work
+from jobs.kinds.tokens import DomainFiles, domain_files, pack
+from jobs.work import Register, Work, log_path
 from workbench.services.artifacts import register_artifact
 from workbench.services.mixtures import create_mixture
 from workbench.services.names import ensure_free
@@ -42,26 +48,11 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
         inputs = _read(session, work, spec)
     inputs.seed.check()
     tokenizer = load_tokenizer(inputs.seed.folder)
-    texts = []
+    domains = []
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
-        texts.append(
-            DomainText(
-                domain.name,
-                made_by(work.job_id, domain.id),
-                open_split(folder, "train"),
-                open_split(folder, "dev"),
-            )
-        )
-    model = DemixModel(load_model(inputs.seed.folder), [text.expert for text in texts]).to(
-        choose_device(work.settings.device)
-    )
-    require_context(model, spec.training.block_size)
-    losses: dict[str, float] = {}
-    for event in train(model, texts, spec.training, work.folder):
-        if isinstance(event, Evaluated):
-            losses = dict(event.loss_by_domain)
-        yield event
+        domains.append(PackedDomain(domain.name, made_by(work.job_id, domain.id), folder))
+    model, losses = yield from _train(work, spec.training, inputs.seed.folder, domains)
     base_id = made_by(work.job_id, "base")
     with work.storage.new(base_id) as folder:
         save_base(model, folder)
@@ -69,12 +60,46 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
         keep_expert(
-            work, model, text.expert, f"{spec.name}/{domain.name}", domain,
+            work, model, packed.expert, f"{spec.name}/{domain.name}", domain,
             dev_loss=losses.get(domain.name), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
         )
-        for text, domain in zip(texts, inputs.domains, strict=True)
+        for packed, domain in zip(domains, inputs.domains, strict=True)
     ]  # fmt: skip
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
+
+
+def _train(
+    work: Work, config: TrainingConfig, seed_folder: Path, domains: Sequence[PackedDomain]
+) -> Generator[Event, None, tuple[DemixModel, dict[str, float]]]:
+    """Trains in this process or on several; gives the model and its last losses on held-out text."""
+    settings, keys = work.settings, [domain.expert for domain in domains]
+    usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
+    num_processes = settings.processes or max(1, usable)
+    if num_processes > 1:
+        losses = yield from _follow(
+            train_on(
+                num_processes, seed_folder, domains, config, work.folder,
+                device=settings.device, threads=settings.threads, log=log_path(settings, work.job_id),
+            )
+        )  # fmt: skip
+        model = DemixModel(load_model(seed_folder), keys)
+        restore(work.folder, newest_step(work.folder, config), trainable(model, None))
+    else:
+        model = DemixModel(load_model(seed_folder), keys).to(choose_device(settings.device))
+        require_context(model, config.block_size)
+        losses = yield from _follow(train(model, [domain.open() for domain in domains], config, work.folder))
+    return model, losses
+
+
+def _follow(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]:
+    """Passes events on; gives the losses of the last evaluation."""
+    losses: dict[str, float] = {}
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            if isinstance(event, Evaluated):
+                losses = dict(event.loss_by_domain)
+            yield event
+    return losses
 
 
 def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:

@@ -1,0 +1,177 @@
+"""What the processes of one training exchange: shared gradients among all, an expert's inside its group (DEMix §3.4).
+
+A training alone is a team of one, to which all of this is nothing; the loop knows no difference.
+
+Shapes: A accumulated batches, B rows, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from engine.errors import LostRank
+from engine.training.layout import Layout
+
+_BUCKET_NUMBERS = 1 << 24  # gradients that travel together; 64 MiB in float32
+_PATIENCE = timedelta(days=7)  # between two events the caller may take its time
+
+
+class Team:
+    """One process alone."""
+
+    rank = 0
+
+    def rows(self, key: str, num_rows: int) -> range:
+        """Those of an expert's rows that this process takes."""
+        del key
+        return range(num_rows)
+
+    def holds(self, key: str) -> bool:
+        """Whether this process has an expert."""
+        del key
+        return True
+
+    def counts(self, key: str | None) -> bool:
+        """Whether this process speaks for an expert's gradients, or (None) for the shared ones."""
+        del key
+        return True
+
+    def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
+        """Sums gradients in place over all that hold the expert; over everybody for None."""
+
+    def total(self, value: float) -> float:
+        """The sum of everybody's values, the same for all."""
+        return value
+
+    def whole(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
+        """The losses of all `num_rows` rows from those of each process, which lie at `places`."""
+        del places, num_rows
+        return losses_ABT
+
+    def agree(self, value: int) -> int:
+        """The value of the first process, for all."""
+        return value
+
+    def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """On the first process the tensors of all experts (named `kind/expert:place`); elsewhere one's own."""
+        return state
+
+
+ALONE = Team()
+
+
+class Ranks(Team):
+    """One of several processes. Every method must be called by all of them, in the same order."""
+
+    def __init__(self, layout: Layout, rank: int) -> None:
+        """Needs an initialised process group of the layout's size."""
+        self.layout, self.rank = layout, rank
+        self._groups: dict[str | None, dist.ProcessGroup | None] = {None: dist.group.WORLD}
+        with _peers():
+            for key in layout.keys:
+                if len(layout.group(key)) > 1:
+                    self._groups[key] = dist.new_group(list(layout.group(key)))
+            self._words = dist.new_group(backend="gloo", timeout=_PATIENCE)
+
+    def rows(self, key: str, num_rows: int) -> range:
+        return self.layout.rows(key, self.rank, num_rows)
+
+    def holds(self, key: str) -> bool:
+        return self.rank in self.layout.group(key)
+
+    def counts(self, key: str | None) -> bool:
+        return self.rank == (0 if key is None else self.layout.group(key).start)
+
+    def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
+        group = self._groups.get(key)
+        if group is None:
+            return  # an expert of this process alone
+        for bucket in _buckets(gradients):
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            with _peers():
+                dist.all_reduce(flat, group=group)
+            parts = flat.split([gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(bucket, [part.view_as(g) for part, g in zip(parts, bucket, strict=True)])
+
+    def total(self, value: float) -> float:
+        both = torch.tensor([value], dtype=torch.float64)
+        with _peers():
+            dist.all_reduce(both, group=self._words)
+        return float(both)
+
+    def whole(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
+        whole_ABT = losses_ABT.new_zeros(len(losses_ABT), num_rows, losses_ABT.shape[-1])
+        whole_ABT[:, list(places)] = losses_ABT
+        with _peers():
+            dist.all_reduce(whole_ABT)
+        return whole_ABT
+
+    def agree(self, value: int) -> int:
+        agreed = torch.tensor([value])
+        with _peers():
+            dist.broadcast(agreed, 0, group=self._words)
+        return int(agreed)
+
+    def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        whole, like = dict(state), _of_expert(state, self.layout.held(self.rank)[0])
+        for key in self.layout.keys:
+            leader = self.layout.group(key).start
+            if leader == self.rank != 0:
+                for tensor in _of_expert(state, key).values():
+                    self._send(tensor)
+            elif self.rank == 0 != leader:
+                kinds = ((name.partition("/"), tensor) for name, tensor in like.items())
+                whole |= {f"{kind}/{key}:{place}": self._receive(tensor, leader) for (kind, _, place), tensor in kinds}
+        return whole
+
+    def _send(self, tensor: Tensor) -> None:
+        with _peers():
+            dist.send(tensor.cpu().contiguous(), 0, group=self._words)
+
+    def _receive(self, like: Tensor, source: int) -> Tensor:
+        tensor = torch.empty_like(like, device="cpu", memory_format=torch.contiguous_format)
+        with _peers():
+            dist.recv(tensor, source, group=self._words)
+        return tensor
+
+
+def _of_expert(state: Mapping[str, Tensor], key: str) -> dict[str, Tensor]:
+    """An expert's tensors under `kind/place`."""
+    found = {}
+    for name, tensor in state.items():
+        kind, _, rest = name.partition("/")
+        if rest.startswith(f"{key}:"):
+            found[f"{kind}/{rest.removeprefix(f'{key}:')}"] = tensor
+    return found
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors in order, together at most a bucket's size (one that is larger goes alone)."""
+    bucket: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if bucket and size + tensor.numel() > _BUCKET_NUMBERS:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(tensor)
+        size += tensor.numel()
+    if bucket:
+        yield bucket
+
+
+@contextmanager
+def _peers() -> Iterator[None]:
+    """Raises LostRank when an exchange breaks, which means that another process is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostRank(
+            f"Every process of the training must take part in it, but one is gone ({str(error).splitlines()[0]}).",
+            "Look at what the other processes said.",
+        ) from error

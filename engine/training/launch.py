@@ -1,0 +1,169 @@
+"""Training on several processes of this machine, as the same iterator of events that training in this one is.
+
+torchrun starts the processes. They end with this one, whatever happens to it: each holds a pipe that closes then.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from engine.config import TrainingConfig
+from engine.device import process_environment
+from engine.errors import TrainingError
+from engine.events import Event, Progress
+from engine.training.data import BlockSampler, PackedDomain
+from engine.training.layout import layout_of
+from engine.training.line import GO, INPUT, LIFE, NEWS, ORDERS, STOP, Task, failure_in, from_line
+
+_LOOK_SECONDS = 0.2
+_END_SECONDS = 5.0
+
+
+def train_on(
+    num_processes: int,
+    seed_folder: Path,
+    domains: Sequence[PackedDomain],
+    config: TrainingConfig,
+    folder: Path,
+    *,
+    device: str = "auto",
+    threads: int = 0,
+    log: Path | None = None,
+) -> Iterator[Event]:
+    """Trains a DEMix model of the seed from the newest checkpoint in `folder`, or from the start.
+
+    The weights are those of the last checkpoint. `threads` are those of each process; 0 shares the cores out. What
+    the processes print goes to `log`, or where this process prints. Raises TrainingError when the layout or a text
+    cannot be trained on, LostRank when a process dies, and what the training itself raises.
+    """
+    layout_of(domains, config.sequences_per_domain, num_processes)
+    texts = [domain.open() for domain in domains]
+    BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
+    _require_devices(device, num_processes)
+    task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device)
+    return _events(task, num_processes, _environment(num_processes, threads), log)
+
+
+def num_gpus(device: str = "auto") -> int:
+    """GPUs that a device of this name stands for: all, none, or the one that it names."""
+    import torch
+
+    if device in ("auto", "cuda"):
+        return torch.cuda.device_count()
+    return int(device.startswith("cuda"))
+
+
+def _require_devices(device: str, num_processes: int) -> None:
+    gpus = num_gpus(device)
+    if device not in ("auto", "cpu", "cuda"):
+        raise TrainingError(
+            f"Training on several processes needs the device auto, cpu or cuda, but it is “{device}” instead.",
+            "Set WORKBENCH_DEVICE, or ask for one process.",
+        )
+    if num_processes > gpus and (gpus or device == "cuda"):
+        raise TrainingError(
+            f"Each process must have a GPU of its own, but there are {num_processes} processes and {gpus} GPUs.",
+            f"Choose at most {gpus} processes, or the device cpu.",
+        )
+
+
+def _environment(num_processes: int, threads: int) -> dict[str, str]:
+    """For torchrun and its processes: cores shared out, and no word to any other machine."""
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+    return {
+        **os.environ,
+        **process_environment(threads or max(1, (os.cpu_count() or 1) // num_processes)),
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # torchrun would listen on all addresses
+    }
+
+
+def _events(task: Task, num_processes: int, environment: dict[str, str], log: Path | None) -> Iterator[Event]:
+    crew = _Crew(task, num_processes, environment, log)
+    try:
+        yield from crew.events()
+    except (GeneratorExit, KeyboardInterrupt):
+        crew.stop()
+        raise
+    finally:
+        crew.end()
+
+
+class _Crew:
+    """torchrun, its processes, and the pipes to them."""
+
+    def __init__(self, task: Task, num_processes: int, environment: dict[str, str], log: Path | None) -> None:
+        self.num_processes, self.folder = num_processes, task.folder / ".processes"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        task.write(self.folder / INPUT)
+        for name in (NEWS, ORDERS, LIFE):
+            os.mkfifo(self.folder / name, 0o600)
+        # Opened for both, so that no open waits for the other end.
+        self.news, self.orders, self.life = (os.open(self.folder / n, os.O_RDWR) for n in (NEWS, ORDERS, LIFE))
+        self.started = False
+        self.torchrun = self._start(environment, log)
+
+    def _start(self, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "engine.training.agent", str(self.folder), str(self.num_processes)]
+        with open(log or os.devnull, "ab") as file:
+            out = file if log else None
+            # A group of its own: Ctrl-C is for the caller, which then stops in order.
+            return subprocess.Popen(command, env=environment, stdout=out, stderr=out, process_group=0)
+
+    def events(self) -> Iterator[Event]:
+        """The first process's events; after each it is told to go on. Raises what the processes ended of."""
+        for line in self._lines():
+            if line:
+                self.started = True
+                yield from_line(line)
+                os.write(self.orders, GO)
+            elif not self.started:
+                yield Progress(0, self.num_processes, "processes", "starting")
+        self._require_good_end()
+
+    def stop(self) -> None:
+        """Ends in order: after its step the training leaves a checkpoint. One that has not begun just ends."""
+        if not self.started:
+            return
+        os.write(self.orders, STOP)
+        self.torchrun.wait()
+        self._require_good_end()
+
+    def end(self) -> None:
+        """Leaves no process and no pipe behind."""
+        os.close(self.life)
+        self.torchrun.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.torchrun.wait(_END_SECONDS)
+        self.torchrun.kill()
+        self.torchrun.wait()
+        os.close(self.news)
+        os.close(self.orders)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _lines(self) -> Iterator[bytes]:
+        """Lines as they come, and an empty one when none came for a moment."""
+        buffer = b""
+        while True:
+            over = self.torchrun.poll() is not None
+            if select.select([self.news], [], [], 0 if over else _LOOK_SECONDS)[0]:
+                *lines, buffer = (buffer + os.read(self.news, 1 << 16)).split(b"\n")
+                yield from lines
+            elif over:
+                return
+            else:
+                yield b""
+
+    def _require_good_end(self) -> None:
+        if self.torchrun.returncode:
+            raise failure_in(self.folder, self.num_processes)

@@ -1,0 +1,130 @@
+"""What a training's processes and the one that started them say to each other: JSON, in files and pipes of one folder.
+
+The caller drives, as with any iterator of events: after each event the first process waits for the word to go on, and
+all others wait for it. When the caller's end of a pipe closes, because it died, every process ends at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn, get_args
+
+from engine import errors
+from engine.config import TrainingConfig
+from engine.errors import LostRank, Problem
+from engine.events import Event
+from engine.training.data import PackedDomain
+
+INPUT, NEWS, ORDERS, LIFE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
+GO, STOP = b"g", b"s"
+_EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
+_LOG = "What it printed before stands in the log."
+_SMALLER = "If the memory was not enough, choose fewer processes, a smaller block_size or fewer sequences_per_domain."
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a process needs to know: where things lie, what to train and how."""
+
+    seed_folder: Path
+    domains: tuple[PackedDomain, ...]
+    config: TrainingConfig
+    folder: Path  # of the checkpoints
+    device: str = "auto"
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Task:
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in said["domains"])
+        config = TrainingConfig(**said["config"])
+        return cls(Path(said["seed_folder"]), domains, config, Path(said["folder"]), said["device"])
+
+
+def to_line(event: Event) -> bytes:
+    """An event as one line of JSON."""
+    return json.dumps({"event": type(event).__name__, **asdict(event)}).encode() + b"\n"
+
+
+def from_line(line: bytes) -> Event:
+    """The event of such a line."""
+    said = json.loads(line)
+    return _EVENTS[said.pop("event")](**said)
+
+
+class Caller:
+    """The caller as the first process sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._news = os.open(folder / NEWS, os.O_WRONLY)
+        self._orders = os.open(folder / ORDERS, os.O_RDONLY)
+
+    def wants_more_after(self, event: Event) -> bool:
+        """Tells the event and waits; whether to go on."""
+        os.write(self._news, to_line(event))
+        return os.read(self._orders, 1) == GO
+
+
+def live_with_caller(folder: Path) -> None:
+    """From now on this process ends when the caller's does."""
+    life = os.open(folder / LIFE, os.O_RDONLY | os.O_NONBLOCK)  # a plain open would wait for a caller that died
+    os.set_blocking(life, True)
+
+    def end() -> NoReturn:
+        os.read(life, 1)
+        os._exit(1)
+
+    threading.Thread(target=end, name="life", daemon=True).start()
+
+
+def leave_words(folder: Path, rank: int, error: BaseException) -> None:
+    """Writes down what a process ends of."""
+    told = {
+        "kind": type(error).__name__,
+        "problem": error.problem if isinstance(error, Problem) else _last_line(error),
+        "next_step": error.next_step if isinstance(error, Problem) else "",
+        "errno": error.errno if isinstance(error, OSError) else None,
+    }
+    aside = folder / f"words-{rank}.new"
+    aside.write_text(json.dumps(told), encoding="utf-8")
+    aside.rename(folder / f"words-{rank}.json")
+
+
+def leave_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
+    """Writes down which process failed first, as torchrun saw it."""
+    told = {"rank": rank, "exit_code": exit_code, "cause": cause}
+    (folder / FAILURE).write_text(json.dumps(told), encoding="utf-8")
+
+
+def failure_in(folder: Path, num_ranks: int) -> Exception:
+    """What the processes ended of: a Problem as it was raised, an OSError, or a LostRank that names the process."""
+    for rank in range(num_ranks):
+        words = folder / f"words-{rank}.json"
+        if words.exists():
+            return _error_of(f"Process {rank} of {num_ranks}", rank, json.loads(words.read_text(encoding="utf-8")))
+    if not (folder / FAILURE).exists():
+        return LostRank(f"torchrun must run the {num_ranks} processes of the training, but ended itself.", _LOG)
+    told = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
+    name = f"Process {told['rank']} of {num_ranks}"
+    return LostRank(f"{name} ended without a word: {told['cause']}.", f"{_LOG} {_SMALLER}", rank=told["rank"])
+
+
+def _error_of(name: str, rank: int, told: dict[str, Any]) -> Exception:
+    kind = getattr(errors, told["kind"], None)
+    if isinstance(kind, type) and issubclass(kind, Problem):
+        return kind(told["problem"], told["next_step"])
+    if told["errno"] is not None:
+        return OSError(told["errno"], told["problem"])
+    what = f"{name} ended in an error of its own: {told['kind']}: {told['problem']}"
+    return LostRank(what, f"{_LOG} {_SMALLER}" if "memory" in what.lower() else _LOG, rank=rank)
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[-1][:500]

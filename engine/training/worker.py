@@ -1,0 +1,128 @@
+"""One process of a distributed training: `torchrun --nproc-per-node 4 -m engine.training.worker TASK`.
+
+TASK is a file that a `Task` was written to; then events are printed as lines of JSON. Or it is a folder that
+`train_on` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from engine.device import prepare_process
+from engine.errors import LostRank
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.events import Event
+    from engine.training.distributed import Team
+    from engine.training.line import Task
+
+_END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
+
+
+def main(place: Path) -> NoReturn:
+    """Trains, and ends the process: nothing that a library left behind keeps it alive."""
+    prepare_process()
+    from engine.training.line import leave_words, live_with_caller
+
+    rank, line = int(os.environ["RANK"]), place.is_dir()
+    if line:
+        live_with_caller(place)
+    try:
+        _work(place, rank, int(os.environ["WORLD_SIZE"]))
+    except BaseException as error:
+        traceback.print_exc()
+        if isinstance(error, LostRank):
+            time.sleep(_END_SECONDS)  # the word is with the one that failed
+        elif line:
+            leave_words(place, rank, error)
+        _leave(1)
+    _leave(0)
+
+
+def _work(place: Path, rank: int, num_ranks: int) -> None:
+    from engine.training.layout import layout_of
+    from engine.training.line import INPUT, STORE, Task
+
+    line = place.is_dir()
+    task = Task.read(place / INPUT if line else place)
+    layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
+    device = _device(task.device)
+    with _process_group(device, rank, num_ranks, place / STORE if line else None):
+        from engine.training.distributed import Ranks
+
+        team = Ranks(layout, rank)
+        _follow(_training(task, team, device), team, place if line and rank == 0 else None)
+
+
+def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
+    """The events of a training whose model, in this process, holds the experts of this process alone."""
+    from engine.models.demix import DemixModel
+    from engine.models.families import load_model
+    from engine.training.loop import require_context, train
+
+    texts = [domain.open() for domain in task.domains]
+    keys = list(dict.fromkeys(text.expert for text in texts if team.holds(text.expert)))
+    model = DemixModel(load_model(task.seed_folder), keys).to(device)
+    require_context(model, task.config.block_size)
+    return train(model, texts, task.config, task.folder, team=team)
+
+
+def _follow(events: Iterator[Event], team: Team, place: Path | None) -> None:
+    """Goes on while the caller wants more; what it wants is asked by the first process and done by all."""
+    from engine.training.line import Caller, to_line
+
+    caller = Caller(place) if place else None
+    for event in events:
+        wanted = True
+        if caller:
+            wanted = caller.wants_more_after(event)
+        elif team.rank == 0:
+            print(to_line(event).decode(), end="", flush=True)
+        if not team.agree(wanted):
+            break
+    events.close()  # type: ignore[attr-defined]
+
+
+def _device(wish: str) -> torch.device:
+    """The CPU, or the GPU with this process's number on its machine."""
+    import torch
+
+    from engine.device import choose_device
+
+    device = choose_device(
+        "cpu" if wish == "cpu" or not torch.cuda.is_available() else f"cuda:{os.environ['LOCAL_RANK']}"
+    )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+@contextmanager
+def _process_group(device: torch.device, rank: int, num_ranks: int, store: Path | None) -> Iterator[None]:
+    """Meets the others through a file, or as torchrun's variables say."""
+    import torch.distributed as dist
+
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    meeting = dist.FileStore(str(store), num_ranks) if store else None  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=num_ranks)
+    yield
+    dist.destroy_process_group()
+
+
+def _leave(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

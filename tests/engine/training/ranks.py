@@ -1,0 +1,120 @@
+"""Several gloo processes that train together, forked from a process that has imported everything already."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from engine.config import ModelConfig, TrainingConfig
+from engine.events import Evaluated, Event, Step
+from engine.models.demix import DemixModel
+from engine.models.families import fresh_model
+from engine.training.data import DomainText
+from engine.training.distributed import Ranks
+from engine.training.layout import layout_of
+from engine.training.loop import train
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama", "engine.training.loop"])
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training: texts on a model with one expert per key, in `folder`; closed after `stop_after` steps."""
+
+    texts: Sequence[DomainText]
+    config: TrainingConfig
+    folder: Path
+    family: str = "llama"
+    stop_after: int | None = None
+    broken: str = ""  # an expert that begins with no numbers
+
+
+@dataclass
+class Told:
+    """What one process saw: its events, the experts it held, a hash of its shared parameters, and its error."""
+
+    events: list[Event] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    shared: str = ""
+    error: str = ""
+
+    @property
+    def losses(self) -> list[float]:
+        return [event.loss for event in self.events if isinstance(event, Step)]
+
+    @property
+    def by_domain(self) -> list[dict[str, float]]:
+        return [dict(event.loss_by_domain) for event in self.events if isinstance(event, Step | Evaluated)]
+
+
+def model_of(keys: Sequence[str], family: str) -> DemixModel:
+    """A model whose experts differ; an expert is the same whichever others are there."""
+    shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
+    model = DemixModel(fresh_model(shape, 300, seed=7), keys)
+    with torch.no_grad():
+        for key in keys:
+            generator = torch.Generator().manual_seed(sum(key.encode()))
+            for parameter in model.expert_parameters(key).values():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model
+
+
+def alone(run: Run) -> Told:
+    """The reference: one process, no team."""
+    model = model_of(sorted({text.expert for text in run.texts}), run.family)
+    return _tell(train(model, run.texts, run.config, run.folder), run, model)
+
+
+def together(num_ranks: int, run: Run) -> list[Told]:
+    """What each of several processes saw."""
+    queue = _FORKS.SimpleQueue()
+    store = run.folder.with_name(f"{run.folder.name}.{num_ranks}.{run.stop_after}.store")
+    processes = [_FORKS.Process(target=_rank, args=(rank, num_ranks, store, run, queue)) for rank in range(num_ranks)]
+    for process in processes:
+        process.start()
+    told: dict[int, Told] = dict(queue.get() for _ in processes)
+    for process in processes:
+        process.join(_SECONDS)
+    return [told[rank] for rank in range(num_ranks)]
+
+
+def _rank(rank: int, num_ranks: int, store: Path, run: Run, queue: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(str(store), num_ranks), rank=rank, world_size=num_ranks)
+    try:
+        told = _train(rank, num_ranks, run)
+    except Exception as error:
+        told = Told(error=f"{type(error).__name__}: {error}")
+    queue.put((rank, told))
+    dist.barrier()
+    os._exit(0)
+
+
+def _train(rank: int, num_ranks: int, run: Run) -> Told:
+    layout = layout_of(run.texts, run.config.sequences_per_domain, num_ranks)
+    model = model_of(layout.held(rank), run.family)
+    if run.broken in model.keys:
+        next(iter(model.expert_parameters(run.broken).values())).data.fill_(float("nan"))
+    return _tell(train(model, run.texts, run.config, run.folder, team=Ranks(layout, rank)), run, model)
+
+
+def _tell(events: Iterator[Event], run: Run, model: DemixModel) -> Told:
+    told = Told(keys=list(model.keys))
+    for event in events:
+        told.events.append(event)
+        if isinstance(event, Step) and event.step == run.stop_after:
+            events.close()  # type: ignore[attr-defined]
+            break
+    bytes_ = b"".join(parameter.detach().numpy().tobytes() for parameter in model.shared_parameters().values())
+    told.shared = hashlib.sha256(bytes_).hexdigest()
+    return told

@@ -1,0 +1,227 @@
+"""torchrun under an iterator: stopped in order, ended with words, and never left behind."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine.config import ModelConfig, TrainingConfig
+from engine.errors import LostRank, NonFiniteLoss, TrainingError
+from engine.events import Event, Progress, Step
+from engine.models.demix import DemixModel
+from engine.models.families import fresh_model, load_model
+from engine.training.data import PackedDomain
+from engine.training.launch import train_on
+from engine.training.line import Task, failure_in, from_line, leave_words, to_line
+from engine.training.loop import train
+
+CONFIG = TrainingConfig(
+    num_steps=10, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
+    evaluation_blocks=2, seed=1,
+)  # fmt: skip
+FOR_EVER = replace(CONFIG, num_steps=1_000_000, checkpoint_every=1_000_000, evaluate_every=1_000_000)
+
+
+@pytest.fixture(scope="module")
+def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("a seed")  # with a space
+    shape = ModelConfig(num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+    fresh_model(shape, 300, seed=7).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def domains(tmp_path_factory: pytest.TempPathFactory) -> list[PackedDomain]:
+    """Three domains of different tokens, packed."""
+    found = []
+    for number, name in enumerate(["law", "code", "news"]):
+        folder = tmp_path_factory.mktemp(name)
+        for split, length in (("train", 400), ("dev", 100)):
+            ids = np.random.default_rng(number).integers(1 + 90 * number, 91 + 90 * number, length)
+            np.save(folder / f"{split}.npy", ids.astype("<u2"))
+            np.save(folder / f"{split}.starts.npy", np.zeros(1, dtype="<i8"))
+        found.append(PackedDomain(name, f"expert-{name}", folder))
+    return found
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Living processes of a training in this folder: torchrun's and the ranks."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if str(folder) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def eventually(holds: Callable[[], object], seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def reference(seed, domains, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event]]:
+    """The folder and the events of the same training in this process."""
+    folder = tmp_path_factory.mktemp("one")
+    return folder, train_alone(seed, domains, folder)
+
+
+def train_alone(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
+    model = DemixModel(load_model(seed), [domain.expert for domain in domains])
+    return list(train(model, [domain.open() for domain in domains], CONFIG, folder))
+
+
+def assert_same_weights(folder: Path, other: Path) -> None:
+    ours, theirs = (load_file(one / "step-00000010" / "parameters.safetensors") for one in (folder, other))
+    assert ours.keys() == theirs.keys()
+    assert all(float((t - theirs[name]).norm()) <= 5e-5 * float(theirs[name].norm()) for name, t in ours.items())
+
+
+def up_to(events: Iterator[Event], step: int) -> list[Event]:
+    """Events up to this step; the iterator stays open."""
+    seen = []
+    for event in events:
+        seen.append(event)
+        if isinstance(event, Step) and event.step == step:
+            break
+    return seen
+
+
+def losses(events: list[Event]) -> list[float]:
+    return [event.loss for event in events if isinstance(event, Step)]
+
+
+def test_events_survive_the_line() -> None:
+    for event in [Progress(0, None, "documents"), Step(1, 2, 0.1 + 0.2, 1e-3, 4, 5.5, {"“law”": float("inf")})]:
+        assert from_line(to_line(event)) == event
+
+
+def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number_of_processes(
+    seed, domains, tmp_path: Path, reference
+) -> None:
+    events = train_on(2, seed, domains, CONFIG, tmp_path / "two", log=tmp_path / "log")
+    seen = up_to(events, 4)
+    own = processes(tmp_path / "two")
+    assert len(own) >= 3  # torchrun and its two
+    addresses = {one.laddr.ip for process in own for one in process.net_connections() if one.status == "LISTEN"}
+    assert addresses
+    assert addresses <= {"127.0.0.1", "::1"}
+    time.sleep(0.5)
+    assert not list((tmp_path / "two").glob("step-*"))  # it waits for the caller
+    events.close()
+    assert [path.name for path in (tmp_path / "two").iterdir()] == ["step-00000004"]
+    assert not processes(tmp_path / "two")
+    seen += train_alone(seed, domains, tmp_path / "two")
+    assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
+    assert_same_weights(tmp_path / "two", reference[0])
+
+
+def test_torchrun_by_hand_prints_events_and_trains_as_one_process_does(
+    seed, domains, tmp_path: Path, reference
+) -> None:
+    Task(seed, tuple(domains), CONFIG, tmp_path / "hand", "cpu").write(tmp_path / "task.json")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "engine.training.worker", str(tmp_path / "task.json")]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=200, check=True)
+    seen = [from_line(line) for line in ended.stdout.splitlines() if line.startswith(b"{")]
+    assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
+    assert [type(event) for event in seen] == [type(event) for event in reference[1]]
+    assert_same_weights(tmp_path / "hand", reference[0])
+
+
+def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -> None:
+    events = train_on(2, seed, domains, FOR_EVER, tmp_path / "killed", log=tmp_path / "log")
+    up_to(events, 2)
+    victim = next(p for p in processes(tmp_path / "killed") if p.environ().get("RANK") == "1")
+    victim.kill()
+    with pytest.raises(LostRank, match=r"Process 1 of 2 ended without a word: Signal 9 \(SIGKILL\)") as error:
+        up_to(events, 1_000)
+    assert error.value.rank == 1
+    assert "fewer processes" in error.value.next_step
+    assert not processes(tmp_path / "killed")
+    assert not list((tmp_path / "killed").iterdir())
+
+
+def test_closed_while_it_starts_it_ends_at_once(seed, domains, tmp_path: Path) -> None:
+    events = train_on(2, seed, domains, FOR_EVER, tmp_path / "early", log=tmp_path / "log")
+    assert next(events) == Progress(0, 2, "processes", "starting")
+    began = time.monotonic()
+    events.close()
+    assert time.monotonic() - began < 8
+    eventually(lambda: not processes(tmp_path / "early"))
+
+
+def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from engine.training.launch import train_on
+from engine.training.line import Task
+task = Task.read(Path({str(tmp_path / "task.json")!r}))
+for event in train_on(2, task.seed_folder, task.domains, task.config, task.folder):
+    print(event, flush=True)
+"""
+    Task(seed, tuple(domains), FOR_EVER, tmp_path / "left").write(tmp_path / "task.json")
+    caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert caller.stdout is not None
+    while b"Step(step=2" not in caller.stdout.readline():
+        assert caller.poll() is None
+    assert len(processes(tmp_path / "left")) >= 3
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    caller.stdout.close()
+    eventually(lambda: not processes(tmp_path / "left"))
+    assert not list((tmp_path / "left").glob("step-*"))
+
+
+def test_an_error_of_one_process_ends_all_with_its_last_line(seed, domains, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    fresh_model(ModelConfig(num_layers=1, width=32, num_heads=2, ffn_width=64), 100).save_pretrained(small)
+    with pytest.raises(LostRank, match="Process 0 of 2 ended in an error of its own: IndexError: index out of range"):
+        list(train_on(2, small, domains[:2], CONFIG, tmp_path / "bug", log=tmp_path / "log"))
+    assert "Traceback" in (tmp_path / "log").read_text()
+    assert not processes(tmp_path / "bug")
+
+
+def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> None:
+    leave_words(tmp_path, 2, NonFiniteLoss("The loss must be a number, but is nan.", "Lower the learning rate."))
+    problem = failure_in(tmp_path, 3)
+    assert isinstance(problem, NonFiniteLoss)
+    assert (problem.problem, problem.next_step) == (
+        "The loss must be a number, but is nan.",
+        "Lower the learning rate.",
+    )
+    leave_words(tmp_path, 1, OSError(errno.ENOSPC, "No space left on device"))
+    full = failure_in(tmp_path, 3)
+    assert isinstance(full, OSError)
+    assert full.errno == errno.ENOSPC
+    leave_words(tmp_path, 0, RuntimeError("CUDA error\nCUDA out of memory. Tried to allocate 2 GiB"))
+    assert "Process 0 of 3" in str(failure_in(tmp_path, 3))
+    assert "fewer processes" in str(failure_in(tmp_path, 3))
+
+
+def test_what_cannot_work_is_refused_before_a_process_starts(seed, domains, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"at most its 2 sequences .* at most 6 processes"):
+        train_on(7, seed, domains, CONFIG, tmp_path / "no")
+    with pytest.raises(TrainingError, match="at least one block of 500"):
+        train_on(2, seed, domains, replace(CONFIG, block_size=500), tmp_path / "no")
+    with pytest.raises(TrainingError, match="auto, cpu or cuda, but it is “cuda:1”"):
+        train_on(2, seed, domains, CONFIG, tmp_path / "no", device="cuda:1")
+    if not torch.cuda.is_available():
+        with pytest.raises(TrainingError, match="2 processes and 0 GPUs"):
+            train_on(2, seed, domains, CONFIG, tmp_path / "no", device="cuda")
+    assert not (tmp_path / "no").exists()
