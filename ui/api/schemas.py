@@ -38,26 +38,25 @@ class ExpertWeight(Asked):
     weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Its prior (or fixed) weight.")
 
 
-def _gate_field(name: str, kind: Any) -> tuple[Any, Any]:
+def _gate_field(name: str, kind: Any) -> Any:
     """A knob of the gate as a field that may be left out; only where null is a value of the knob may it be null."""
     metadata = next(one.metadata for one in fields(GateConfig) if one.name == name)
     return kind, Field(None, **metadata)
 
 
-_GateFields: Any = create_model(
+_GateFields = create_model(
     "_GateFields",
     __base__=Asked,
     **{name: _gate_field(name, kind) for name, kind in get_type_hints(GateConfig).items()},
 )
 
 
-class GateChange(_GateFields):  # type: ignore[misc]  # mypy cannot see what create_model makes
+class GateChange(_GateFields):
     """Fields of the mixture's gate that this request changes; one that is left out stays as it is."""
 
     def told(self) -> dict[str, Any]:
         """What was said, null included: it clears."""
-        changes: dict[str, Any] = self.model_dump(exclude_unset=True)
-        return changes
+        return self.model_dump(exclude_unset=True)
 
 
 class Mixed(Asked):

@@ -78,12 +78,14 @@ def _text(key: str, q: Question) -> str:
 
 
 def _whole(key: str, q: Question) -> int | None:
-    return _number(key, q, int, step=1)
+    told: int | None = _number(key, q, int, step=1)
+    return told
 
 
 def _real(key: str, q: Question) -> float | None:
     step = 0.01 if q.most == 1 else abs(q.default or 0.1) / 10
-    return _number(key, q, float, step=step, format="%g")
+    told: float | None = _number(key, q, float, step=step, format="%g")
+    return told
 
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:

@@ -28,7 +28,8 @@ class Scores:
 
     def at_home_somewhere(self) -> Scores:
         """Only the domains that have an expert of their own, in the order of their experts: a diagonal of homes."""
-        return self._of(dict.fromkeys(home for e in self.experts if (home := self.home_of.get(e)) in self.domains))
+        homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
+        return self._of(dict.fromkeys(home for home in homes if home in self.domains))
 
     def strangers(self) -> list[str]:
         """The domains without an expert of their own here: there is nothing to take a ratio to."""

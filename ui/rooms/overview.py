@@ -6,12 +6,14 @@ import time
 
 import streamlit as st
 
+from ui.parts.causes import cause_of
+from ui.parts.expert_table import home_perplexity
 from ui.parts.health import Sign, signs_of_health
 from ui.parts.job_view import show_line
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.notices import explained
 from ui.parts.rooms import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
-from ui.parts.states import look_of
+from ui.parts.states import Look, look_of
 from ui.parts.words import ago, counted, plain, spoken
 from workbench.cards import JobCard
 from workbench.database import reading
@@ -29,22 +31,23 @@ FRESH_SECONDS = 3600.0
 def show() -> None:
     """Draws the page."""
     st.title("Overview")
-    have = holdings()
-    _show_counts(have)
-    _show_suggestions(have)
     _live()
 
 
 def holdings() -> Holdings:
     """How many of each thing there are."""
     with reading() as session:
+        scores = evaluations.list_evaluations(session)
+        cards = experts.list_experts(session)
         return Holdings(
             domains=len(corpora.list_domains(session)),
             seeds=len(seeds.list_seeds(session)),
-            experts=len(experts.list_experts(session)),
+            experts=len(cards),
             mixtures=len(mixtures.list_mixtures(session)),
-            evaluations=len(evaluations.list_evaluations(session)),
-            failed_jobs=sum(is_fresh_failure(job) for job in rows.list_jobs(session, state="failed")),
+            evaluations=len(scores),
+            unscored=[card.name for card in cards if card.mixtures and home_perplexity(card, scores) is None],
+            unfinished=rows.list_jobs(session, state=_UNFINISHED),
+            failed=[job for job in rows.list_jobs(session, state="failed") if is_fresh_failure(job)],
         )
 
 
@@ -108,11 +111,15 @@ def _show_recent(over: list[JobCard]) -> None:
         look = look_of(job)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.badge(look.word, icon=look.icon, color=look.colour)
-            why = f" — {spoken(job.error)}" if job.error else ""
+            why = f" — {spoken(cause_of(job))}" if job.error else ""
             st.markdown(f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}")
 
 
-_SIGNS = {True: ("well", "green", ":material/check:"), False: ("not well", "red", ":material/error:")}
+_LOOKS = {
+    True: Look("well", "green", ":material/check:"),
+    False: Look("not well", "red", ":material/error:"),
+    None: Look("unknown", "gray", ":material/help:"),
+}
 
 
 def _show_health(jobs: list[JobCard]) -> None:
@@ -122,11 +129,11 @@ def _show_health(jobs: list[JobCard]) -> None:
 
 
 def _show_sign(sign: Sign) -> None:
-    word, colour, icon = _SIGNS.get(sign.is_well, ("unknown", "gray", ":material/help:"))  # type: ignore[call-overload]
+    look = _LOOKS[sign.is_well]
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(sign.part)}**")
-            st.badge(word, color=colour, icon=icon)
+            st.badge(look.word, color=look.colour, icon=look.icon)
         next_step = f"  \n**Next step:** {spoken(sign.next_step)}" if sign.next_step else ""
         st.caption(spoken(sign.sentence) + next_step)
 

@@ -79,7 +79,7 @@ def _ask_demix(offers: Offers) -> None:
 
 def _ask_expert(offers: Offers) -> None:
     chosen = st.session_state.get("train-expert.mixture")
-    mixture = chosen if chosen in offers["mixture"] else offers["mixture"][0]
+    mixture = next((name for name in offers["mixture"] if name == chosen), offers["mixture"][0])
     ask_for("train-expert", {**offers, **offers_for_expert(mixture)}, "Train the expert")
 
 
