@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import Problem
 from ui.addresses import api_address, require_free_port, require_safe_address, studio_address
+from ui.disks import ENOUGH_BYTES, least_room
 from ui.errors import ServerDown
 from ui.parts.words import size
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 NEWEST_TESTED = (3, 14)
 OLDEST = (3, 11)
-ROOM_BYTES = 2_000_000_000  # the demo with its checkpoints, and a little air
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,11 @@ def _torch(settings: Settings) -> Finding:
 
 
 def _disk(settings: Settings) -> Finding:
-    from workbench.storage import free_bytes
-
-    free = free_bytes(settings.artifacts_folder)
-    found = f"{size(free)} free at {settings.artifacts_folder}"
-    if free < ROOM_BYTES:
-        return Finding("Disk", False, f"Only {found}.", "Free some space, or set WORKBENCH_ARTIFACTS to a larger disk.")
+    free, folder = least_room(settings)
+    found = f"{size(free)} free at {folder}"
+    if free < ENOUGH_BYTES:
+        variable = "WORKBENCH_ARTIFACTS" if folder == settings.artifacts_folder else "WORKBENCH_HOME"
+        return Finding("Disk", False, f"Only {found}.", f"Free some space, or set {variable} to a larger disk.")
     return Finding("Disk", True, found)
 
 

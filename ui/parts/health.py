@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from ui.client import Client
+from ui.disks import ENOUGH_BYTES, least_room
 from ui.errors import ServerDown, ServerRefused
 from ui.parts.words import counted, duration, size
 from ui.processes import WORKER, runs
 from workbench.cards import JobCard
 from workbench.settings import Settings, get_settings
 
-LITTLE_BYTES = 2_000_000_000
 PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when somebody works
 
 
@@ -35,7 +33,7 @@ class Sign:
 def signs_of_health(settings: Settings, jobs: Sequence[JobCard]) -> list[Sign]:
     """API server, worker, device and disk."""
     api, device = api_signs(settings)
-    return [api, worker_sign(jobs), device, disk_sign(settings.root)]
+    return [api, worker_sign(jobs), device, disk_sign(settings)]
 
 
 def api_signs(settings: Settings) -> tuple[Sign, Sign]:
@@ -86,10 +84,9 @@ def worker_runs_here() -> bool:
     return runs(WORKER, get_settings())
 
 
-def disk_sign(folder: Path) -> Sign:
-    """Of the disk that holds the home folder."""
-    place = folder if folder.exists() else Path("/")
-    free = shutil.disk_usage(place).free
-    if free < LITTLE_BYTES:
-        return Sign("Disk", False, f"only {size(free)} free", "Free some space: a full disk pauses the jobs.")
+def disk_sign(settings: Settings) -> Sign:
+    """Of the disks that hold the home and the artifacts: the fuller one counts."""
+    free, folder = least_room(settings)
+    if free < ENOUGH_BYTES:
+        return Sign("Disk", False, f"only {size(free)} free at {folder}", "Free some space: a full disk pauses jobs.")
     return Sign("Disk", True, f"{size(free)} free")
