@@ -43,10 +43,14 @@ def create_job(
     return job.id
 
 
+_KINDS = {"selfcheck": "Self-check"}  # where the kind alone does not read well
+
+
 def title_of(spec: Spec) -> str:
     """What a job is called when nobody named it, such as *Train expert law*."""
     wish = spec.model_dump()
-    return f"{wish['kind'].replace('-', ' ').capitalize()} {wish.get('name') or wish.get('mixture', '')}".strip()
+    kind = _KINDS.get(wish["kind"]) or wish["kind"].replace("-", " ").capitalize()
+    return f"{kind} {wish.get('name') or wish.get('mixture', '')}".strip()
 
 
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
