@@ -6,6 +6,7 @@ import hashlib
 import ipaddress
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ui.errors import PortTaken, UnsafeAddress
 
@@ -64,7 +65,8 @@ REGISTRY_HEADER = "x-workbench-registry"
 
 def registry_id(settings: Settings) -> str:
     """Tells one registry from another without naming it: the same for every process of a workbench."""
-    _, _, place = settings.database.rpartition("@")  # without the name and password
+    url = urlsplit(settings.database)
+    place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"  # without a name and password
     return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import uvicorn
 
+from ui.addresses import registry_id
 from ui.client import Client
 from ui.doctor import examine
 from ui.errors import ServerDown, ServerRefused
@@ -125,6 +126,14 @@ def test_no_server_is_said_with_the_command_to_run(free_port: int) -> None:
             client.health()
         with pytest.raises(ServerDown, match="workbench up"):
             client.models()
+
+
+def test_a_registry_is_known_by_its_place_and_not_by_a_password(tmp_path: Path) -> None:
+    homes = [Settings(home=tmp_path / name) for name in ("a@x", "b@x")]
+    bases = [Settings(database_url=f"postgresql://{who}@db/house") for who in ("me:secret", "you")]
+
+    assert len({registry_id(one) for one in (*homes, *bases)}) == 3
+    assert registry_id(bases[0]) == registry_id(bases[1])
 
 
 def test_another_workbenchs_server_is_not_asked(server: uvicorn.Server, settings: Settings, tmp_path: Path) -> None:
