@@ -36,6 +36,10 @@ class Scores:
         homes = {self.home_of.get(expert) for expert in self.experts}
         return [domain for domain in self.domains if domain not in homes]
 
+    def unscored(self) -> list[str]:
+        """The experts that no number is known of."""
+        return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
+
     def _of(self, domains: Iterable[str]) -> Scores:
         kept = list(domains)
         order = [self.domains.index(domain) for domain in kept]

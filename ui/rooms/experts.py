@@ -7,7 +7,7 @@ import streamlit as st
 from ui.parts.comparison import show_comparison
 from ui.parts.expert_card import show_expert
 from ui.parts.expert_table import expert_row, matches
-from ui.parts.notices import empty
+from ui.parts.on_the_way import empty_until
 from ui.parts.rooms import TRAIN
 from ui.parts.switches import show_bulk_switches
 from ui.parts.tables import show_table, ticked
@@ -23,7 +23,9 @@ def show() -> None:
     with reading() as session:
         cards, scores = experts.list_experts(session), evaluations.list_evaluations(session)
     if not cards:
-        empty("There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train")
+        empty_until(
+            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+        )
         return
     shown = _filtered(cards)
     _show_registry(shown, scores)

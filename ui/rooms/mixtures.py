@@ -12,7 +12,7 @@ from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
 from ui.parts.mixing_desk import Choice, choose, reset, saved_choice
 from ui.parts.mixture_edit import save_choice, show_deletion, show_new_mixture
-from ui.parts.notices import empty
+from ui.parts.on_the_way import empty_until
 from ui.parts.rooms import TRAIN
 from ui.parts.words import plain
 from workbench.cards import MixtureCard
@@ -31,7 +31,13 @@ def show() -> None:
         name = st.selectbox("Mixture", list(by_name), key="mixture")
         _show_mixture(by_name[name])
     else:
-        empty("There is no mixture yet.", "A DEMix model makes one of all its experts.", TRAIN.script, "Train")
+        empty_until(
+            "train-demix",
+            "There is no mixture yet.",
+            "A DEMix model makes one of all its experts.",
+            TRAIN.script,
+            "Train",
+        )
     show_new_mixture()
 
 
@@ -67,7 +73,9 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     if not before or not now:
         return
     if not now["domains"]:
-        empty("These experts have no scores yet.", "Evaluate the mixture once.", TRAIN.script, "Evaluate")
+        empty_until(
+            "evaluate", "These experts have no scores yet.", "Evaluate the mixture once.", TRAIN.script, "Evaluate"
+        )
         return
     show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
     st.caption(plain(f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms."))

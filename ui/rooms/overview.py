@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -12,6 +13,7 @@ from ui.parts.health import Sign, signs_of_health
 from ui.parts.job_view import show_line
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.notices import explained
+from ui.parts.on_the_way import unfinished_jobs
 from ui.parts.rooms import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
 from ui.parts.states import Look, look_of
 from ui.parts.words import ago, counted, plain, spoken
@@ -46,7 +48,7 @@ def holdings() -> Holdings:
             mixtures=len(mixtures.list_mixtures(session)),
             evaluations=len(scores),
             unscored=[card.name for card in cards if card.mixtures and home_perplexity(card, scores) is None],
-            unfinished=rows.list_jobs(session, state=_UNFINISHED),
+            unfinished=unfinished_jobs(),
             failed=[job for job in rows.list_jobs(session, state="failed") if is_fresh_failure(job)],
         )
 
@@ -80,19 +82,21 @@ def _show_suggestions(have: Holdings) -> None:
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live() -> None:
     with explained():
+        have = holdings()
+        _show_counts(have)
+        _show_suggestions(have)
         with reading() as session:
-            unfinished = rows.list_jobs(session, state=_UNFINISHED)
             over = rows.list_jobs(session, state=_OVER)
             counts = rows.count_by_state(session)
         at_work, well = st.columns([3, 2], gap="large")
         with at_work:
-            _show_unfinished(unfinished, sum(counts.get(state, 0) for state in _UNFINISHED))
+            _show_unfinished(have.unfinished, sum(counts.get(state, 0) for state in _UNFINISHED))
             _show_recent(over)
         with well:
-            _show_health(unfinished)
+            _show_health(have.unfinished)
 
 
-def _show_unfinished(unfinished: list[JobCard], count: int) -> None:
+def _show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
     st.subheader("Running now")
     if not unfinished:
         st.caption("Nothing runs. Jobs appear here with their progress and the time left.")
@@ -122,7 +126,7 @@ _LOOKS = {
 }
 
 
-def _show_health(jobs: list[JobCard]) -> None:
+def _show_health(jobs: Sequence[JobCard]) -> None:
     st.subheader("Health")
     for sign in signs_of_health(get_settings(), jobs):
         _show_sign(sign)

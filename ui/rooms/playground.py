@@ -7,7 +7,11 @@ import streamlit as st
 from ui.addresses import playground_address
 from ui.parts.health import api_signs
 from ui.parts.notices import empty
+from ui.parts.on_the_way import empty_until
+from ui.parts.rooms import TRAIN
 from ui.parts.words import plain
+from workbench.database import reading
+from workbench.services import experts
 from workbench.settings import get_settings
 
 FRAME_HEIGHT = 1000
@@ -22,10 +26,18 @@ def show() -> None:
         empty(api.sentence, api.next_step)
         st.button("Look again", icon=":material/refresh:")
         return
+    if not _is_anybody_there():
+        empty_until("train-demix", "There is nobody to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
+        return
     address = playground_address(settings)
     st.link_button("Open it in a window of its own", address, icon=":material/open_in_new:")
     st.caption(plain("Two mixtures or experts side by side, each writing on its own."))
     st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
+
+
+def _is_anybody_there() -> bool:
+    with reading() as session:
+        return bool(experts.list_experts(session))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from ui.parts.errands import fetched
 from ui.parts.forms import ask
 from ui.parts.gallery import show_picture
 from ui.parts.mixing_desk import gate_questions
-from ui.parts.notices import empty
+from ui.parts.on_the_way import empty_until
 from ui.parts.rooms import TRAIN
 from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.parts.words import counted, plain
@@ -26,7 +26,13 @@ def show() -> None:
     with reading() as session:
         names = [card.name for card in mixtures.list_mixtures(session)]
     if not names:
-        empty("There is no mixture yet.", "A DEMix model makes one of all its experts.", TRAIN.script, "Train")
+        empty_until(
+            "train-demix",
+            "There is no mixture yet.",
+            "A DEMix model makes one of all its experts.",
+            TRAIN.script,
+            "Train",
+        )
         return
     wish = _ask(names)
     if wish:

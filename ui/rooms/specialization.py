@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.parts.gallery import show_picture
 from ui.parts.heatmap import Scores, specialization
-from ui.parts.notices import empty
+from ui.parts.on_the_way import empty_until
 from ui.parts.rooms import TRAIN
 from ui.parts.words import listed, plain
 from workbench.cards import ExpertCard
@@ -14,6 +14,7 @@ from workbench.database import reading
 from workbench.services import evaluations, experts, mixtures
 
 ALL = "All experts"
+_TO_TRAIN = (TRAIN.script, "Evaluate")
 
 
 def show() -> None:
@@ -23,21 +24,38 @@ def show() -> None:
         names = [card.name for card in mixtures.list_mixtures(session)]
         cards = experts.list_experts(session)
     if not cards:
-        empty("There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train")
+        empty_until(
+            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+        )
         return
     mixture, split = _ask(names)
     scores = _scores(mixture, split, cards)
     if not scores.domains:
         why = f"No expert of this choice has been scored on the {split} split yet."
-        empty(why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
+        empty_until("evaluate", why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
         return
     show_picture(specialization(scores), "specialization")
+    _tell_gaps(mixture, scores, cards)
     if strangers := scores.strangers():
         st.caption(plain(f"Only in the table, because no expert here was trained on it: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours end at the 95th percentile, so that one far cell does not hide the others."
     )
+
+
+def _tell_gaps(mixture: str | None, scores: Scores, cards: list[ExpertCard]) -> None:
+    """Why a row is empty, and which experts take part in no answer."""
+    if unscored := scores.unscored():
+        st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
+        empty_until("evaluate", "An evaluation computes only what is missing.", _how_to_score(mixture), *_TO_TRAIN)
+    disabled = [card.name for card in cards if card.name in scores.experts and not card.enabled]
+    if disabled:
+        st.caption(plain(f"Disabled, so no mixture asks them: {listed(disabled)}."))
+
+
+def _how_to_score(mixture: str | None) -> str:
+    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture or 'MIXTURE'}`."
 
 
 def _ask(names: list[str]) -> tuple[str | None, str]:

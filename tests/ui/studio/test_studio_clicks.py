@@ -203,6 +203,7 @@ def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) ->
 def test_what_was_refused_is_reported_with_its_place() -> None:
     app = open_room("corpora", part="Imports & what was refused")
     assert "1 record refused; 2 duplicates left out" in told(app)
+    assert "Anonymised: email 3, phone number 1,200." in told(app)
     assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)
 
 

@@ -24,8 +24,8 @@ EMPTY = {
     "playground": "does not answer",
 }
 FILLED = {
-    "overview": "Evaluate|A job has failed",
-    "corpora": "What the experts can learn|Anonymised: email 3, phone number 1,200.",
+    "overview": "Evaluate|has failed. Choose a smaller",
+    "corpora": "What the experts can learn",
     "train": "A copy of a parent expert",
     "jobs_page": "step 40 of 100",
     "experts": "4 experts",

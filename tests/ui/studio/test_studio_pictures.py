@@ -47,6 +47,11 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
     ]
 
 
+def test_an_expert_without_any_number_is_named() -> None:
+    gaps = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
+    assert gaps.unscored() == ["new"]
+
+
 def test_names_are_no_markup_in_a_figure() -> None:
     hostile = Scores([EVIL], [EVIL], [[3.0]], [[1.0]], {EVIL: EVIL})
     assert "<img" not in specialization(hostile).figure.to_json()

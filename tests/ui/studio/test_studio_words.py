@@ -11,6 +11,7 @@ from ui.parts import health
 from ui.parts.causes import next_step_of
 from ui.parts.health import worker_sign
 from ui.parts.next_steps import Holdings, suggestions
+from ui.parts.on_the_way import by_turn
 from ui.parts.questions import assemble, changed, questions_of
 from ui.parts.results import result_words, sight_of
 from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
@@ -107,7 +108,32 @@ def test_an_idle_worker_is_said_to_be_alive_only_when_it_is_seen(
 def test_what_to_try_next_follows_what_there_is() -> None:
     assert suggestions(Holdings())[0].room is CORPORA
     assert suggestions(Holdings(domains=2))[0].room is TRAIN
-    assert len(suggestions(Holdings(9, 9, 9, 9, 9, 9))) == 3
+    assert len(suggestions(Holdings(9, 9, 9, 9, 9))) == 3
+
+
+def test_nothing_is_suggested_that_is_on_its_way() -> None:
+    seed = job("running", kind="make-seed", title="Seed", eta_seconds=70.0)
+    demix = job("queued", kind="train-demix", title="Experts", created_at=1.0)
+    told = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
+    assert told == [
+        "“Seed” is running, about 1 min 10 s left. All experts start from it.",
+        "“Experts” waits for its turn behind 1 job. Then there is a mixture to talk to.",
+    ]
+
+
+def test_an_expert_without_scores_is_named_with_what_to_do() -> None:
+    told = [one.sentence for one in suggestions(Holdings(9, 9, 9, 9, 9, unscored=["poet"]))]
+    assert "1 expert without scores: poet. Evaluate" in told[0]
+
+
+def test_a_failure_is_told_with_its_own_next_step() -> None:
+    taken = job("failed", title="Import", next_step="Choose another name.")
+    assert suggestions(Holdings(failed=[taken]))[0].sentence == "“Import” has failed. Choose another name."
+
+
+def test_what_runs_stands_before_what_waits() -> None:
+    jobs = [job("queued", created_at=3.0), job("queued", created_at=1.0), job("running", created_at=2.0)]
+    assert [one.created_at for one in by_turn(jobs)] == [2.0, 1.0, 3.0]
 
 
 def test_a_cell_of_a_table_is_no_formula() -> None:
