@@ -107,8 +107,8 @@ def test_a_job_that_fails_here_is_this_commands_failure(home: Path, capsys: pyte
     assert "absent.txt" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
-@pytest.mark.usefixtures("home")
-def test_a_new_expert_learns_at_its_own_default_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_expert_learns_at_its_own_default_rate(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "corpus", "add", "poems", str(mixed))
     arguments = ["train", "expert", "poems", "--domain", "poems", "--mixture", "both", "--steps", "7"]
 
     spec = ask(capsys, *arguments)["spec"]
@@ -116,8 +116,10 @@ def test_a_new_expert_learns_at_its_own_default_rate(capsys: pytest.CaptureFixtu
     assert (spec["training"]["num_steps"], spec["training"]["learning_rate"]) == (7, 1e-4)
 
 
-@pytest.mark.usefixtures("home")
-def test_names_are_given_with_commas_or_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "abc":
+        ask(capsys, "corpus", "add", name, str(home))
+    ask(capsys, "seed", "add", "s", "--hub", "org/model")
     spec = ask(capsys, "train", "demix", "m", "--seed-model", "s", "--domains", "a, b", "--domains", "c")["spec"]
 
     assert spec["domains"] == ["a", "b", "c"]
