@@ -110,19 +110,6 @@ def test_splits_are_kept_apart(world: World) -> None:
         evaluations.perplexity_table(world.session, "mix")
 
 
-def test_deleted_evaluations_take_their_scores_along(world: World) -> None:
-    world.experts("law", "news")
-    score(world, "law", "law", 10.0)
-    score(world, "law", "news", 10.0)
-    score(world, "news", "news", 10.0)
-    with pytest.raises(BadSpec):
-        evaluations.delete_evaluations(world.session)
-    assert evaluations.delete_evaluations(world.session, expert="law", domain="law") == 1
-    assert evaluations.delete_evaluations(world.session, expert="law") == 1
-    assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
-    experts.delete_expert(world.session, "law")
-
-
 def test_a_scored_corpus_and_a_scored_expert_are_deleted_with_their_scores(world: World) -> None:
     world.experts("law", "news")
     world.corpus("second", "novel", role="novel")

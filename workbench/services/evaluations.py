@@ -65,19 +65,6 @@ def list_evaluations(
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
-def delete_evaluations(session: Session, *, expert: str | None = None, domain: str | None = None) -> int:
-    """Deletes the evaluations of an expert, on a domain, or of one on the other; gives how many."""
-    if expert is None and domain is None:
-        raise BadSpec(["There must be an expert or a domain whose evaluations are deleted, but there is none."])
-    rows = session.scalars(_chosen(session, expert, domain)).all()
-    artifacts = {row.artifact for row in rows}
-    for row in rows:
-        session.delete(row)
-    session.flush()
-    _forget_unused(session, artifacts)
-    return len(rows)
-
-
 def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
@@ -148,7 +135,7 @@ def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[
     return wish
 
 
-def _forget_unused(session: Session, artifacts: Sequence[Artifact] | set[Artifact]) -> None:
+def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:
     for artifact in artifacts:
         users = select(func.count()).where(Evaluation.artifact_id == artifact.id)
         if not session.scalar(users):
