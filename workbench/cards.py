@@ -105,6 +105,7 @@ class JobCard(Card):
     title: str
     spec: dict[str, Any]
     state: str  # queued, running, interrupted, paused, done, failed, cancelled
+    priority: int = 0  # of the jobs that wait, the highest starts first
     attempt: int
     stop_requested: str
     progress: float
