@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from engine.config import GateConfig, ModelConfig, TrainingConfig
 from workbench.errors import BadSpec
@@ -193,5 +194,17 @@ def sentences(error: ValidationError) -> list[str]:
     found = []
     for one in error.errors():
         where = ".".join(str(part) for part in one["loc"] if part not in SPECS) or "spec"
-        found.append(f"{where}: {one['msg'].removeprefix('Value error, ')}.")
+        found.append(f"{where}: {_complaint(one)}.")
     return found
+
+
+def _complaint(one: ErrorDetails) -> str:
+    """One fault in our own words; only what they cannot say better is left in the validator's."""
+    message = one["msg"].removeprefix("Value error, ")
+    if one["type"] == "missing":
+        return "must be given, but is missing"
+    if one["type"] == "too_short":
+        return f"give at least {one['ctx']['min_length']}, not {one['ctx']['actual_length'] or 'none'}"
+    if message.startswith("Input should be "):
+        return f"must be {message.removeprefix('Input should be ')}, but is {one['input']!r} instead"
+    return message

@@ -277,3 +277,25 @@ def test_without_a_registry_the_command_to_run_is_named(host: Any) -> None:
 
     assert response.status_code == 503
     assert "workbench migrate" in response.json()["error"]["message"]
+
+
+def test_the_chat_route_that_is_not_here_names_the_one_that_is(api: TestClient) -> None:
+    response = api.post("/v1/chat/completions", json={"model": "both", "messages": []})
+    assert response.status_code == 404
+    assert "POST /v1/completions" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("sent", [{"json": [1]}, {"content": b"{no"}, {"content": b'{"model": "both"}'}, {}])
+def test_a_body_that_is_no_json_object_is_told_so(api: TestClient, sent: dict[str, Any]) -> None:
+    error = api.post("/v1/completions", **sent).json()["error"]
+    assert error["message"].count("Content-Type: application/json") == 1
+    assert error["param"] is None
+
+
+def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:
+    with transaction() as session:
+        name = experts.list_experts(session)[0].name
+        experts.set_enabled(session, [name], False)
+    status, told = refusal(api, model=name)
+    assert status == 400
+    assert f"The expert “{name}” must be enabled to answer, but is disabled in the registry." in told

@@ -208,3 +208,31 @@ def test_a_seed_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) ->
     for verb in ("show", "delete"):
         assert main(["seed", verb, "tiny"]) == 2
         assert "tiny" in capsys.readouterr().err
+
+
+def test_a_queue_that_nobody_works_off_is_said(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for is_here in (True, False):
+        monkeypatch.setattr("ui.processes.runs", lambda *_, is_here=is_here: is_here)
+        assert main(["corpus", "add", f"notes {is_here}", str(home)]) == 0
+        assert ("No worker runs on this machine" in capsys.readouterr().err) is not is_here
+
+
+def test_a_cancelled_job_names_the_command_that_lets_it_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
+    ask(capsys, "jobs", "cancel", job)
+    for verb in ("wait", "pause"):
+        assert main(["jobs", verb, job]) != 0
+        assert f"workbench jobs retry {job}" in capsys.readouterr().err
+
+
+def test_the_expert_that_has_no_scores_is_named(
+    mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.generations.mix_scores", lambda *_: {"domains": []})
+    monkeypatch.setattr("ui.gaps.without_scores", lambda experts, _: list(experts)[:1])
+    assert main(["mix", "perplexity", "both"]) == 0
+    told = capsys.readouterr().out
+    assert "No stored scores on the test split yet: " in told
+    assert "workbench eval run both" in told

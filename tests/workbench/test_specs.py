@@ -75,3 +75,14 @@ def test_a_name_with_a_comma_is_refused_since_no_command_could_say_it() -> None:
 
 def test_what_the_demo_finds_can_be_named() -> None:
     assert [ImportCorpus(name=name, found=name).name for name in SOURCES] == list(SOURCES)
+
+
+def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
+    wish = {"kind": "train-demix", "name": "d", "domains": [], "training": {"num_steps": "many"}}
+    with pytest.raises(BadSpec) as refused:
+        parse_spec(wish)
+    assert sorted(refused.value.complaints)[:2] == [
+        "domains: give at least 1, not none.",
+        "seed_model: must be given, but is missing.",
+    ]
+    assert "but is 'many' instead" in " ".join(refused.value.complaints)

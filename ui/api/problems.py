@@ -24,6 +24,10 @@ STATUS: dict[type[Problem], int] = {
 }
 
 
+NO_CHAT = "The models go on from a text and know no chat: send a prompt to POST /v1/completions."
+NO_OBJECT = "The body must be a JSON object, but is not. Send one, with the header Content-Type: application/json."
+
+
 def status_of(problem: Problem) -> int:
     """The HTTP status of a problem; 400 unless its cause says otherwise."""
     return next((status for cause, status in STATUS.items() if isinstance(problem, cause)), 400)
@@ -59,10 +63,14 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = (
-        f"There is no {request.method} {request.url.path} here." if error.status_code in (404, 405) else error.detail
-    )
+    message = _not_here(request) if error.status_code in (404, 405) else error.detail
     return JSONResponse(_body(message, "invalid_request_error", "not_found"), error.status_code)
+
+
+def _not_here(request: Request) -> str:
+    told = f"There is no {request.method} {request.url.path} here."
+    is_chat = request.url.path.rstrip("/").endswith("/chat/completions")
+    return f"{told} {NO_CHAT}" if is_chat else told
 
 
 async def _answer_mistake(_: Request, error: Exception) -> Response:
@@ -74,12 +82,22 @@ def _body(message: str, kind: str, code: str, param: str | None = None) -> dict[
 
 
 def _sentence(one: Any) -> str:
+    if _is_of_body(one):
+        return NO_OBJECT
     where = ".".join(str(part) for part in one["loc"] if part != "body") or "The body"
     if one["type"] == "extra_forbidden":
         return f"{where} is not a field this server knows."
     return f"{where}: {one['msg'].removeprefix('Value error, ')}."
 
 
+def _is_of_body(one: Any) -> bool:
+    """Whether the body as a whole cannot be read, and not one of its fields."""
+    is_object_wanted = one["type"] in ("missing", "model_attributes_type", "dict_type", "model_type")
+    return one["type"] == "json_invalid" or (tuple(one["loc"]) == ("body",) and is_object_wanted)
+
+
 def _field(error: RequestValidationError) -> str | None:
+    if _is_of_body(error.errors()[0]):
+        return None
     place = [str(part) for part in error.errors()[0]["loc"] if part != "body"]
     return ".".join(place) or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import streamlit as st
@@ -14,7 +14,8 @@ from ui.parts.forms import Answers, ask_all, ask_preset, show_command
 from ui.parts.job_view import show_job
 from ui.parts.notices import explained
 from ui.parts.questions import Offers, assemble, changed, questions_of
-from workbench.specs import SPECS, parse_spec
+from workbench.errors import BadSpec
+from workbench.specs import SPECS, Spec, parse_spec
 
 
 def ask_for(
@@ -25,15 +26,19 @@ def ask_for(
     skip: Iterable[str] = (),
     given: Answers | None = None,
     tucked: Collection[str] = (),
+    complaints: Sequence[str] = (),
 ) -> None:
-    """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere."""
+    """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere.
+
+    `complaints` say what is wrong with the answers given elsewhere.
+    """
     questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
     ask_preset(kind, questions)
     answers = ask_all(kind, questions, tucked) | (given or {})
     told = changed(questions, answers) | (given or {})
     show_command(command_for(kind, told), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
     if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit"):
-        _submit(kind, answers)
+        _submit(kind, answers, complaints)
     show_last(kind)
 
 
@@ -43,10 +48,23 @@ def show_last(kind: str) -> None:
         show_job(job_id, key=f"{kind}_job")
 
 
-def _submit(kind: str, answers: Answers) -> None:
+def _submit(kind: str, answers: Answers, complaints: Sequence[str]) -> None:
     with explained():
-        spec = parse_spec(_spec_json(kind, answers))
+        spec = _checked(kind, answers, complaints)
         st.session_state[f"{kind}.job"] = submit(spec)
+
+
+def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:
+    """The spec of all answers; what is wrong with any of them is told at once."""
+    try:
+        spec: Spec = parse_spec(_spec_json(kind, answers))
+    except BadSpec as bad:
+        # Without the spec's own word on what was answered elsewhere: it is told better already.
+        own = [one for one in bad.complaints if not (complaints and one.startswith("spec:"))]
+        raise BadSpec([*own, *complaints]) from None
+    if complaints:
+        raise BadSpec(complaints)
+    return spec
 
 
 def _spec_json(kind: str, answers: Answers) -> dict[str, Any]:

@@ -18,6 +18,10 @@ from workbench.specs import ImportCorpus
 
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
 _PLACES = ("path", "dataset", "found")
+_NOTHING = {
+    "path": "path: give the path of a file or a folder.",
+    "dataset": "data set: give its name on the Hugging Face hub.",
+}
 HERE, UPLOAD, FOUND, HUB = (
     "Files on this machine",
     "Upload files",
@@ -35,8 +39,11 @@ def show_import() -> None:
         return
     absent: Answers = {(place,): "" for place in _PLACES}
     with explained():
+        complaints = [_NOTHING[path[0]] for path, value in given.items() if not value]
         given = {**absent, **given}
-        ask_for("import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM)
+        ask_for(
+            "import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM, complaints=complaints
+        )
 
 
 def _from_path() -> Answers:

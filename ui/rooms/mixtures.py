@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
+from ui.gaps import gap_words
 from ui.parts.charts import mixture_bars
 from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
@@ -73,9 +74,7 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     if not before or not now:
         return
     if not now["domains"]:
-        empty_until(
-            "evaluate", "These experts have no scores yet.", "Evaluate the mixture once.", TRAIN.script, "Evaluate"
-        )
+        empty_until("evaluate", gap_words(choice.active, split), "Evaluate the mixture once.", TRAIN.script, "Evaluate")
         return
     show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
     st.caption(plain(f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms."))

@@ -36,6 +36,8 @@ def report(card: JobCard, as_json: bool) -> None:
         say(f"{card.title}: done in {duration(_seconds(card))}. {shown(card.result) if card.result else ''}".rstrip())
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
+        if card.state == "queued" and not _is_worker_here():
+            tell("No worker runs on this machine, so nobody may be there to run it. Start one with: workbench up")
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:
@@ -113,6 +115,13 @@ def _failure(card: JobCard) -> JobFailed:
     if card.state == "cancelled":
         return JobFailed(f"{card.title} has been cancelled.", f"Let it go on with: workbench jobs retry {card.id}")
     return JobFailed(f"{card.title} has failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
+
+
+def _is_worker_here() -> bool:
+    from ui.processes import WORKER, runs
+    from workbench.settings import get_settings
+
+    return runs(WORKER, get_settings())
 
 
 def retry_line(job_id: str) -> str:

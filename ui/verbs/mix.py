@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -177,9 +179,10 @@ def perplexity(
     from ui.generations import mix_scores
     from workbench.settings import get_settings
 
-    wish = wish_of(name, members_of(name), experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
+    members = members_of(name)
+    wish = wish_of(name, members, experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
     found = mix_scores(get_settings(), wish, split)
-    print_json(found) if as_json else _print_scores(found)
+    print_json(found) if as_json else _print_scores(found, name, wish.active or members.active, split)
 
 
 @app.command("modes")
@@ -229,10 +232,15 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     print_table(["Expert", "Domain", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
 
 
-def _print_scores(found: dict[str, Any]) -> None:
+def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], split: str) -> None:
     rows = [(one["domain"], one["num_tokens"], one["perplexity"], one["best_expert"]) for one in found["domains"]]
-    print_table(
-        ["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone"],
-        rows,
-        empty=NO_SCORES,
-    )
+    from ui.gaps import gap_words
+
+    if not rows:
+        say(f"{gap_words(experts, split)} Make them with: workbench eval run {shlex.quote(mixture)}{_flag(split)}")
+        return
+    print_table(["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone"], rows, empty="")
+
+
+def _flag(split: str) -> str:
+    return "" if split == "test" else f" --split {split}"

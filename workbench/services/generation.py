@@ -126,11 +126,19 @@ def _choose(
         if on and weight > 0:
             chosen.append(_Member(member.expert, weight, True))
     if not chosen:
-        raise MixtureError(
-            f"“{model}” must have at least one active expert with a weight above 0, but has none.",
-            "Switch an expert on.",
-        )
+        raise _nobody(model, [name for name, member in zip(names, members, strict=True) if not member.expert.enabled])
     return chosen
+
+
+def _nobody(model: str, disabled: Sequence[str]) -> MixtureError:
+    if disabled == [model]:
+        told = f"The expert “{model}” must be enabled to answer, but is disabled in the registry."
+        return MixtureError(told, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")
+    of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
+    return MixtureError(
+        f"“{model}” must have at least one active expert with a weight above 0, but has none.{of_these}",
+        "Switch an expert on.",
+    )
 
 
 def _planned(storage: Storage, member: _Member) -> PlannedExpert:

@@ -134,15 +134,16 @@ def _row(session: Session, job_id: str, lock: bool = False) -> Job:
 _ALTERNATIVES = {
     "queued": "It is in the queue already.",
     "running": "Wait until it has stopped.",
-    "paused": "Resume it instead.",
-    "failed": "Try it again instead.",
-    "cancelled": "Try it again instead.",
+    "paused": "Resume it instead, with `workbench jobs resume {id}` or on its page.",
+    "failed": "Try it again instead, with `workbench jobs retry {id}` or on its page.",
+    "cancelled": "Try it again instead, with `workbench jobs retry {id}` or on its page.",
     "done": "Submit a new job instead.",
 }
 
 
 def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
-    return JobError(f"The job must be {wanted} {purpose}, but is {job.state} instead.", _ALTERNATIVES[job.state])
+    told = f"The job must be {wanted} {purpose}, but is {job.state} instead."
+    return JobError(told, _ALTERNATIVES[job.state].format(id=job.id))
 
 
 def _stop_now(session: Session, job: Job, state: str) -> None:

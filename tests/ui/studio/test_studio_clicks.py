@@ -191,6 +191,15 @@ def test_text_can_come_from_every_place(place: str) -> None:
     assert not app.error
 
 
+def test_an_empty_import_form_says_all_that_is_missing() -> None:
+    app = open_room("corpora", part="Import text")
+    named(app.button, "Import the text").click().run()
+    complaint = app.error[0].value.replace("\\", "")
+    assert "path: give the path of a file or a folder." in complaint
+    assert "name: a name must have 1 to 80 characters" in complaint
+    assert "spec:" not in complaint
+
+
 def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
     app = open_room("corpora", part="Import text")
     app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
