@@ -215,8 +215,9 @@ class Player:
 
 
 def _first_choice(models: list[dict[str, Any]], asked: dict[str, str]) -> tuple[str, str]:
-    """The sides named in the address; else a mixture beside its first expert."""
+    """The sides named in the address; else a mixture beside an expert at home elsewhere than the first prompt."""
     names = [model["id"] for model in models] or [""]
-    first_experts = models[0]["experts"] if models else []
+    # The prompt's own expert would say the same as the mixture, and show nothing.
+    strangers = [name for name in (models[0]["experts"] if models else []) if "python" not in name.lower()]
     left = asked.get("left", names[0])
-    return left, asked.get("right", first_experts[0] if first_experts else names[-1])
+    return left, asked.get("right", strangers[0] if strangers else names[-1])

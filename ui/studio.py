@@ -12,12 +12,15 @@ from ui.parts.rooms import OVERVIEW, ROOMS
 
 # A file of our own: a named icon or an emoji would be fetched from somebody else's server.
 ICON = Path(__file__).parent / ".streamlit" / "icon.svg"
+# Streamlit marks the focused room by a pale grey alone.
+FOCUS = "<style>[data-testid='stSidebarNavLink']:focus-visible { outline: 2px solid currentColor; }</style>"
 
 
 def main() -> None:
     """Draws the page that the address names, with the rooms in the sidebar."""
     st.set_page_config(page_title="Expert Workbench", page_icon=str(ICON), layout="wide")
     _stay_silent()
+    st.html(FOCUS)
     page = st.navigation(_sections())
     with nothing_hidden():
         show_kept()
@@ -27,7 +30,7 @@ def main() -> None:
 def _sections() -> dict[str, list[st.Page]]:
     sections: dict[str, list[st.Page]] = {}
     for room in ROOMS:
-        page = st.Page(room.script, title=room.title, icon=room.icon, default=room is OVERVIEW)
+        page = st.Page(room.script, title=room.title, icon=room.icon, url_path=room.address, default=room is OVERVIEW)
         sections.setdefault(room.section, []).append(page)
     return sections
 

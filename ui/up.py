@@ -59,7 +59,18 @@ def prepare(settings: Settings, demo: bool) -> None:
     if is_fresh(settings):
         submit_demo(settings)
     else:
-        print("The registry holds something already: the demo is left out.", file=sys.stderr)
+        print(f"The registry holds something already: the demo is left out.{_what_goes_on(settings)}", file=sys.stderr)
+
+
+def _what_goes_on(settings: Settings) -> str:
+    """The jobs that were asked for before and are not done; paused ones wait for somebody."""
+    from workbench.database import reading
+    from workbench.services.jobs import count_by_state
+
+    with reading(settings) as session:
+        counts = count_by_state(session)
+    unfinished = sum(counts.get(state, 0) for state in ("queued", "running", "interrupted"))
+    return f" {unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'} on." if unfinished else ""
 
 
 def addresses(settings: Settings) -> dict[str, str]:

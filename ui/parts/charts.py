@@ -11,19 +11,23 @@ from workbench.cards import EvaluationCard, ExpertCard, MetricPoint
 PERPLEXITY = "perplexity (per token, lower is better)"
 
 
-def curves(points: Sequence[MetricPoint], kind: str, subject: str) -> Picture | None:
-    """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet."""
+def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequence[str] = ()) -> Picture | None:
+    """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
+
+    `order` gives each name its colour, the same in every chart that is drawn with it.
+    """
     lines = _by_name(points)
     if not lines:
         return None
     figure = new_figure("step (optimizer updates)", "loss (nats per token)")
-    for index, (name, line) in enumerate(lines.items()):
+    places = {name: index for index, name in enumerate(dict.fromkeys([*order, *lines]))}
+    for name, line in lines.items():
         figure.add_scatter(
             x=[point.step for point in line],
             y=[point.value for point in line],
             name=label(name),
             mode="lines+markers" if len(line) < 40 else "lines",
-            line={"color": colour_of(index)},
+            line={"color": colour_of(places[name])},
         )
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
     title = f"{kind}: while a line falls, it is still learning"

@@ -10,6 +10,7 @@ from ui.parts.charts import curves
 from ui.parts.gallery import show_picture
 from workbench.cards import MetricPoint
 
+WHOLE = "all domains"
 _KINDS = {"Training loss": ("loss", "loss/"), "Held-out loss": ("dev_loss", "dev_loss/")}
 
 
@@ -19,9 +20,10 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
     drawn = {title: line for title, line in found.items() if line}
     if not drawn:
         return
+    order = sorted({point.name for line in drawn.values() for point in line}, key=lambda name: (name == WHOLE, name))
     for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
         with column:
-            picture = curves(line, title, subject)
+            picture = curves(line, title, subject, order)
             if picture:
                 show_picture(picture, f"{key}_{title.split()[0].lower()}")
 
@@ -30,5 +32,5 @@ def _of_kind(points: Sequence[MetricPoint], whole: str, prefix: str) -> list[Met
     """The points of one kind, named by their domain alone."""
     names = {p.name: p.name.removeprefix(prefix) for p in points if p.name.startswith(prefix)}
     if len(names) != 1:  # the mean of one domain is that domain
-        names[whole] = "all domains"
+        names[whole] = WHOLE
     return [p.model_copy(update={"name": names[p.name]}) for p in points if p.name in names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from workbench.settings import get_settings
 from workbench.specs import ImportCorpus
 
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
+_NAME = "import-corpus.name"
 _PLACES = ("path", "dataset", "found")
 _NOTHING = {
     "path": "path: give the path of a file or a folder.",
@@ -49,6 +51,7 @@ def show_import() -> None:
 def _from_path() -> Answers:
     path = st.text_input("Path", key="import.path", help=_question("path").help, placeholder="/data/reviews.jsonl")
     # The worker may run in another folder, so a relative path is settled here.
+    _propose_name(path)
     return {("path",): str(Path(path).expanduser().absolute()) if path else ""}
 
 
@@ -59,10 +62,18 @@ def _from_upload() -> Answers | None:
         return None
     told = f"{counted(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
     st.caption(plain(told + listed([file.name for file in files])))
+    _propose_name(files[0].name)
     marks = tuple(file.file_id for file in files)
     if st.session_state.get("import.kept", (None, ""))[0] != marks:
         st.session_state["import.kept"] = (marks, str(keep_uploads(files, get_settings().root)))
     return {("path",): st.session_state["import.kept"][1]}
+
+
+def _propose_name(path: str) -> None:
+    """Fills in the corpus's name from its file's, unless the person wrote another."""
+    name = re.sub(r"[^\w.-]+", " ", path.rstrip("/").rpartition("/")[2]).strip().partition(".")[0][:80]
+    if st.session_state.get(_NAME, "") in ("", st.session_state.get("import.proposed", "")):
+        st.session_state[_NAME] = st.session_state["import.proposed"] = name
 
 
 def _from_found() -> Answers:

@@ -12,8 +12,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-# Okabe and Ito's palette without black and yellow, which vanish on a dark or a light page.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C6BB1", "#8A8A8A")
+# Each the farthest (in CIE Lab, plain and as a pale tint, on a light and a dark page) from those before it.
+COLOURS = ("#0072B2", "#E69F00", "#C2185B", "#4DAF4A", "#6A3DE8", "#8B5A2B", "#00A0A0", "#CC79A7")
 MARK = "#D55E00"
 GREY = "#8A8A8A"
 
@@ -43,7 +43,9 @@ def new_figure(x: str, y: str, height: int = 340) -> go.Figure:
     """An empty figure whose axes say what they measure."""
     figure = go.Figure()
     figure.update_layout(
-        height=height, margin={"l": 8, "r": 8, "t": 30, "b": 8}, legend={"orientation": "h", "y": 1.12}
+        height=height,
+        margin={"l": 8, "r": 8, "t": 64, "b": 8},  # the toolbar stands above the legend, not on it
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     )
     figure.update_xaxes(title=x, automargin=True)
     figure.update_yaxes(title=y, automargin=True)

@@ -6,6 +6,7 @@ of a room's address with that file alone, without the studio around it.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import NamedTuple
 
 
@@ -16,6 +17,11 @@ class Room(NamedTuple):
     title: str
     icon: str
     section: str
+
+    @property
+    def address(self) -> str:
+        """The room's place in the studio's address: `jobs`, though a script of that name would hide the package."""
+        return PurePath(self.script).stem.removesuffix("_page")
 
 
 OVERVIEW = Room("rooms/overview.py", "Overview", ":material/home:", "")

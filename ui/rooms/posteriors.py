@@ -11,13 +11,17 @@ from ui.parts.errands import fetched
 from ui.parts.forms import ask
 from ui.parts.gallery import show_picture
 from ui.parts.mixing_desk import gate_questions
+from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until
 from ui.parts.rooms import TRAIN
 from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.parts.words import counted, plain
 from workbench.database import reading
-from workbench.services import mixtures
+from workbench.services import corpora, mixtures
 from workbench.settings import get_settings
+from workbench.storage import get_storage
+
+EXAMPLE_CHARACTERS = 300
 
 
 def show() -> None:
@@ -43,6 +47,7 @@ def _ask(names: list[str]) -> dict[str, Any] | None:
     """The wish that was last sent; None before the first."""
     model = st.selectbox("Mixture", names, key="posterior.mixture")
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
+    st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
     evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))
     if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
         if text.strip():
@@ -51,6 +56,16 @@ def _ask(names: list[str]) -> dict[str, Any] | None:
             st.warning("There is no text yet. Write or paste some above.")
     wish: dict[str, Any] | None = st.session_state.get("posterior.wish")
     return wish
+
+
+def _take_example(model: str) -> None:
+    """Puts the beginnings of held-out documents of two domains into the text: there the lead should change."""
+    with explained(), reading() as session:
+        domains = list(dict.fromkeys(member.domain for member in mixtures.get_mixture(session, model).members))
+        storage = get_storage(get_settings())
+        found = [corpora.preview_documents(session, storage, name, "test", 1, 0) for name in domains[:2]]
+        texts = [str(document["text"]).strip()[:EXAMPLE_CHARACTERS] for documents in found for document in documents]
+    st.session_state["posterior.text"] = "\n\n".join(texts)
 
 
 def _show_answer(wish: dict[str, Any]) -> None:

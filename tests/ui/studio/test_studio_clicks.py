@@ -238,3 +238,20 @@ def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
     app = open_room("corpora", part="Imports & what was refused")
     assert "bad.jsonl, line 2: not JSON." in told(app)
     assert "leave broken records out" in told(app)
+
+
+def test_an_example_of_two_domains_is_there_to_start_from() -> None:
+    app = open_room("posteriors")
+    named(app.button, "Take an example").click().run()
+    text = app.text_area(key="posterior.text").value
+    assert "def add" in text
+    assert "bright cold day" in text
+
+
+def test_a_name_is_proposed_from_the_file_until_one_is_written() -> None:
+    app = open_room("corpora", part="Import text")
+    app.text_input(key="import.path").set_value("/data/my poems.jsonl.gz").run()
+    assert app.text_input(key="import-corpus.name").value == "my poems"
+    app.text_input(key="import-corpus.name").set_value("verse").run()
+    app.text_input(key="import.path").set_value("/data/other.txt").run()
+    assert app.text_input(key="import-corpus.name").value == "verse"

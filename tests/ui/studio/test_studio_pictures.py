@@ -61,6 +61,13 @@ def test_a_curve_without_points_is_no_picture() -> None:
     assert curves([], "Training loss", "x") is None
 
 
+def test_a_name_has_one_colour_in_all_charts_of_a_page() -> None:
+    points = [MetricPoint(name=name, step=1, value=2.0) for name in "abc"]
+    both = curves(points, "Training loss", "x", "abc"), curves(points[1:], "Held-out loss", "x", "abc")
+    first, second = ({line.name: line.line.color for line in one.figure.data} for one in both if one)
+    assert second.items() <= first.items()
+
+
 def test_a_curve_tells_where_it_began_and_ended() -> None:
     picture = curves([MetricPoint(name="a", step=s, value=5 - s) for s in (1, 2, 3)], "Training loss", "x")
     assert picture is not None
