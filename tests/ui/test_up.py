@@ -20,7 +20,10 @@ from ui.browser import can_browse
 from ui.cli import main
 from ui.errors import BadUsage, PortTaken, UnsafeAddress
 from ui.studio_server import arguments
+from workbench.database import transaction
+from workbench.services.jobs import create_job
 from workbench.settings import Settings
+from workbench.specs import SelfCheck
 
 NAMES = ["api", "studio", "worker", "clock"]
 
@@ -144,3 +147,10 @@ def _answers(url: str) -> None:
         except httpx.TransportError:
             time.sleep(0.2)
     raise AssertionError(f"{url} never answered")
+
+
+def test_a_demo_that_was_interrupted_is_said_to_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        create_job(session, SelfCheck())
+    up.prepare(Settings(home=home), demo=True)
+    assert "the demo is left out. 1 unfinished job goes on." in capsys.readouterr().err

@@ -14,6 +14,8 @@ _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d
 def show_picture(picture: Picture, key: str) -> None:
     """A chart with everything that belongs to it. `key` tells it apart from others on the page."""
     st.markdown(f"##### {plain(picture.title)}")
+    if len(picture.figure.data) > 1:  # there is a legend then, and the toolbar must not stand on it
+        picture.figure.update_layout(margin_t=64)
     st.plotly_chart(picture.figure, key=f"{key}_chart", config=_CONFIG, alt=picture.words)
     st.caption(plain(picture.words))
     with st.expander("The numbers as a table", icon=":material/table:"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ class Scores:
     perplexity: Cells
     ratios: Cells  # to the perplexity of the domain's own expert
     home_of: Mapping[str, str]  # expert -> the domain that trained it
+    disabled: Collection[str] = ()
 
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain
@@ -39,6 +40,14 @@ class Scores:
     def unscored(self) -> list[str]:
         """The experts that no number is known of."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
+
+    def told(self, expert: str) -> str:
+        """An expert's name, with what keeps it from having numbers or from taking part."""
+        marks = [
+            *(["not scored"] if expert in self.unscored() else []),
+            *(["disabled"] if expert in self.disabled else []),
+        ]
+        return f"{expert} ({', '.join(marks)})" if marks else expert
 
     def _of(self, domains: Iterable[str]) -> Scores:
         kept = list(domains)
@@ -66,7 +75,7 @@ def specialization(scores: Scores) -> Picture:
     _paint(figure, shown)
     _mark_homes(figure, shown)
     name_axis(figure, "x", shown.domains)
-    name_axis(figure, "y", shown.experts, limit=32)
+    name_axis(figure, "y", [*map(shown.told, shown.experts)], limit=44)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
     return Picture(figure, _title(shown), _words(shown), list(scores.rows()))
@@ -124,7 +133,8 @@ def _title(scores: Scores) -> str:
     if not judged:
         return "No expert has been scored at home yet, so there is nothing to compare with"
     if best == len(judged):
-        return "Each expert is best at home: read a column; 1.0 is the domain's own expert"
+        who = "Each scored expert" if scores.unscored() else "Each expert"
+        return f"{who} is best at home: read a column; 1.0 is the domain's own expert"
     return (
         f"{best} of {len(judged)} domains are served best by their own expert: read a column; "
         "1.0 is the domain's own expert, below 1.0 a stranger beats it"

@@ -44,7 +44,7 @@ def new_figure(x: str, y: str, height: int = 340) -> go.Figure:
     figure = go.Figure()
     figure.update_layout(
         height=height,
-        margin={"l": 8, "r": 8, "t": 64, "b": 8},  # the toolbar stands above the legend, not on it
+        margin={"l": 8, "r": 8, "t": 30, "b": 8},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     )
     figure.update_xaxes(title=x, automargin=True)

@@ -21,7 +21,7 @@ from workbench.services import corpora, mixtures
 from workbench.settings import get_settings
 from workbench.storage import get_storage
 
-EXAMPLE_CHARACTERS = 300
+EXAMPLE_CHARACTERS = (150, 600)  # of each domain: the second must outweigh the evidence for the first
 
 
 def show() -> None:
@@ -64,7 +64,11 @@ def _take_example(model: str) -> None:
         domains = list(dict.fromkeys(member.domain for member in mixtures.get_mixture(session, model).members))
         storage = get_storage(get_settings())
         found = [corpora.preview_documents(session, storage, name, "test", 1, 0) for name in domains[:2]]
-        texts = [str(document["text"]).strip()[:EXAMPLE_CHARACTERS] for documents in found for document in documents]
+        texts = [
+            str(document["text"]).strip()[:length]
+            for documents, length in zip(found, EXAMPLE_CHARACTERS, strict=False)
+            for document in documents
+        ]
     st.session_state["posterior.text"] = "\n\n".join(texts)
 
 

@@ -35,7 +35,7 @@ def show() -> None:
         empty_until("evaluate", why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
         return
     show_picture(specialization(scores), "specialization")
-    _tell_gaps(mixture, scores, cards)
+    _tell_gaps(mixture, scores)
     if strangers := scores.strangers():
         st.caption(plain(f"Only in the table, because no expert here was trained on it: {listed(strangers)}."))
     st.caption(
@@ -44,13 +44,12 @@ def show() -> None:
     )
 
 
-def _tell_gaps(mixture: str | None, scores: Scores, cards: list[ExpertCard]) -> None:
+def _tell_gaps(mixture: str | None, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
     if unscored := scores.unscored():
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
         empty_until("evaluate", "An evaluation computes only what is missing.", _how_to_score(mixture), *_TO_TRAIN)
-    disabled = [card.name for card in cards if card.name in scores.experts and not card.enabled]
-    if disabled:
+    if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture asks them: {listed(disabled)}."))
 
 
@@ -72,7 +71,8 @@ def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
         table = evaluations.perplexity_table(session, mixture, split)
     home_of = {card.name: card.domain for card in cards}
     numbers = (table["perplexity"], table["specialization"])
-    return Scores(table["experts"], table["domains"], *numbers, home_of)
+    disabled = [card.name for card in cards if not card.enabled]
+    return Scores(table["experts"], table["domains"], *numbers, home_of, disabled)
 
 
 if __name__ == "__main__":

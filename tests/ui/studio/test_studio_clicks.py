@@ -12,9 +12,9 @@ from streamlit.testing.v1 import AppTest
 from ui.client import Client
 from ui.errors import ServerDown
 from workbench.database import reading, transaction
-from workbench.services import experts, leases, mixtures
+from workbench.services import experts, mixtures
 from workbench.services import jobs as rows
-from workbench.specs import ImportCorpus, SelfCheck
+from workbench.specs import SelfCheck
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -182,40 +182,6 @@ def test_every_form_of_the_train_page_opens(choice: str, button: str) -> None:
     assert any("workbench" in one.value for one in app.code)
 
 
-@pytest.mark.parametrize(
-    "place", ["Files on this machine", "Upload files", "Found on this machine", "Hugging Face data set"]
-)
-def test_text_can_come_from_every_place(place: str) -> None:
-    app = open_room("corpora", part="Import text", import__where=place)
-    assert not app.exception
-    assert not app.error
-
-
-def test_an_empty_import_form_says_all_that_is_missing() -> None:
-    app = open_room("corpora", part="Import text")
-    named(app.button, "Import the text").click().run()
-    complaint = app.error[0].value.replace("\\", "")
-    assert "path: give the path of a file or a folder." in complaint
-    assert "name: a name must have 1 to 80 characters" in complaint
-    assert "spec:" not in complaint
-
-
-def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
-    app = open_room("corpora", part="Import text")
-    app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
-    app.text_input(key="import-corpus.name").set_value("x").run()
-    named(app.button, "Import the text").click().run()
-    job = read(rows.get_job, app.session_state["import-corpus.job"])
-    assert (job.spec["path"], job.spec["dataset"], job.spec["found"]) == (str(tmp_path / "x.txt"), "", "")
-
-
-def test_what_was_refused_is_reported_with_its_place() -> None:
-    app = open_room("corpora", part="Imports & what was refused")
-    assert "1 record refused; 2 duplicates left out" in told(app)
-    assert "Anonymised: email 3, phone number 1,200." in told(app)
-    assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)
-
-
 def test_the_queue_says_that_it_is_cut_and_finds_an_old_job_by_its_state() -> None:
     with transaction() as session:
         for _ in range(rows.NEWEST):
@@ -229,29 +195,9 @@ def test_the_queue_says_that_it_is_cut_and_finds_an_old_job_by_its_state() -> No
     assert f"See {rows.NEWEST + 3} unfinished jobs" in [link.proto.label for link in links]
 
 
-def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
-    with transaction() as session:
-        job_id = rows.create_job(session, ImportCorpus(name="bad", path="/data/bad.jsonl"))
-        fence = leases.claim(session, job_id, "test", 60.0, 3)
-        assert fence is not None
-        leases.finish(session, job_id, fence, "failed", error="bad.jsonl, line 2: not JSON.", next_step="Mend it.")
-    app = open_room("corpora", part="Imports & what was refused")
-    assert "bad.jsonl, line 2: not JSON." in told(app)
-    assert "leave broken records out" in told(app)
-
-
 def test_an_example_of_two_domains_is_there_to_start_from() -> None:
     app = open_room("posteriors")
     named(app.button, "Take an example").click().run()
     text = app.text_area(key="posterior.text").value
     assert "def add" in text
     assert "bright cold day" in text
-
-
-def test_a_name_is_proposed_from_the_file_until_one_is_written() -> None:
-    app = open_room("corpora", part="Import text")
-    app.text_input(key="import.path").set_value("/data/my poems.jsonl.gz").run()
-    assert app.text_input(key="import-corpus.name").value == "my poems"
-    app.text_input(key="import-corpus.name").set_value("verse").run()
-    app.text_input(key="import.path").set_value("/data/other.txt").run()
-    assert app.text_input(key="import-corpus.name").value == "verse"

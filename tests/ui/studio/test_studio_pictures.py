@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ui.parts.charts import curves, expert_bars, mixture_bars
@@ -50,6 +52,9 @@ def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
 def test_an_expert_without_any_number_is_named() -> None:
     gaps = Scores(["m/a", "new"], ["a"], [[3.0], [None]], [[1.0], [None]], {"m/a": "a", "new": "b"})
     assert gaps.unscored() == ["new"]
+    assert gaps.told("new") == "new (not scored)"
+    assert replace(gaps, disabled=["m/a"]).told("m/a") == "m/a (disabled)"
+    assert specialization(gaps).title.startswith("Each scored expert is best at home")
 
 
 def test_names_are_no_markup_in_a_figure() -> None:

@@ -1,0 +1,69 @@
+"""Importing in the studio: from every place, with all complaints at once, and a report of what was refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ui.studio.test_studio_clicks import named, open_room, read, told
+from workbench.database import transaction
+from workbench.services import jobs as rows
+from workbench.services import leases
+from workbench.specs import ImportCorpus
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+@pytest.mark.parametrize(
+    "place", ["Files on this machine", "Upload files", "Found on this machine", "Hugging Face data set"]
+)
+def test_text_can_come_from_every_place(place: str) -> None:
+    app = open_room("corpora", part="Import text", import__where=place)
+    assert not app.exception
+    assert not app.error
+
+
+def test_an_empty_import_form_says_all_that_is_missing() -> None:
+    app = open_room("corpora", part="Import text")
+    named(app.button, "Import the text").click().run()
+    complaint = app.error[0].value.replace("\\", "")
+    assert "path: give the path of a file or a folder." in complaint
+    assert "name: a name must have 1 to 80 characters" in complaint
+    assert "spec:" not in complaint
+
+
+def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
+    app = open_room("corpora", part="Import text")
+    app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
+    app.text_input(key="import-corpus.name").set_value("x").run()
+    named(app.button, "Import the text").click().run()
+    job = read(rows.get_job, app.session_state["import-corpus.job"])
+    assert (job.spec["path"], job.spec["dataset"], job.spec["found"]) == (str(tmp_path / "x.txt"), "", "")
+
+
+def test_what_was_refused_is_reported_with_its_place() -> None:
+    app = open_room("corpora", part="Imports & what was refused")
+    assert "1 record refused; 2 duplicates left out" in told(app)
+    assert "Anonymised: email 3, phone number 1,200." in told(app)
+    assert any("UTF-8" in str(table.value.to_dict()) for table in app.dataframe)
+
+
+def test_a_refused_import_is_reported_where_one_looks_for_it() -> None:
+    with transaction() as session:
+        job_id = rows.create_job(session, ImportCorpus(name="bad", path="/data/bad.jsonl"))
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, "failed", error="bad.jsonl, line 2: not JSON.", next_step="Mend it.")
+    app = open_room("corpora", part="Imports & what was refused")
+    assert "bad.jsonl, line 2: not JSON." in told(app)
+    assert "leave broken records out" in told(app)
+
+
+def test_a_name_is_proposed_from_the_file_until_one_is_written() -> None:
+    app = open_room("corpora", part="Import text")
+    app.text_input(key="import.path").set_value("/data/my poems.jsonl.gz").run()
+    assert app.text_input(key="import-corpus.name").value == "my poems"
+    app.text_input(key="import-corpus.name").set_value("verse").run()
+    app.text_input(key="import.path").set_value("/data/other.txt").run()
+    assert app.text_input(key="import-corpus.name").value == "verse"
