@@ -6,7 +6,8 @@ import streamlit as st
 
 from ui.parts.import_reports import show_imports, source_of
 from ui.parts.importing import show_import
-from ui.parts.notices import empty, explained
+from ui.parts.notices import explained
+from ui.parts.on_the_way import empty_until
 from ui.parts.tables import show_table
 from ui.parts.words import plain, short, size
 from workbench.cards import DomainCard
@@ -39,7 +40,8 @@ def show() -> None:
 
 def _show_domains(domains: list[DomainCard]) -> None:
     if not domains:
-        empty("There is no text yet.", "Choose “Import text” above and bring in a file, a folder or a data set.")
+        step = "Choose “Import text” above and bring in a file, a folder or a data set."
+        empty_until("import-corpus", "There is no text yet.", step)
         return
     st.markdown("##### What the experts can learn: one row for each domain")
     show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")

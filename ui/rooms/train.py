@@ -7,8 +7,8 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui.parts.asking import ask_for
-from ui.parts.notices import empty
 from ui.parts.offers import missing, offers_for_expert, offers_now
+from ui.parts.on_the_way import empty_until
 from ui.parts.questions import Offers
 from ui.parts.rooms import CORPORA, Room
 from ui.parts.words import plain
@@ -33,6 +33,8 @@ _MISSING: dict[str, tuple[str, str, Room | None]] = {
     "mixture": ("There is no mixture yet.", f"Choose “{DEMIX}” above: its experts make one.", None),
 }
 
+_MAKERS = {"domains": "import-corpus", "seed_model": "make-seed", "mixture": "train-demix"}  # kinds of job
+
 
 def show() -> None:
     """Draws the page."""
@@ -45,7 +47,7 @@ def show() -> None:
     absent = missing(offers, *_NEEDS[choice])
     if absent:
         why, next_step, room = _MISSING[absent]
-        empty(why, next_step, room.script if room else "", f"Go to {room.title}" if room else "")
+        empty_until(_MAKERS[absent], why, next_step, room.script if room else "", f"Go to {room.title}" if room else "")
         return
     _FORMS[choice](offers)
 

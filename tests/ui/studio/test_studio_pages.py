@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from workbench.database import transaction
+from workbench.services.jobs import create_job
+from workbench.specs import TrainDemix
+
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 
 EMPTY = {
@@ -93,3 +97,11 @@ def test_a_foreign_origin_makes_the_studio_ask_nobody_for_our_address() -> None:
 
     AppTest.from_file(STUDIO, default_timeout=30).run()
     assert net_util.get_external_ip() == "(not asked)"
+
+
+@pytest.mark.parametrize("page", ["experts", "mixtures", "specialization", "posteriors"])
+@pytest.mark.usefixtures("home")
+def test_an_empty_page_tells_the_job_that_will_fill_it(page: str) -> None:
+    with transaction() as session:
+        create_job(session, TrainDemix(name="demo", seed_model="s", domains=["a"]), title="Train 4 experts together")
+    assert "“Train 4 experts together” waits for its turn." in told(open_page(page))
