@@ -37,8 +37,9 @@ def show_job(job_id: str, key: str = "job") -> None:
 @st.fragment(run_every=_LOOK_AGAIN)
 def _live(job_id: str, key: str) -> None:
     with explained():
-        if is_over(_draw(job_id, key)):
+        if is_over(_read(job_id)):  # before it is drawn: a click on a button of a last look would be lost
             st.rerun()
+        _draw(job_id, key)
 
 
 def show_line(job: JobCard) -> None:
@@ -56,7 +57,7 @@ def _read(job_id: str) -> JobCard:
         return rows.get_job(session, job_id)
 
 
-def _draw(job_id: str, key: str) -> JobCard:
+def _draw(job_id: str, key: str) -> None:
     with reading() as session:
         job = rows.get_job(session, job_id)
         happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
@@ -67,7 +68,6 @@ def _draw(job_id: str, key: str) -> JobCard:
         _show_actions(job, key)
     show_curves(points, f"{key}_curves", subject=job.title)
     _show_details(job, happened)
-    return job
 
 
 def _times(job: JobCard) -> str:
