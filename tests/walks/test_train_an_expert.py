@@ -23,6 +23,7 @@ from jobs.attempt import run_here
 from jobs.submit import run_now, submit, wait
 from workbench.cards import JobCard
 from workbench.database import reading, transaction
+from workbench.errors import BadSpec
 from workbench.services import evaluations, experts, jobs, mixtures, scores
 from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
@@ -136,14 +137,28 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     [
         ({"domain": "moon"}, "no domain called “moon”"),
         ({"mixture": "none"}, "no mixture called “none”"),
-        ({"parent": "nobody"}, "no expert in “small” called “nobody”"),
+        ({"parent": "nobody"}, "no expert called “nobody”"),
         ({"name": "small/court"}, "exists already"),
+    ],
+)
+def test_a_wish_that_cannot_be_granted_is_refused_at_the_click_and_leaves_nothing(trained: Do, change, words) -> None:
+    with reading() as session:
+        before = len(jobs.list_jobs(session))
+    with pytest.raises(BadSpec, match=words):
+        submit({**NEW, **change})
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"parent": "stranger"}, "no expert in “small” called “stranger”"),
         ({"training": {"block_size": 4096}}, "at most the model's context of 128 tokens"),
     ],
 )
-def test_a_wish_that_cannot_be_granted_ends_with_words_and_leaves_nothing(
-    trained: Do, home: Path, change, words
-) -> None:
+def test_what_only_the_work_can_know_ends_it_with_words_and_leaves_nothing(trained: Do, change, words) -> None:
+    trained({**NEW, "name": "stranger", "join": False, "parent": "small/court"})
     with reading() as session:
         before = [expert.name for expert in experts.list_experts(session)]
     card = trained({**NEW, **change})
