@@ -26,7 +26,7 @@ def test_a_worker_counts_for_its_own_home_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("environment", "home"),
-    [({}, "/work/.workbench"), ({"WORKBENCH_HOME": "mine"}, "/work/mine"), ({"WORKBENCH_HOME": "/a/b"}, "/a/b")],
+    [({}, "/desk/.workbench"), ({"WORKBENCH_HOME": "mine"}, "/desk/mine"), ({"WORKBENCH_HOME": "/a/b"}, "/a/b")],
 )
 def test_a_home_is_found_from_where_the_process_stands(environment: dict[str, str], home: str) -> None:
-    assert home_of(environment, Path("/work")) == Path(home).resolve()
+    assert home_of(environment, Path("/desk")) == Path(home).resolve()
