@@ -65,10 +65,25 @@ class ExpertLinear(nn.Module):
         rows = _rows.get()
         if len(rows.keys) == 1:
             return self.experts[rows.keys[0]](x)  # type: ignore[no-any-return]
+        if torch.is_grad_enabled() and len(set(rows.num_rows)) == 1:
+            return self._together(x, rows)
         per_row = x.shape[0] // sum(rows.num_rows)
         # split, not slices: its backward pass is one concatenation instead of E padded copies
         parts = x.split([count * per_row for count in rows.num_rows])
         return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
+
+    def _together(self, x: Tensor, rows: Rows) -> Tensor:
+        """The same by one batched product, when every expert has as many rows: training copies less this way."""
+        maps: list[Any] = [self.experts[key] for key in rows.keys]
+        weight = torch.stack([one.weight for one in maps])
+        if isinstance(maps[0], nn.Linear):
+            weight = weight.transpose(1, 2)
+        groups = x.reshape(len(maps), -1, x.shape[-1])
+        if maps[0].bias is None:
+            out = torch.bmm(groups, weight)
+        else:
+            out = torch.baddbmm(torch.stack([one.bias for one in maps])[:, None], groups, weight)
+        return out.view(*x.shape[:-1], -1)
 
 
 class DemixModel(nn.Module):

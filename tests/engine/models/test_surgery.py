@@ -68,6 +68,28 @@ def test_one_batch_carries_many_domains(family: str) -> None:
     assert not torch.allclose(together[1], model(ids[1:2], Rows.all_to("a", 1))[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("family", sorted(LAYOUTS))
+def test_the_batched_product_of_training_is_the_product_expert_by_expert(family: str) -> None:
+    model = DemixModel(decoder(family), ["a", "b"])
+    with torch.no_grad():
+        for key in model.keys:
+            for parameter in model.expert_parameters(key).values():
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    ids, rows = torch.randint(0, 300, (4, 10)), Rows(("b", "a"), (2, 2))
+    together = model(ids, rows)  # with gradients: all experts at once
+    with torch.no_grad():
+        one_by_one = model(ids, rows)
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=1e-5)
+    together.logsumexp(-1).mean().backward()
+    gradients = {name: p.grad.clone() for key in model.keys for name, p in model.expert_parameters(key).items()}
+    model.zero_grad()
+    halves = [model(ids[:2], Rows.all_to("b", 2)), model(ids[2:], Rows.all_to("a", 2))]
+    torch.cat(halves).logsumexp(-1).mean().backward()
+    for key in model.keys:
+        for name, parameter in model.expert_parameters(key).items():
+            torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-6, rtol=1e-4)
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_expert_and_shared_tensors_make_the_whole_seed_again(family: str) -> None:
     lm = decoder(family)
