@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.errors import DamagedFile
-from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of, verify_folder
+from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
 from workbench.settings import Settings, get_settings
 from workbench.tables import Artifact
@@ -59,14 +58,6 @@ class Storage:
     def kept(self, artifact: Artifact) -> Kept:
         """Where an artifact lies and what it must hash to, to be checked when no transaction waits."""
         return Kept(self.path(artifact.id), artifact.sha256)
-
-    def verify(self, artifact: Artifact) -> Path:
-        """The artifact's folder, once every byte proved to be the one that was written; else DamagedFile."""
-        path = self.path(artifact.id)
-        if not path.is_dir():
-            raise DamagedFile(f"{path} is missing.", "Restore it from a copy, or run the job that made it again.")
-        verify_folder(path, artifact.sha256)
-        return path
 
     def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
         """Removes what no row knows and nobody touched for a while; gives what was removed.

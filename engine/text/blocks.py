@@ -48,15 +48,6 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
     (folder / "tokens.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
 
 
-def packed_facts(folder: Path) -> dict[str, Any]:
-    """What tokens.json says: tokenizer_sha256, vocab_size, bos_id, dtype, and the size of each split."""
-    try:
-        facts: dict[str, Any] = json.loads((folder / "tokens.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"The folder must hold packed tokens, but does not ({error}).", AGAIN, path=folder) from None
-    return facts
-
-
 class Tokens:
     """A split as one flat array: documents one after another, each behind its beginning token."""
 

@@ -17,10 +17,11 @@ from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
 from engine.scores import score_tokens
+from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from engine.training.loop import require_context
 from jobs.kinds.ids import made_by
-from jobs.kinds.tokens import DomainFiles, domain_files, open_split, pack
+from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Register, Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.evaluations import register_evaluation
@@ -55,7 +56,7 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     texts = {}
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
-        texts[domain] = open_split(folder, spec.split).array[: spec.max_tokens + 1]
+        texts[domain] = Tokens.open(folder, spec.split).array[: spec.max_tokens + 1]
     with work.reading() as session:
         todo = _missing(session, work, spec, inputs, texts)
     if todo:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from engine.files import Kept
-from engine.text.blocks import Tokens, pack_domain
+from engine.text.blocks import pack_domain
 from engine.text.tokenizer import Tokenizer
 from jobs.work import Work
 from workbench.services.artifacts import find_artifact, register_artifact
@@ -57,8 +57,3 @@ def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer) -> Generator[Eve
         first = find_artifact(session, key)  # another job may have been faster; its tokens are the same
         artifact = first or register_artifact(session, work.storage, artifact_id, "tokens", key=key, job_id=work.job_id)
         return work.storage.path(artifact.id)
-
-
-def open_split(folder: Path, split: str) -> Tokens:
-    """One split of a domain's tokens, memory-mapped."""
-    return Tokens.open(folder, split)

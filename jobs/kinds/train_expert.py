@@ -15,12 +15,13 @@ from engine.errors import TrainingError
 from engine.events import Evaluated, Event
 from engine.files import Kept
 from engine.models.demix_files import load_demix
+from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
-from jobs.kinds.tokens import DomainFiles, domain_files, open_split, pack
+from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Register, Work
 from workbench.errors import NotFound
 from workbench.services.mixtures import add_member, mixture_row
@@ -56,7 +57,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     tokenizer = load_tokenizer(inputs.base.folder)
     folder = yield from pack(work, inputs.domain, tokenizer)
     key = made_by(work.job_id, "expert")
-    text = DomainText(inputs.domain.name, key, open_split(folder, "train"), open_split(folder, "dev"))
+    text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
     nearest = yield from _parent(work, inputs, text, spec.training.block_size)
     model = load_demix(inputs.base, {nearest.key: _kept(inputs, nearest.key)}).to(choose_device(work.settings.device))
     require_context(model, spec.training.block_size)

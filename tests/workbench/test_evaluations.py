@@ -152,4 +152,4 @@ def test_a_sweep_spares_what_an_unfinished_job_may_have_made(world: World) -> No
     assert artifacts.sweep(world.session, world.storage, -10) == []
     jobs.request_stop(world.session, job, "cancel")
     assert artifacts.sweep(world.session, world.storage, -10) == [world.storage.path("a" * 32)]
-    world.storage.verify(known)
+    world.storage.kept(known).check()

@@ -132,4 +132,4 @@ def test_of_what_many_made_for_one_key_the_first_is_registered() -> None:
     run_together(make_once, storage)
     with reading() as session:
         (row,) = session.scalars(select(Artifact)).all()
-        storage.verify(row)
+        storage.kept(row).check()

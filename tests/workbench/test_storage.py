@@ -43,7 +43,8 @@ def age(folder: Path, seconds: float) -> None:
 
 def test_what_was_kept_verifies(storage: Storage) -> None:
     artifact = keep(storage)
-    assert (storage.verify(artifact) / "model").read_text() == "weights"
+    assert storage.kept(artifact).check() == artifact.sha256
+    assert (storage.path(artifact.id) / "model").read_text() == "weights"
     assert artifact.size_bytes > len("weights")
 
 
@@ -96,7 +97,7 @@ def test_damage_is_found_before_use(storage: Storage, damage: object) -> None:
     assert callable(damage)
     damage(storage.path(artifact.id))
     with pytest.raises(DamagedFile, match="Restore it from a copy"):
-        storage.verify(artifact)
+        storage.kept(artifact).check()
 
 
 def test_what_is_not_there_cannot_be_described(storage: Storage) -> None:
@@ -141,7 +142,7 @@ def test_a_sweep_puts_back_what_its_writer_had_moved_aside(storage: Storage) -> 
     storage.path(artifact.id).rename(aside)
     age(aside, 2 * HOUR)
     assert storage.sweep({artifact.id}, HOUR) == []
-    storage.verify(artifact)
+    storage.kept(artifact).check()
 
 
 def test_a_sweep_leaves_strangers_alone(storage: Storage, tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_a_full_disk_destroys_nothing_and_says_where(tiny_disk: Path, write: obj
         write(folder)
     assert "then resume the job" in caught.value.next_step
     assert [path.name for path in storage.folder.iterdir()] == [before.id]
-    storage.verify(before)
+    storage.kept(before).check()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import CorpusError
 from engine.text import blocks
-from engine.text.blocks import Tokens, pack_domain, packed_facts
+from engine.text.blocks import Tokens, pack_domain
 from engine.text.corpus import Document
 from engine.text.split import SPLITS, keep_documents, read_split
 from engine.text.tokenizer import Tokenizer, train_tokenizer
@@ -79,7 +79,7 @@ def test_a_block_that_is_not_there_is_an_index_error(tmp_path: Path) -> None:
 
 def test_the_facts_name_the_tokenizer_and_the_sizes(tmp_path: Path) -> None:
     folder = packed([f"text {i}" for i in range(50)], tmp_path)
-    facts = packed_facts(folder)
+    facts = json.loads((folder / "tokens.json").read_text())
     assert (facts["tokenizer_sha256"], facts["vocab_size"], facts["dtype"]) == (
         TOKENIZER.sha256,
         TOKENIZER.vocab_size,
@@ -124,11 +124,3 @@ def test_arrays_with_objects_or_of_another_shape_are_refused(tmp_path: Path) -> 
     for split in SPLITS:
         with pytest.raises(CorpusError, match=f"{split}.npy"):
             Tokens.open(folder, split)
-
-
-def test_a_folder_without_facts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="packed tokens"):
-        packed_facts(tmp_path)
-    (tmp_path / "tokens.json").write_text(json.dumps([])[:-1])
-    with pytest.raises(CorpusError, match="packed tokens"):
-        packed_facts(tmp_path)
