@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def open_room(name: str, **state: Any) -> AppTest:
     for key, value in state.items():
         app.session_state[key.replace("__", ".")] = value
     app.run()
-    return app.switch_page(f"rooms/{name}.py").run()
+    return settled(app.switch_page(f"rooms/{name}.py").run())
 
 
 def named(elements: Any, label: str) -> Any:
@@ -35,6 +36,15 @@ def named(elements: Any, label: str) -> Any:
 def told(app: AppTest) -> str:
     kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
     return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
+
+
+def settled(app: AppTest, patience: float = 30.0) -> AppTest:
+    """The page once no answer is on its way any more: a busy machine takes longer than the page waits at first."""
+    until = time.monotonic() + patience
+    while ":material/hourglass_top:" in told(app) and time.monotonic() < until:
+        time.sleep(0.1)
+        app.run()
+    return app
 
 
 def read(look: Callable[..., Any], *args: Any) -> Any:
@@ -130,10 +140,10 @@ def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.
     monkeypatch.setattr(Client, "mix", mixed)
     app = open_room("mixtures")
     assert "This is what is saved." in told(app)
-    named(app.toggle, "first/code").set_value(False).run()
+    settled(named(app.toggle, "first/code").set_value(False).run())
     assert "from 3.00 to 2.00 per token" in told(app)
     assert all(member.active for member in read(mixtures.get_mixture, "first").members)
-    app.button(key="mixture.save").click().run()
+    settled(app.button(key="mixture.save").click().run())
     assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
     assert "This is what is saved." in told(app)
 
@@ -146,7 +156,7 @@ def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pyt
     app = open_room("mixtures")
     assert "Start it with `workbench up`" in told(app)
     monkeypatch.setattr(Client, "mix", mixed)
-    named(app.button, "Try again").click().run()
+    settled(named(app.button, "Try again").click().run())
     assert "Exact, from stored scores" in told(app)
 
 
@@ -155,14 +165,14 @@ def test_a_posterior_is_shown_as_words_lines_and_numbers(monkeypatch: pytest.Mon
     monkeypatch.setattr(Client, "posterior", lambda _self, **_wish: answer)
     app = open_room("posteriors")
     app.text_area(key="posterior.text").set_value("<b>x").run()
-    named(app.button, "Show the posterior").click().run()
+    settled(named(app.button, "Show the posterior").click().run())
     assert "Who takes over" in told(app)
     assert "&lt;b&gt;" in "".join(str(one.proto.body) for one in app.get("html"))
 
 
 def test_no_text_is_said_to_be_missing() -> None:
     app = open_room("posteriors")
-    named(app.button, "Show the posterior").click().run()
+    settled(named(app.button, "Show the posterior").click().run())
     assert "There is no text yet." in app.warning[0].value
 
 
