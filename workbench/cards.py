@@ -52,7 +52,7 @@ class ExpertCard(Card):
     id: str
     name: str
     method: str
-    domain: str
+    domain: str  # empty: trained on several
     seed: str | None
     parent: str | None
     base_id: str
@@ -96,6 +96,17 @@ class PriorCard(Card):
     name: str
     shares: dict[str, float]  # expert name -> share; experts that are gone are left out
     source: dict[str, Any]  # mixture, domain, split, num_blocks, block_size, evidence; empty: given by hand
+    created_at: float
+
+
+class ReportCard(Card):
+    id: str
+    kind: str
+    title: str
+    about_id: str | None
+    findings: dict[str, Any]
+    artifact_id: str | None
+    job_id: str | None
     created_at: float
 
 

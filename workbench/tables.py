@@ -130,8 +130,8 @@ class Expert(Base):
     __tablename__ = "experts"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
-    method: Mapped[str] = mapped_column(String(32))
-    domain_id: Mapped[str] = mapped_column(ForeignKey("domains.id"))
+    method: Mapped[str] = mapped_column(String(32))  # how it was trained: a choice of workbench.specs.TrainDemix
+    domain_id: Mapped[str | None] = mapped_column(ForeignKey("domains.id"))  # none: trained on several
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))
     base_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
@@ -148,7 +148,7 @@ class Expert(Base):
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float] = mapped_column(default=time.time)
 
-    domain: Mapped[Domain] = relationship()
+    domain: Mapped[Domain | None] = relationship()
     seed: Mapped[SeedModel | None] = relationship()
     parent: Mapped[Expert | None] = relationship(remote_side=[id])
     base: Mapped[Artifact] = relationship(foreign_keys=[base_id])
@@ -214,6 +214,25 @@ class Evaluation(Base):
     expert: Mapped[Expert] = relationship()
     domain: Mapped[Domain] = relationship()
     artifact: Mapped[Artifact] = relationship()
+
+
+class Report(Base):
+    """What a job established and keeps for good: a certificate, or how a paper's claims fared.
+
+    `about_id` is the expert or mixture it speaks of; a report outlives both.
+    """
+
+    __tablename__ = "reports"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    kind: Mapped[str] = mapped_column(String(32), index=True)
+    title: Mapped[str] = mapped_column(String(300))
+    about_id: Mapped[str | None] = mapped_column(String(32), index=True)
+    findings: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    artifact_id: Mapped[str | None] = mapped_column(ForeignKey("artifacts.id"))  # its pages, where it has some
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    artifact: Mapped[Artifact | None] = relationship()
 
 
 class Job(Base):

@@ -82,7 +82,7 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
         "experts": [one.name for one in experts],
         "domains": domains,
         "perplexity": table,
-        "specialization": _specialization(table, [one.domain.name for one in experts], domains),
+        "specialization": _specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
     }
 
 
@@ -112,7 +112,7 @@ def _measure(row: Evaluation) -> tuple[str, int, int]:
     return row.domain_id, row.block_size, row.num_tokens
 
 
-def _specialization(table: Table, homes: Sequence[str], domains: Sequence[str]) -> Table:
+def _specialization(table: Table, homes: Sequence[str | None], domains: Sequence[str]) -> Table:
     own = [_own(table, homes, column, domain) for column, domain in enumerate(domains)]
     return [
         [None if value is None or base is None else value / base for value, base in zip(row, own, strict=True)]
@@ -120,7 +120,7 @@ def _specialization(table: Table, homes: Sequence[str], domains: Sequence[str]) 
     ]
 
 
-def _own(table: Table, homes: Sequence[str], column: int, domain: str) -> float | None:
+def _own(table: Table, homes: Sequence[str | None], column: int, domain: str) -> float | None:
     """Of several experts of one domain the best is its own."""
     values = [row[column] for row, home in zip(table, homes, strict=True) if home == domain]
     return min((value for value in values if value is not None), default=None)

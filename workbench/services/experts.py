@@ -41,7 +41,7 @@ def register_expert(
     id: str,
     name: str,
     method: str,
-    domain_id: str,
+    domain_id: str | None,
     seed_id: str | None,
     parent_id: str | None,
     base: Artifact,
@@ -56,7 +56,7 @@ def register_expert(
 ) -> ExpertCard:
     """A new expert whose files are kept already. What is around it goes by id: names may have changed."""
     ensure_free(session, Expert, "expert", name)
-    if session.get(Domain, domain_id) is None:
+    if domain_id is not None and session.get(Domain, domain_id) is None:
         raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
     row = Expert(
         id=id,
@@ -204,7 +204,7 @@ def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
 def _card(row: Expert, mixtures: list[str]) -> ExpertCard:
     return ExpertCard(
         **{name: getattr(row, name) for name in _SAME},
-        domain=row.domain.name,
+        domain=row.domain.name if row.domain else "",
         seed=row.seed.name if row.seed else None,
         parent=row.parent.name if row.parent else None,
         sha256=row.artifact.sha256,

@@ -177,7 +177,7 @@ def _member_card(member: MixtureMember) -> MemberCard:
     return MemberCard(
         expert_id=expert.id,
         expert=expert.name,
-        domain=expert.domain.name,
+        domain=expert.domain.name if expert.domain else "",
         weight=member.weight,
         active=member.active,
         enabled=expert.enabled,

@@ -74,7 +74,7 @@ def compare_modes(
 
     planned = plan(session, storage, mixture)
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
-    owners = [homes[expert.id] for expert in planned.experts]
+    owners = [homes.get(expert.id) for expert in planned.experts]
     held_out = scored_domains(session, planned, "dev")
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
