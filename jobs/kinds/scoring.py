@@ -108,6 +108,9 @@ def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | N
 def _missing(
     session: Session, work: Work, inputs: _Inputs, texts: dict[DomainFiles, NDArray[Any]], split: str, block_size: int
 ) -> list[_Missing]:
+    def measure(tokens: NDArray[Any]) -> str:  # one job may score a domain more than once
+        return f"{split} {block_size} {len(tokens)}"
+
     done = {
         (row.expert_id, row.domain_id, row.num_tokens)
         for row in session.scalars(
@@ -115,15 +118,11 @@ def _missing(
         )
     }
     return [
-        _Missing(expert_id, domain, tokens, _artifact_id(work, expert_id, domain, split))
+        _Missing(expert_id, domain, tokens, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(tokens)}"))
         for domain, tokens in texts.items()
         for expert_id in inputs.experts
         if (expert_id, domain.id, len(tokens) - 1) not in done
     ]
-
-
-def _artifact_id(work: Work, expert_id: str, domain: DomainFiles, split: str) -> str:
-    return made_by(work.job_id, f"scores {expert_id} {domain.id} {split}")
 
 
 def _score_all(work: Work, model: DemixModel, todo: list[_Missing], block_size: int) -> Generator[Event, None, None]:
