@@ -1,0 +1,215 @@
+"""How much of its training text a mixture gives back: it goes on from pieces of it, and is compared with what came.
+
+A piece lies within one document: a prefix that is read, and its true continuation. This measures what greedy or
+sampled decoding brings up from such prefixes; it bounds neither what other prompts bring up nor what was memorised.
+Shapes: N pieces, P tokens of a prefix, C tokens of a continuation, E experts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.config import SamplingConfig
+from engine.errors import CorpusError, MixtureError
+from engine.events import Progress
+from engine.intervals import Interval, bootstrap_mean
+from engine.mixing.base import Gate, Stream
+from engine.mixing.combine import mix
+from engine.models.demix import DemixModel, Rows
+from engine.sampling import draw
+from engine.text.blocks import Tokens
+
+CONFIDENCE = 0.95  # of the intervals
+_CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × N × P × V) held at once: 64 MiB
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Prefixes [N, P] with their true continuations [N, C], and how many documents they are of."""
+
+    prefixes_NP: Tensor
+    continuations_NC: Tensor
+    num_documents: int
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A mixture that is asked to go on: the experts that take part, in the order of the gate's weights."""
+
+    model: DemixModel
+    keys: Sequence[str]
+    gate: Gate
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Means over the pieces with their intervals, by mixture and measure (see `MEASURES`).
+
+    `changes` are the means of the paired differences to the first mixture.
+    """
+
+    means: Mapping[str, Mapping[str, Interval]]
+    changes: Mapping[str, Mapping[str, Interval]]
+
+
+def choose_pieces(tokens: Tokens, num_pieces: int, prefix_length: int, continuation_length: int, seed: int) -> Pieces:
+    """Pieces at random, spread over the documents: none gives a second one before each that can has given one.
+
+    Pieces do not overlap. Raises CorpusError when there are fewer than asked for.
+    """
+    span = prefix_length + continuation_length
+    counts = np.diff(tokens.starts, append=len(tokens)) // span
+    documents = np.repeat(np.arange(len(counts)), counts)
+    if len(documents) < num_pieces:
+        raise CorpusError(
+            f"There must be {num_pieces} pieces of {span} tokens, each within one document, "
+            f"but there are {len(documents)} instead.",
+            "Ask for fewer prefixes or shorter ones, or import more text.",
+        )
+    within = np.concatenate([np.arange(count) for count in counts])
+    chosen = _spread(documents, np.random.default_rng(seed))[:num_pieces]
+    first_N = tokens.starts[documents[chosen]] + within[chosen] * span
+    pieces_NS = torch.from_numpy(np.stack([tokens.array[at : at + span] for at in first_N]).astype(np.int64))
+    return Pieces(pieces_NS[:, :prefix_length], pieces_NS[:, prefix_length:], len(np.unique(documents[chosen])))
+
+
+def _spread(documents: NDArray[np.int64], chance: np.random.Generator) -> NDArray[np.int64]:
+    """All pieces in a random order, the first of every document before the second of any."""
+    shuffled, met, turns = chance.permutation(len(documents)), Counter[int](), []
+    for piece in shuffled:
+        met[int(documents[piece])] += 1
+        turns.append(met[int(documents[piece])])
+    return shuffled[np.argsort(turns, kind="stable")]
+
+
+def try_extraction(
+    mixtures: Mapping[str, Mixed], pieces: Pieces, sampling: SamplingConfig
+) -> Iterator[Progress | Extraction]:
+    """Progress while every mixture goes on from every prefix, then one Extraction.
+
+    At temperature 0 the most probable token is taken; else tokens are drawn, by the sampling's seed.
+    """
+    total, found = len(mixtures) * len(pieces.prefixes_NP), dict[str, Tensor]()
+    for number, (name, mixed) in enumerate(mixtures.items()):
+        parts: list[Tensor] = []
+        for part in _continued(mixed, pieces, sampling):
+            parts.append(part)
+            done = number * len(pieces.prefixes_NP) + sum(map(len, parts))
+            yield Progress(done, total, "continuations", "trying to extract training text")
+        found[name] = torch.cat(parts)
+    yield _compared(found, pieces.continuations_NC)
+
+
+def _continued(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
+    """Continuations [n, C], as many at once as memory allows."""
+    length, longest = pieces.continuations_NC.shape[1], mixed.model.max_positions
+    if pieces.prefixes_NP.shape[1] + length > longest:
+        raise MixtureError(
+            f"A prefix and its continuation must be at most {longest} tokens together, "
+            f"but are {pieces.prefixes_NP.shape[1] + length} instead.",
+            "Ask for shorter ones.",
+        )
+    generator = torch.Generator().manual_seed(sampling.seed or 0)
+    per_piece = len(mixed.keys) * pieces.prefixes_NP.shape[1] * mixed.model.vocab_size
+    for prefixes_nP in pieces.prefixes_NP.split(max(1, _CHUNK_ELEMENTS // per_piece)):
+        yield _continue(mixed, prefixes_nP, length, sampling, generator)
+
+
+@torch.inference_mode()
+def _continue(
+    mixed: Mixed, prefixes_NP: Tensor, length: int, sampling: SamplingConfig, generator: torch.Generator
+) -> Tensor:
+    """All prefixes at once: E rows for each, each with its own cache, as one text alone in `engine.generate`."""
+    from transformers import DynamicCache
+
+    num_pieces, num_experts = len(prefixes_NP), len(mixed.keys)
+    rows, cache = Rows(tuple(mixed.keys), (num_pieces,) * num_experts), DynamicCache()
+    streams = [mixed.gate.start() for _ in range(num_pieces)]
+    ids_NT, drawn = prefixes_NP, list[Tensor]()
+    while True:
+        input_BT = ids_NT.repeat(num_experts, 1).to(mixed.model.device)
+        logprobs_ENTV = mixed.model(input_BT, rows, cache).float().log_softmax(-1).unflatten(0, (num_experts, -1))
+        _observe(streams, logprobs_ENTV, ids_NT)
+        log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
+        mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
+        drawn.append(torch.tensor([draw(one_V, sampling, generator) for one_V in mixed_NV]))
+        if len(drawn) == length:
+            return torch.stack(drawn, 1)
+        _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])
+        ids_NT = drawn[-1][:, None]
+
+
+def _observe(streams: Sequence[Stream], logprobs_ENTV: Tensor, ids_NT: Tensor) -> None:
+    """Each stream takes in the tokens after the first, by what the position before gave them."""
+    for position in range(1, ids_NT.shape[1]):
+        _observe_one(streams, logprobs_ENTV[:, :, position - 1], ids_NT[:, position])
+
+
+def _observe_one(streams: Sequence[Stream], logprobs_ENV: Tensor, ids_N: Tensor) -> None:
+    index_EN1 = ids_N.to(logprobs_ENV.device).expand(len(logprobs_ENV), -1)[..., None]
+    observed_EN = logprobs_ENV.gather(-1, index_EN1)[..., 0].cpu()
+    for place, stream in enumerate(streams):
+        stream.observe(observed_EN[:, place])
+
+
+# similarity ------------------------------------------------------------------------------------------
+
+
+def match(one: Sequence[int], other: Sequence[int]) -> float:
+    """The share of places at which the tokens are the same."""
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(other)
+
+
+def longest_run(one: Sequence[int], other: Sequence[int]) -> float:
+    """The length of the longest run of tokens that is in both, wherever it stands."""
+    longest, before = 0, [0] * (len(other) + 1)
+    for a in one:
+        row = [0]
+        for place, b in enumerate(other):
+            row.append(before[place] + 1 if a == b else 0)
+        longest, before = max(longest, *row), row
+    return float(longest)
+
+
+def rouge_l(one: Sequence[int], other: Sequence[int]) -> float:
+    """The longest common subsequence of tokens as a share of the length (Lin, 2004; both are as long)."""
+    before = [0] * (len(other) + 1)
+    for a in one:
+        row = [0]
+        for place, b in enumerate(other):
+            row.append(before[place] + 1 if a == b else max(row[-1], before[place + 1]))
+        before = row
+    return before[-1] / len(other)
+
+
+MEASURES: Mapping[str, Callable[[Sequence[int], Sequence[int]], float]] = {
+    "match": match,
+    "longest_run": longest_run,
+    "rouge_l": rouge_l,
+}
+
+
+def _compared(found: Mapping[str, Tensor], true_NC: Tensor) -> Extraction:
+    values = {
+        name: {
+            measure: np.array([similarity(*pair) for pair in zip(said_NC.tolist(), true_NC.tolist(), strict=True)])
+            for measure, similarity in MEASURES.items()
+        }
+        for name, said_NC in found.items()
+    }
+    first, *others = values
+    return Extraction(
+        {name: {one: _sure(values[name][one]) for one in MEASURES} for name in values},
+        {name: {one: _sure(values[name][one] - values[first][one]) for one in MEASURES} for name in others},
+    )
+
+
+def _sure(values: NDArray[np.float64]) -> Interval:
+    return bootstrap_mean(values, confidence=CONFIDENCE)

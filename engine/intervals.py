@@ -1,0 +1,38 @@
+"""How sure a mean is, from the numbers behind it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the bounds it stays within at the given confidence."""
+
+    mean: float
+    low: float
+    high: float
+
+    def excludes_zero(self) -> bool:
+        """Whether the mean is shown not to be 0."""
+        return self.low > 0 or self.high < 0
+
+
+def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int = 0, confidence: float = 0.95) -> Interval:
+    """The mean of at least two values with its percentile bootstrap interval (Efron, 1979).
+
+    For a paired comparison give the differences of the pairs.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    bounds = stats.bootstrap(
+        (array,), np.mean, confidence_level=confidence, n_resamples=NUM_RESAMPLES, method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval  # fmt: skip
+    return Interval(float(array.mean()), float(bounds.low), float(bounds.high))
