@@ -14,6 +14,7 @@ KINDS: dict[str, str] = {
     "train-demix": "jobs.kinds.train_demix:run",
     "train-expert": "jobs.kinds.train_expert:run",
     "evaluate": "jobs.kinds.evaluate:run",
+    "certify-removal": "jobs.kinds.certify_removal:run",
     "selfcheck": "jobs.kinds.selfcheck:run",
 }
 

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from engine.config import GateConfig, ModelConfig, TrainingConfig
+from engine.config import Evidence, GateConfig, ModelConfig, TrainingConfig
 from workbench.errors import BadSpec
 
 
@@ -152,6 +152,27 @@ class Evaluate(Spec):
     max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
 
 
+class CertifyRemoval(Spec):
+    """Certify a removal: what a mixture is without an expert, and what of its domain still comes out (DEMix §7)."""
+
+    kind: Literal["certify-removal"] = "certify-removal"
+    expert: ExpertName = Field(description="Expert whose removal is certified; it stays where it is.")
+    mixture: Name = Field(description="Mixture that holds it.")
+    retrained: Name | None = Field(
+        None, description="Mixture that was trained without its domain, to compare with (the paper's –Domain)."
+    )
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
+    block_size: int = Field(256, ge=8, description="Tokens of context at most.")
+    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
+    num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
+    evidence: Evidence = Field("prefix", description="What the posterior sees: prefix (paper) or last_token (code).")
+    num_prefixes: int = Field(50, ge=10, le=10_000, description="Pieces of training text to go on from.")
+    prefix_length: int = Field(32, ge=1, description="Tokens of each piece that are read.")
+    continuation_length: int = Field(32, ge=1, description="Tokens of each piece that are to be guessed.")
+    temperature: float = Field(0.0, ge=0, description="0 takes the most probable token; above, tokens are drawn.")
+    seed: int = Field(0, ge=0, description="Seed of the pieces and of what is drawn.")
+
+
 class SelfCheck(Spec):
     """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
 
@@ -159,7 +180,8 @@ class SelfCheck(Spec):
 
 
 AnySpec = Annotated[
-    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate | SelfCheck, Field(discriminator="kind")
+    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate | CertifyRemoval | SelfCheck,
+    Field(discriminator="kind"),
 ]
 SPECS: dict[str, type[Spec]] = {
     "import-corpus": ImportCorpus,
@@ -167,6 +189,7 @@ SPECS: dict[str, type[Spec]] = {
     "train-demix": TrainDemix,
     "train-expert": TrainExpert,
     "evaluate": Evaluate,
+    "certify-removal": CertifyRemoval,
     "selfcheck": SelfCheck,
 }
 _adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)

@@ -136,7 +136,7 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
     return {
         "expert": session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
         "mixture": _mixtures(session, [row.id])[row.id],
-        "job": unfinished_jobs(session, ["parent"], [row.name]),
+        "job": unfinished_jobs(session, ["parent", "expert"], [row.name]),
     }
 
 

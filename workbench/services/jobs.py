@@ -50,7 +50,7 @@ def title_of(spec: Spec) -> str:
     """What a job is called when nobody named it, such as *Train expert law*."""
     wish = spec.model_dump()
     kind = _KINDS.get(wish["kind"]) or wish["kind"].replace("-", " ").capitalize()
-    return f"{kind} {wish.get('name') or wish.get('mixture', '')}".strip()
+    return f"{kind} {wish.get('name') or wish.get('expert') or wish.get('mixture', '')}".strip()
 
 
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:

@@ -56,7 +56,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
 def delete_mixture(session: Session, name: str) -> None:
     """Deletes the composition, not its experts; raises InUse when a job needs it."""
     row = mixture_row(session, name)
-    refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture"], [name])})
+    refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture", "retrained"], [name])})
     session.delete(row)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, Spec, TrainDemix, TrainExpert, parse_spec
+from workbench.specs import CertifyRemoval, Evaluate, ImportCorpus, MakeSeed, Spec, TrainDemix, TrainExpert, parse_spec
 from workbench.tables import Corpus, Domain, Expert, Job, Mixture, SeedModel
 
 Thing = tuple[str, str]  # what, name
@@ -66,6 +66,9 @@ def needed_by(spec: Spec) -> list[Thing]:
             return [("domain", spec.domain), ("mixture", spec.mixture), *parent]
         case Evaluate():
             return [("mixture", spec.mixture), *(("domain", name) for name in spec.domains)]
+        case CertifyRemoval():
+            retrained = [("mixture", spec.retrained)] if spec.retrained else []
+            return [("expert", spec.expert), ("mixture", spec.mixture), *retrained]
     return []
 
 

@@ -1,0 +1,226 @@
+"""Certify a removal (DEMix §7): what a mixture is without an expert, what that costs, what still comes out.
+
+The expert stays where it is. No text is kept in the report: it may outlive the expert and its corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from engine.config import SamplingConfig
+from engine.device import choose_device
+from engine.errors import MixtureError, ScoresError
+from engine.events import Event
+from engine.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, try_extraction
+from engine.files import Kept
+from engine.mixing.posterior import PosteriorGate
+from engine.models.demix import DemixModel
+from engine.models.demix_files import load_demix
+from engine.removal import Identity, compare_bits
+from engine.text.blocks import Tokens
+from engine.text.tokenizer import load_tokenizer
+from engine.training.loop import require_context
+from jobs.kinds.scoring import register_scores, score_missing
+from jobs.kinds.tokens import DomainFiles, domain_files, pack
+from jobs.work import Register, Work
+from workbench.services.removal import COLUMNS, NOT_REMOVED, Column, Row, removal_row, sides_of, verdict
+from workbench.services.reports import register_report
+from workbench.specs import CertifyRemoval
+from workbench.tables import Expert
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The files of a mixture: its base, and the experts that take part by id."""
+
+    base: Kept
+    experts: Mapping[str, Kept]
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    expert_id: str
+    whole: _Model
+    without: tuple[str, ...]
+    retrained: _Model | None
+    heirs: tuple[str, ...]
+    domains: tuple[DomainFiles, ...]  # the expert's own first
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Folders of packed tokens by domain, the expert's own first, and those whose dev text is long enough."""
+
+    folders: Mapping[str, Path]
+    long_enough: tuple[str, ...]
+
+
+def run(work: Work, spec: CertifyRemoval) -> Generator[Event, None, Register]:
+    """Scores what is missing, compares live models, tries to extract; the report is made at the end.
+
+    Scores are registered as soon as they are there: they are worth keeping even when the rest fails.
+    """
+    with work.reading() as session:
+        inputs = _read(session, work, spec)
+    texts = yield from _pack(work, spec, inputs)
+    pieces = _pieces(spec, texts.folders[inputs.domains[0].name])
+    yield from _score(work, spec, texts.long_enough)
+    with work.reading() as session:
+        rows = _rows(session, work, spec, texts)
+    whole = _load(work, inputs.whole, spec)
+    identity = yield from _compare(work, spec, inputs, whole, rows[0], texts)
+    extraction = yield from _extract(work, spec, inputs, whole, rows[0], pieces)
+    return _register(spec, inputs, _findings(spec, inputs, rows, identity, extraction, pieces))
+
+
+def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
+    sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
+    homes = [expert.domain.name for expert in sides.with_expert if expert.domain is not None]
+    names = dict.fromkeys([sides.domain.name, *homes])
+    return _Inputs(
+        expert_id=next(one.id for one in sides.with_expert if one not in sides.without_expert),
+        whole=_model(work, sides.with_expert),
+        without=tuple(one.id for one in sides.without_expert),
+        retrained=_model(work, sides.without_domain) if sides.without_domain else None,
+        heirs=tuple(sides.heirs()),
+        domains=tuple(domain_files(session, work.storage, name) for name in names),
+    )
+
+
+def _model(work: Work, experts: Sequence[Expert]) -> _Model:
+    kept = work.storage.kept
+    return _Model(kept(experts[0].base), {expert.id: kept(expert.artifact) for expert in experts})
+
+
+def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Generator[Event, None, _Texts]:
+    """Refuses a domain of the expert's that is too short for its prior, before anything is computed."""
+    inputs.whole.base.check()
+    tokenizer = load_tokenizer(inputs.whole.base.folder)
+    folders: dict[str, Path] = {}
+    long_enough = []
+    for domain in inputs.domains:
+        folders[domain.name] = yield from pack(work, domain, tokenizer)
+        available = Tokens.open(folders[domain.name], "dev").num_blocks(spec.block_size)
+        if available >= spec.num_blocks:
+            long_enough.append(domain.name)
+        elif domain is inputs.domains[0]:
+            raise MixtureError(
+                f"The dev text of “{domain.name}” must hold {spec.num_blocks} blocks of {spec.block_size} tokens for "
+                f"its cached prior, but holds {available} instead.",
+                "Ask for fewer blocks (`--blocks`) or shorter ones (`--block-size`), or import more text.",
+            )
+    return _Texts(folders, tuple(long_enough))
+
+
+def _pieces(spec: CertifyRemoval, folder: Path) -> Pieces:
+    lengths = spec.prefix_length, spec.continuation_length
+    return choose_pieces(Tokens.open(folder, "train"), spec.num_prefixes, *lengths, spec.seed)
+
+
+def _score(work: Work, spec: CertifyRemoval, domains: Sequence[str]) -> Generator[Event, None, None]:
+    for mixture in filter(None, (spec.mixture, spec.retrained)):
+        for split, least in ((spec.split, 0), ("dev", spec.num_blocks * spec.block_size)):
+            length = max(spec.max_tokens, least)
+            scores = yield from score_missing(work, mixture, domains, split, spec.block_size, length)
+            with work.transaction() as session:
+                register_scores(session, work, scores)
+
+
+def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> list[Row]:
+    """The expert's own domain first; a domain whose dev text is too short says so."""
+    sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
+    return [
+        removal_row(
+            session, work.storage, sides, domain,
+            split=spec.split, block_size=spec.block_size, evidence=spec.evidence, num_blocks=spec.num_blocks,
+        )
+        if domain in texts.long_enough
+        else Row(domain, why=f"Its dev text holds fewer than {spec.num_blocks} blocks of {spec.block_size} tokens.")
+        for domain in texts.folders
+    ]  # fmt: skip
+
+
+def _compare(
+    work: Work, spec: CertifyRemoval, inputs: _Inputs, whole: DemixModel, own: Row, texts: _Texts
+) -> Generator[Event, None, Identity]:
+    never = _load(work, _Model(inputs.whole.base, {id: inputs.whole.experts[id] for id in inputs.without}), spec)
+    read = [Tokens.open(folder, spec.split).array for folder in texts.folders.values()]
+    gate = _gate(spec, own.without_expert)
+    return (yield from _last(compare_bits(whole, never, inputs.without, gate, read, spec.block_size)))
+
+
+def _extract(
+    work: Work, spec: CertifyRemoval, inputs: _Inputs, whole: DemixModel, own: Row, pieces: Pieces
+) -> Generator[Event, None, Extraction]:
+    """Every mixture weighs its experts as in the table."""
+    mixtures = {
+        "with_expert": Mixed(whole, list(inputs.whole.experts), _gate(spec, own.with_expert)),
+        "without_expert": Mixed(whole, inputs.without, _gate(spec, own.without_expert)),
+    }
+    if inputs.retrained is not None:
+        never = _load(work, inputs.retrained, spec)
+        mixtures["without_domain"] = Mixed(never, list(inputs.retrained.experts), _gate(spec, own.without_domain))
+    sampling = SamplingConfig(temperature=spec.temperature, seed=spec.seed)
+    return (yield from _last(try_extraction(mixtures, pieces, sampling)))
+
+
+def _load(work: Work, model: _Model, spec: CertifyRemoval) -> DemixModel:
+    loaded = load_demix(model.base, model.experts).to(choose_device(work.settings.device))
+    require_context(loaded, spec.block_size)
+    return loaded
+
+
+def _gate(spec: CertifyRemoval, column: Column | None) -> PosteriorGate:
+    if column is None:
+        raise ScoresError("The scores of this certificate must stay while it is made, but are gone.", "Start it again.")
+    return PosteriorGate(list(column.prior.values()), spec.evidence)
+
+
+def _last(news: Iterator[Event | Result]) -> Generator[Event, None, Result]:
+    """Passes events on; gives back the result that ends them."""
+    for one in news:
+        if not isinstance(one, Event):
+            return one
+        yield one
+    raise AssertionError("such work ends with its result")
+
+
+def _findings(
+    spec: CertifyRemoval,
+    inputs: _Inputs,
+    rows: Sequence[Row],
+    identity: Identity,
+    extraction: Extraction,
+    pieces: Pieces,
+) -> dict[str, Any]:
+    own = {name: getattr(rows[0], name) for name in COLUMNS}
+    found = {
+        "expert": spec.expert, "mixture": spec.mixture, "retrained": spec.retrained, "domain": rows[0].domain,
+        "ok": identity.holds, "identity": {"holds": identity.holds, **asdict(identity)},
+        "heirs": list(inputs.heirs), "split": spec.split, "evidence": spec.evidence, "num_blocks": spec.num_blocks,
+        "perplexity": [row.told() for row in rows],
+        "shares": {name: dict(column.prior) for name, column in own.items() if column},
+        "extraction": {
+            "num_prefixes": spec.num_prefixes, "num_documents": pieces.num_documents,
+            "prefix_length": spec.prefix_length, "continuation_length": spec.continuation_length,
+            "temperature": spec.temperature, "seed": spec.seed, "confidence": CONFIDENCE, **asdict(extraction),
+        },
+        "not_removed": NOT_REMOVED,
+    }  # fmt: skip
+    return {**found, "sentence": verdict(found)}
+
+
+def _register(spec: CertifyRemoval, inputs: _Inputs, findings: dict[str, Any]) -> Register:
+    def register(session: Session) -> dict[str, Any]:
+        title = f"Removal of {spec.expert} from {spec.mixture}"
+        report = register_report(session, "removal", title, findings, about_id=inputs.expert_id)
+        return {"report": report.id, "expert": spec.expert, "ok": findings["ok"], "sentence": findings["sentence"]}
+
+    return register

@@ -1,0 +1,193 @@
+"""The removal of an expert certified: from a wish to a report that outlives the expert."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from jobs.kinds import certify_removal
+from workbench.cards import JobCard, ReportCard
+from workbench.database import reading, transaction
+from workbench.errors import InUse
+from workbench.services import evaluations, experts, jobs, mixtures, removal, reports
+from workbench.specs import CertifyRemoval, MixtureSpec
+from workbench.storage import get_storage
+
+Do = Callable[[dict[str, Any]], JobCard]
+WISH = {
+    "kind": "certify-removal", "expert": "small/court", "mixture": "small", "block_size": 32, "num_blocks": 3,
+    "num_prefixes": 20, "prefix_length": 16, "continuation_length": 12, "max_tokens": 150,
+}  # fmt: skip
+NEVER = {
+    "kind": "train-demix", "name": "never", "seed_model": "seed", "domains": ["kitchen", "sea"],
+    "training": {"num_steps": 20, "block_size": 32, "learning_rate": 5e-3, "clip": 1.0},
+}  # fmt: skip
+
+
+def certified(do: Do, **change: Any) -> ReportCard:
+    """The report of a certificate that was made."""
+    card = do(WISH | change)
+    assert card.state == "done", (card.error, card.next_step)
+    with reading() as session:
+        report = reports.get_report(session, card.result["report"])
+    assert (card.result["ok"], card.result["sentence"]) == (report.findings["ok"], report.findings["sentence"])
+    return report
+
+
+def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
+    assert trained(NEVER).state == "done"
+    report = certified(trained, retrained="never")
+    found = report.findings
+    assert (report.kind, report.title) == ("removal", "Removal of small/court from small")
+    assert found["ok"]
+    assert found["identity"]["num_different"] == 0
+    assert found["identity"]["num_numbers"] > 10_000
+    own, other = found["perplexity"]
+    assert (own["domain"], own["num_tokens"], own["block_size"]) == ("court", 150, 32)
+    assert own["with_expert"] < own["without_expert"]
+    assert own["with_expert"] < own["without_domain"]
+    assert other["domain"] == "kitchen"
+    assert sum(found["shares"]["with_expert"].values()) == pytest.approx(1)
+    assert len(found["shares"]["without_expert"]) == 1  # estimated without the expert
+    means, changes = found["extraction"]["means"], found["extraction"]["changes"]
+    assert set(means) == {"with_expert", "without_expert", "without_domain"}
+    for measure in ("match", "longest_run", "rouge_l"):
+        assert means["with_expert"][measure]["low"] <= means["with_expert"][measure]["mean"]
+        assert changes["without_expert"][measure]["mean"] == pytest.approx(
+            means["without_expert"][measure]["mean"] - means["with_expert"][measure]["mean"]
+        )
+    assert "is, to the last bit, the mixture that never loaded it" in found["sentence"]
+    assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in found["sentence"]
+    assert "not unlearning" in found["not_removed"]
+
+
+def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: Do) -> None:
+    one = certified(trained)
+    told = json.dumps(one.findings)
+    assert not any(word in told for word in ("statute", "appeal", "dismissed"))
+    with reading() as session:
+        num_scores = len(evaluations.list_evaluations(session))
+    assert certified(trained).findings == one.findings
+    with reading() as session:
+        assert len(evaluations.list_evaluations(session)) == num_scores  # nothing was computed twice
+
+
+def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = certify_removal.load_demix
+
+    def doctored(base: Any, kept: Any) -> Any:
+        """A model in which a trace of the first expert seeps into the second as long as it is there."""
+        model = load(base, kept)
+        first, *others = model.keys
+        with torch.no_grad():
+            for key in others:
+                for name, tensor in model.expert_state(key).items():
+                    tensor.lerp_(model.expert_state(first)[name], 1e-3)
+        return model
+
+    monkeypatch.setattr(certify_removal, "load_demix", doctored)
+    found = certified(trained).findings
+    assert not found["ok"]
+    assert found["identity"]["num_different"] > 0
+    assert found["sentence"].startswith("NOT certified")
+
+
+def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:
+    own = certified(trained).findings["perplexity"][0]
+    with reading() as session:
+        table = removal.removal_table(session, get_storage(), "small", num_blocks=3)
+        alone = evaluations.list_evaluations(session, expert="small/kitchen", domain="court", split="test")
+    first, second = table["rows"]
+    assert (first["expert"], second["expert"]) == ("small/court", "small/kitchen")
+    assert first["with_expert"] == own["with_expert"]
+    assert first["without_expert"] == pytest.approx(
+        alone[0].perplexity
+    )  # one expert is left: the mixture is that expert (L2)
+    assert first["without_domain"] is None
+    assert math.isfinite(second["without_expert"])
+
+
+def test_a_report_outlives_its_expert(trained: Do) -> None:
+    report = certified(trained)
+    with transaction() as session:
+        mixtures.remove_member(session, "small", "small/court")
+        experts.delete_expert(session, "small/court")
+    with reading() as session:
+        assert reports.list_reports(session, kind="removal", about_id=report.about_id) == [report]
+
+
+def test_an_heir_that_stays_is_named(trained: Do) -> None:
+    new = {"kind": "train-expert", "name": "advocate", "domain": "court", "mixture": "small", "parent": "small/court"}
+    assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
+    found = certified(trained).findings
+    assert found["heirs"] == ["advocate"]
+    assert "still there: “advocate”" in found["sentence"]
+    assert certified(trained, expert="small/kitchen").findings["heirs"] == []
+
+
+def test_the_same_held_out_text_is_scored_at_two_lengths_when_the_prior_needs_more_of_it(trained: Do) -> None:
+    own = certified(trained, split="dev", max_tokens=100, num_blocks=4).findings["perplexity"][0]
+    with reading() as session:
+        found = evaluations.list_evaluations(session, expert="small/court", domain="court", split="dev")
+    assert {one.num_tokens for one in found} == {100, 128}
+    assert own["num_tokens"] == 128
+
+
+def test_an_expert_that_is_off_is_certified_as_if_it_were_on(trained: Do) -> None:
+    before = certified(trained)
+    with transaction() as session:
+        experts.set_enabled(session, ["small/court"], False)
+    assert certified(trained).findings["perplexity"] == before.findings["perplexity"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"num_blocks": 500}, r"must hold 500 blocks of 32 tokens.*but holds \d+ instead. Ask for fewer"),
+        ({"num_prefixes": 9000}, r"must be 9000 pieces of 28 tokens.*but there are \d+ instead"),
+        ({"expert": "sailor"}, "no expert in “small” called “sailor”"),
+        (
+            {"retrained": "small"},
+            "“small/court” or what it was trained from has seen it",
+        ),
+        ({"prefix_length": 120}, "at most 128 tokens together, but are 132"),
+    ],
+    ids=["blocks", "prefixes", "stranger", "knows it", "context"],
+)
+def test_what_cannot_be_certified_is_refused_and_leaves_no_report(trained: Do, change: Any, told: str) -> None:
+    if change.get("expert"):
+        new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "join": False}
+        assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
+    card = trained(WISH | change)
+    assert card.state == "failed"
+    assert re.search(told, f"{card.error} {card.next_step}"), (card.error, card.next_step)
+    with reading() as session:
+        assert reports.list_reports(session) == []
+
+
+def test_a_mixture_whose_base_has_seen_the_domain_is_not_one_without_it(trained: Do) -> None:
+    assert trained(NEVER).state == "done"
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="rest", experts=["small/kitchen"]))
+        assert removal.candidates(session, "small/court") == ["never"]
+    assert "“small/kitchen” or what it was trained from has seen it" in trained(WISH | {"retrained": "rest"}).error
+
+
+def test_the_only_expert_that_is_on_has_nothing_to_be_compared_with(trained: Do) -> None:
+    with transaction() as session:
+        mixtures.set_active(session, "small", "small/kitchen", False)
+    assert "must have another expert that is on" in trained(WISH).error
+
+
+def test_an_expert_that_is_to_be_certified_is_not_deleted_meanwhile(trained: Do) -> None:
+    with transaction() as session:
+        mixtures.remove_member(session, "small", "small/court")
+        jobs.create_job(session, CertifyRemoval(expert="small/court", mixture="small"))
+    with pytest.raises(InUse, match="job “Certify removal small/court”"), transaction() as session:
+        experts.delete_expert(session, "small/court")
