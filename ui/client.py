@@ -89,6 +89,10 @@ class Client:
         """A mixture's perplexity on every domain, from stored scores."""
         return self._ask("POST", "/v1/workbench/mix", json=wish)
 
+    def removal(self, **wish: Any) -> dict[str, Any]:
+        """What removing each expert of a mixture costs, from stored scores."""
+        return self._ask("POST", "/v1/workbench/removal", json=wish)
+
     def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         with _explained(self._http):
             response = self._http.request(method, path, **options)

@@ -14,7 +14,7 @@ from engine.config import GateConfig, SamplingConfig
 from engine.events import Done, Token
 
 if TYPE_CHECKING:
-    from ui.api.schemas import ModesRequest
+    from ui.api.schemas import ModesRequest, RemovalRequest
     from workbench.services.generation import Plan
     from workbench.settings import Settings
 
@@ -111,6 +111,17 @@ def compare_modes(settings: Settings, asked: ModesRequest) -> dict[str, Any]:
     with reading(settings) as session:
         told = asked.model_dump(exclude={"mixture"})
         return scores.compare_modes(session, get_storage(settings), asked.mixture, **told)
+
+
+def removal_table(settings: Settings, asked: RemovalRequest) -> dict[str, Any]:
+    """What removing each expert of a mixture costs on its own domain."""
+    from workbench.database import reading
+    from workbench.services import removal
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        told = asked.model_dump(exclude={"mixture"})
+        return removal.removal_table(session, get_storage(settings), asked.mixture, **told)
 
 
 def _make_host(settings: Settings) -> Host:

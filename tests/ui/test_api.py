@@ -243,6 +243,16 @@ def test_a_mix_without_scores_is_empty(api: TestClient) -> None:
     assert (found["domains"], found["experts"]) == ([], ["both/law"])
 
 
+def test_costs_of_a_removal_without_scores_say_what_is_missing(api: TestClient) -> None:
+    rows = api.post("/v1/workbench/removal", json={"mixture": "both"}).json()["rows"]
+
+    assert [(one["expert"], one["with_expert"]) for one in rows] == [("both/code", None), ("both/law", None)]
+    assert "not scored" in rows[0]["why"]
+    refused = api.post("/v1/workbench/removal", json={"mixture": "both", "retrained": {"law": "both"}})
+    assert refused.status_code == 400
+    assert "has seen it" in refused.json()["error"]["message"]
+
+
 def test_health_says_what_is_loaded(api: TestClient) -> None:
     found = api.get("/healthz").json()
 

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.house import Gone, InHouse, unless_gone
-from ui.api.schemas import MixRequest, ModesRequest, PosteriorRequest
-from ui.generations import compare_modes, mix_scores
+from ui.api.schemas import MixRequest, ModesRequest, PosteriorRequest, RemovalRequest
+from ui.generations import compare_modes, mix_scores, removal_table
 
 router = APIRouter()
 
@@ -47,6 +47,12 @@ async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -
 def modes(asked: ModesRequest, house: InHouse) -> dict[str, Any]:
     """Every domain's perplexity under each of the paper's ways to use experts, from stored scores."""
     return compare_modes(house.settings, asked)
+
+
+@router.post("/v1/workbench/removal")
+def removal(asked: RemovalRequest, house: InHouse) -> dict[str, Any]:
+    """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
+    return removal_table(house.settings, asked)
 
 
 @router.post("/v1/workbench/mix")

@@ -178,6 +178,18 @@ class MixRequest(Asked):
         return Wish(self.mixture, self.active, self.weights, gate, self.prior)
 
 
+class RemovalRequest(Asked):
+    """POST /v1/workbench/removal."""
+
+    mixture: str = Field(description="Name of a mixture.")
+    retrained: dict[str, str] = Field(
+        default_factory=dict, description="By domain, the mixture that was trained without it (the paper's –Domain)."
+    )
+    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
+    num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
+
+
 class ModesRequest(Asked):
     """POST /v1/workbench/modes."""
 

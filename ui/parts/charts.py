@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.parts.pictures import COLOURS, GREY, Picture, colour_of, label, name_axis, new_figure
+from ui.parts.removal_words import LABELS, change, perplexity_rows
 from workbench.cards import EvaluationCard, ExpertCard, MetricPoint
 
 PERPLEXITY = "perplexity (per token, lower is better)"
@@ -107,3 +108,31 @@ def _winners(names: Sequence[str], found: Mapping[tuple[str, str], float]) -> st
     domains = sorted({domain for _, domain in found})
     best = [f"{min((n for n in names if (n, d) in found), key=lambda n: found[n, d])} on {d}" for d in domains[:6]]
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}."
+
+
+def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
+    known = [row for row in rows if change(row) is not None]
+    if not known:
+        return None
+    figure = new_figure("domain", PERPLEXITY)
+    places = name_axis(figure, "x", [row["domain"] for row in known])
+    for (name, title), colour in zip(LABELS.items(), (COLOURS[0], COLOURS[1], GREY), strict=True):
+        if any(row[name] is not None for row in known):
+            figure.add_bar(x=places, y=[row[name] for row in known], name=title, marker_color=colour)
+    never = any(row["without_domain"] is not None for row in known)
+    read = "near –Domain, it is as if the domain had never been seen" if never else "the second bar of a pair"
+    title = f"What removing an expert costs at home: {read}"
+    return Picture(figure, title, _removal_words(known), perplexity_rows(rows))
+
+
+def _removal_words(known: Sequence[Mapping[str, Any]]) -> str:
+    worst = max(known, key=lambda row: float(change(row) or 0.0))
+    near = [row for row in known if row["without_domain"] is not None]
+    reached = [row for row in near if row["without_expert"] >= row["without_domain"]]
+    never = f" On {len(reached)} of {len(near)} domains –Expert is at or above –Domain." if near else ""
+    return (
+        "Bar chart of perplexity by domain, with the domain's own expert, without it, and retrained without the "
+        f"domain where there is such a mixture. The largest rise is on {worst['domain']}, from "
+        f"{worst['with_expert']:,.2f} to {worst['without_expert']:,.2f} per token ({change(worst):+.1f} %).{never}"
+    )

@@ -38,6 +38,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "train-demix": (EXPERTS, "See the experts", lambda r: {"experts.chosen": r["experts"]}),
     "train-expert": (EXPERTS, "See the expert", lambda r: {"experts.chosen": [r["expert"]]}),
     "evaluate": (SPECIALIZATION, "See the specialization", lambda r: {"specialization.mixture": r["mixture"]}),
+    "certify-removal": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
 }
 
@@ -62,5 +63,6 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "train-demix": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "train-expert": _expert_words,
     "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
+    "certify-removal": lambda r: str(r["sentence"]),
     "selfcheck": summary,
 }

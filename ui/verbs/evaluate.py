@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any
 
 import typer
 
+from ui.errors import BadUsage
 from ui.verbs.following import submit
-from ui.verbs.options import How, Json, takes
+from ui.verbs.mix import Blocks
+from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import print_json, print_table, say
+from ui.verbs.removal import print_removal
+from ui.verbs.wishes import GateEvidence
 from workbench.specs import Evaluate
 
 app = typer.Typer(no_args_is_help=True, help="Evaluate: perplexities and specialization of experts.")
@@ -44,6 +49,49 @@ def show(
             found,
             found["specialization"],
         )
+
+
+@app.command("removal")
+def removal(
+    mixture: Annotated[str, typer.Argument(help="Name of a mixture.")],
+    retrained: Annotated[
+        list[str], typer.Option(help="Mixture trained without a domain, as in law=seven; may be repeated.")
+    ] = [],  # noqa: B006 (Typer reads the default and never changes it)
+    blocks: Blocks = 100,
+    evidence: GateEvidence = None,
+    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "test",
+    as_json: Json = False,
+) -> None:
+    """What removing each expert costs on its own domain (DEMix table 7), from stored scores alone."""
+    from workbench.database import reading
+    from workbench.services.removal import NOT_REMOVED, removal_table
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = removal_table(
+            session, get_storage(), mixture, retrained=dict(map(_retrained, split_commas(retrained))),
+            split=split, evidence=evidence or "prefix", num_blocks=blocks,
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    print_removal(found["rows"])
+    for row in found["rows"]:
+        if row["why"]:
+            say(f"{row['domain']}: {row['why']}")
+    if any(row["why"] for row in found["rows"]):
+        least = f"--split dev --max-tokens {blocks} x the block size, at least"
+        say(f"Score what is missing with: workbench eval run {shlex.quote(mixture)}, and for the priors with {least}.")
+    say(NOT_REMOVED)
+
+
+def _retrained(pair: str) -> tuple[str, str]:
+    """The domain and the mixture in `law=seven`."""
+    domain, _, name = pair.rpartition("=")
+    if not domain.strip() or not name.strip():
+        told = f"A mixture trained without a domain must be given as DOMAIN=MIXTURE, but is “{pair}” instead."
+        raise BadUsage(told, "Write it as in law=seven.")
+    return domain.strip(), name.strip()
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

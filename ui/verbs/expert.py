@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
 
 from ui.parts.words import size
-from ui.verbs.options import Json
-from ui.verbs.output import day, print_done, print_fields, print_json, print_table
+from ui.verbs.following import submit
+from ui.verbs.options import How, Json, takes
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say, tell
+from ui.verbs.removal import print_certificate
+from workbench.specs import CertifyRemoval
 
-app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, delete.")
+app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, certify, delete.")
 
 ExpertName = Annotated[str, typer.Argument(help="Name of an expert.")]
 ExpertNames = Annotated[list[str], typer.Argument(help="Names of experts.")]
@@ -95,15 +99,55 @@ def note(
     print_done(card, f"Noted on “{name}”.", as_json)
 
 
+@app.command("certify-removal")
+@takes(CertifyRemoval, "expert")
+def certify_removal(spec: CertifyRemoval, how: How) -> None:
+    """Certify what a mixture is without an expert, and try to extract its training text; code 1 where it does not hold.
+
+    Read it with: workbench expert removals NAME.
+    """
+    submit(spec, how)
+
+
+@app.command("removals")
+def removals(
+    name: Annotated[str, typer.Argument(help="Name of an expert, or the one it had before it was deleted.")],
+    as_json: Json = False,
+) -> None:
+    """The certificates of an expert's removal: the newest with its numbers. With --json, all of them."""
+    from workbench.database import reading
+    from workbench.services.removal import removal_reports
+
+    with reading() as session:
+        found = removal_reports(session, name)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say(f"No removal of “{name}” has been certified. Do it with: {_certify_line(name, 'MIXTURE')}")
+        return
+    print_certificate(found[0])
+    if len(found) > 1:
+        say(f"There are {len(found) - 1} older ones: --json prints them all.")
+
+
 @app.command("delete")
 def delete(name: ExpertName, as_json: Json = False) -> None:
     """Delete an expert with its scores; refused while an expert, a mixture or a job depends on it."""
     from workbench.database import transaction
-    from workbench.services.experts import delete_expert
+    from workbench.services.experts import delete_expert, get_expert
+    from workbench.services.removal import removal_reports
 
     with transaction() as session:
+        mixtures = get_expert(session, name).mixtures
+        if mixtures and not removal_reports(session, name):
+            tell(f"Before it goes, its removal can be certified: {_certify_line(name, mixtures[0])}")
         delete_expert(session, name)
     print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+
+
+def _certify_line(name: str, mixture: str) -> str:
+    return f"workbench expert certify-removal {shlex.quote(name)} --mixture {shlex.quote(mixture)}"
 
 
 def _switch(names: list[str], enabled: bool, as_json: bool) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ui.errors import JobFailed
 from ui.parts.words import duration
 from ui.verbs.options import How
@@ -27,17 +29,23 @@ def submit(spec: Spec, how: How) -> None:
 
 
 def report(card: JobCard, as_json: bool) -> None:
-    """A job's state in words; a job that failed becomes this command's failure."""
+    """A job's state in words; a job that failed becomes this command's failure.
+
+    One that is done and found that something does not hold ends the command with code 1.
+    """
     if card.state in ("failed", "cancelled"):
         raise _failure(card)
     if as_json:
         print_json(card)
     elif card.state == "done":
-        say(f"{card.title}: done in {duration(_seconds(card))}. {shown(card.result) if card.result else ''}".rstrip())
+        told = card.result.get("sentence") or (shown(card.result) if card.result else "")
+        say(f"{card.title}: done in {duration(_seconds(card))}. {told}".rstrip())
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _is_worker_here():
             tell("No worker runs on this machine, so nobody may be there to run it. Start one with: workbench up")
+    if card.state == "done" and card.result.get("ok") is False:
+        raise typer.Exit(1)
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:

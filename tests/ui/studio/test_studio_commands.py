@@ -10,7 +10,7 @@ import pytest
 from ui import cli
 from ui.parts.commands import command_for
 from ui.parts.questions import assemble, changed, questions_of
-from ui.verbs import corpus, evaluate, seed, train
+from ui.verbs import corpus, evaluate, expert, seed, train
 from workbench.specs import SPECS, Spec, parse_spec
 
 NAME = 'it\'s *my* "name"'
@@ -24,6 +24,10 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
         ("name",): NAME, ("domain",): "d", ("mixture",): "m", ("parent",): "p", ("join",): False,
         ("training", "learning_rate"): 3e-6,
     },
+    "certify-removal": {
+        ("expert",): NAME, ("mixture",): "m", ("retrained",): "other", ("num_blocks",): 12, ("temperature",): 0.5,
+        ("evidence",): "last_token",
+    },
     "evaluate": {("mixture",): NAME, ("domains",): ["a", "b"], ("split",): "dev", ("max_tokens",): 500},
 }  # fmt: skip
 
@@ -32,7 +36,7 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
     """What the command line would have asked for."""
     found: list[Spec] = []
-    for verb in (corpus, seed, train, evaluate):
+    for verb in (corpus, seed, train, evaluate, expert):
         monkeypatch.setattr(verb, "submit", lambda spec, _how: found.append(spec))
     return found
 

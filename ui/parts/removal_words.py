@@ -1,0 +1,75 @@
+"""A removal in words and rows: what leaving an expert out costs, and what of its domain still comes out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+LABELS = {"with_expert": "+Expert", "without_expert": "–Expert", "without_domain": "–Domain"}  # as in DEMix table 7
+MEASURES = {
+    "match": "true tokens in their place (share)",
+    "longest_run": "longest run in common (tokens)",
+    "rouge_l": "ROUGE-L over tokens (share)",
+}
+Row = Mapping[str, Any]
+
+
+def perplexity_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """One row for each domain, or for each expert on its own; None where a column is not known."""
+    return [
+        {
+            **({"expert": row["expert"]} if "expert" in row else {}),
+            "domain": row["domain"],
+            "tokens": row["num_tokens"],
+            **{label: row[name] for name, label in LABELS.items()},
+            "change (%)": change(row),
+        }
+        for row in rows
+    ]
+
+
+def change(row: Row) -> float | None:
+    """By how much perplexity rises without the expert, in percent."""
+    before, after = row["with_expert"], row["without_expert"]
+    return None if before is None or after is None else (after / before - 1) * 100
+
+
+def extraction_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row for each measure and mixture: its mean with the bounds, and the change to +Expert with its own."""
+    return [
+        {
+            "measure": title,
+            "mixture": LABELS[name],
+            **_bounds("", means[measure]),
+            **_bounds("change", found["changes"].get(name, {}).get(measure, {})),
+        }
+        for measure, title in MEASURES.items()
+        for name, means in found["means"].items()
+    ]
+
+
+def _bounds(what: str, interval: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        what or "mean": interval.get("mean"),
+        f"{what} from".strip(): interval.get("low"),
+        f"{what} to".strip(): interval.get("high"),
+    }
+
+
+def extraction_words(found: Mapping[str, Any]) -> str:
+    """How the extraction test was done."""
+    how = "the most probable token each time" if found["temperature"] == 0 else f"temperature {found['temperature']:g}"
+    return (
+        f"{found['num_prefixes']} pieces of training text from {found['num_documents']} documents (seed "
+        f"{found['seed']}): {found['prefix_length']} tokens were read and {found['continuation_length']} guessed, "
+        f"{how}. Bounds are {found['confidence']:.0%} bootstrap intervals over the pieces; changes are paired with "
+        "+Expert. It says what such prefixes bring up, not what others could."
+    )
+
+
+def prior_words(findings: Mapping[str, Any]) -> str:
+    """Where the priors behind the perplexities come from."""
+    return (
+        f"Every mixture weighs its experts by a cached prior of exactly {findings['num_blocks']} dev blocks of the "
+        f"domain (evidence: {findings['evidence']}); that of –Expert is estimated without the expert."
+    )
