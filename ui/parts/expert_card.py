@@ -11,6 +11,7 @@ from ui.parts.curves import show_curves
 from ui.parts.expert_end import show_end
 from ui.parts.lineage import lineage_dot, lineage_words
 from ui.parts.notices import explained, keep
+from ui.parts.removal import show_removal_of
 from ui.parts.switches import show_switch
 from ui.parts.tables import show_table
 from ui.parts.words import clock, millions, plain, size
@@ -28,7 +29,7 @@ def show_expert(card: ExpertCard) -> None:
         for tag in card.tags:
             st.badge(plain(tag), color="gray")
     _show_numbers(card)
-    tabs = st.tabs(["Lineage", "Curve", "Perplexities", "Provenance", "Notes & tags", "Rename or delete"])
+    tabs = st.tabs(["Lineage", "Curve", "Perplexities", "Provenance", "Removal", "Notes & tags", "Rename or delete"])
     for tab, draw in zip(tabs, _PARTS, strict=True):
         with tab, explained():
             draw(card)
@@ -113,4 +114,4 @@ def _show_notes(card: ExpertCard) -> None:
             st.rerun()
 
 
-_PARTS = (_show_lineage, _show_curve, _show_scores, _show_provenance, _show_notes, show_end)
+_PARTS = (_show_lineage, _show_curve, _show_scores, _show_provenance, show_removal_of, _show_notes, show_end)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from ui.parts.notices import explained, keep
-from ui.parts.words import listed, plain
+from ui.parts.words import counted, listed, plain
 from workbench.cards import ExpertCard
 from workbench.database import reading, transaction
-from workbench.services import evaluations, experts, mixtures
+from workbench.services import evaluations, experts, mixtures, removal
 
 
 def show_end(card: ExpertCard) -> None:
@@ -42,6 +42,8 @@ def _children(card: ExpertCard) -> list[str]:
 
 def _show_ways_out(card: ExpertCard) -> None:
     st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Take it out first."))
+    if not _certificates(card):
+        st.caption("Before it goes, its removal can be certified: see Removal, above. That takes a mixture it is in.")
     for name in card.mixtures:
         if st.button(f"Take it out of {plain(name)}", key=f"out_{card.id}_{name}"):
             with explained():
@@ -56,10 +58,18 @@ def _show_deletion(card: ExpertCard) -> None:
         scored = [one.domain for one in evaluations.list_evaluations(session, expert=card.name)]
     lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
     st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
+    stays = _certificates(card)
+    none = "No removal of it has been certified; that would take a mixture it is in."
+    st.caption(f"{counted(stays, 'certificate')} of its removal will stay." if stays else none)
     sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
     if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):
         with explained():
             _delete(card.name)
+
+
+def _certificates(card: ExpertCard) -> int:
+    with reading() as session:
+        return len(removal.removal_reports(session, card.name))
 
 
 def _delete(name: str) -> None:

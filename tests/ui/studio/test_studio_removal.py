@@ -1,0 +1,97 @@
+"""The removal view: costs as bars, certificates with their numbers, a button that asks for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.removals import certify, row
+from tests.ui.studio.test_studio_clicks import named, open_room, read, settled, told
+from ui.client import Client
+from workbench.database import transaction
+from workbench.services import jobs, mixtures
+from workbench.specs import MixtureSpec
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+def view() -> None:
+    """A page with nothing but the view."""
+    from ui.parts.removal import show_removal
+
+    show_removal("first")
+
+
+def costs(_self: Client, **wish: Any) -> dict[str, Any]:
+    """An honest stand-in for the server: –Domain where a mixture was chosen for it."""
+    never = 20.0 if "code" in wish["retrained"] else None
+    rows = [row("code", 10.0, 15.0, never, expert="first/code"), row("prose", None, None, None, why="No dev scores.")]
+    return {"rows": rows, "num_blocks": 100}
+
+
+@pytest.fixture
+def without_code() -> None:
+    """A mixture that has no expert of code."""
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="no code", experts=["first/prose"]))
+
+
+def test_the_costs_are_a_picture_in_words_and_what_is_missing_is_told(
+    monkeypatch: pytest.MonkeyPatch, without_code: None
+) -> None:
+    monkeypatch.setattr(Client, "removal", costs)
+    app = settled(AppTest.from_function(view, default_timeout=30).run())
+    assert not app.exception
+    assert "What removing an expert costs at home" in told(app)
+    assert "from 10.00 to 15.00 per token (+50.0 %)" in told(app)
+    assert "prose: No dev scores." in told(app)
+    assert "–Domain." not in told(app).split("The largest rise")[1].split("\n")[0]
+    settled(app.multiselect[0].select("no code").run())
+    assert "On 0 of 1 domains –Expert is at or above –Domain" in told(app)
+
+
+def test_costs_that_nobody_knows_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = {"rows": [row("code", None, None, None, why="Not scored.", expert="first/code")], "num_blocks": 100}
+    monkeypatch.setattr(Client, "removal", lambda _self, **_wish: unknown)
+    app = settled(AppTest.from_function(view, default_timeout=30).run())
+    assert "The costs are not known yet" in told(app)
+
+
+def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_removed() -> None:
+    with transaction() as session:
+        certify(session, "first/code", "first")
+        certify(session, "first/code", "first", ok=False)
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert not app.exception
+    assert "not unlearning" in "".join(one.value for one in app.info)
+    headlines = [one.label.replace("\\", "") for one in app.expander if "Removal of" in one.label]
+    assert [("NOT certified" in one) for one in headlines] == [True, False]
+    assert "is, to the last bit, the mixture that never loaded it" in told(app)
+    assert "NOT certified: “first” without “first/code”" in told(app)
+    assert "Extraction: how much of its training text comes back" in told(app)
+
+
+def test_the_button_asks_for_a_certificate_with_what_was_chosen(without_code: None) -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert "No removal of it has been certified yet" in told(app)
+    app.selectbox(key="certify-removal.retrained.first/code").select("no code").run()
+    named(app.button, "Certify the removal").click().run()
+    assert not app.exception
+    job = read(jobs.get_job, app.session_state["certify-removal.job"])
+    assert (job.kind, job.spec["expert"], job.spec["mixture"]) == ("certify-removal", "first/code", "first")
+    assert job.spec["retrained"] == "no code"
+    assert job.title == "Certify removal first/code"
+    assert any("workbench expert certify-removal first/code --mixture first" in one.value for one in app.code)
+
+
+def test_before_an_expert_is_taken_out_its_certificate_is_offered() -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert "its removal can be certified" in told(app)
+    with transaction() as session:
+        certify(session, "first/code", "first")
+        mixtures.remove_member(session, "first", "first/code")
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert "1 certificate of its removal will stay" in told(app)
+    assert "It is in no mixture" in told(app)

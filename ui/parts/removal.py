@@ -1,0 +1,138 @@
+"""Removing experts: what it costs on every domain, and the certificate of one removal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.parts.asking import ask_for
+from ui.parts.charts import removal_bars
+from ui.parts.errands import fetched
+from ui.parts.forms import Answers
+from ui.parts.gallery import show_picture
+from ui.parts.notices import empty
+from ui.parts.removal_words import Row, extraction_rows, extraction_words, perplexity_rows, prior_words
+from ui.parts.rooms import TRAIN
+from ui.parts.tables import show_table
+from ui.parts.words import clock, plain
+from workbench.cards import ExpertCard, MixtureCard, ReportCard
+from workbench.database import reading
+from workbench.services import mixtures, removal
+from workbench.settings import get_settings
+from workbench.specs import CertifyRemoval
+
+KIND = "certify-removal"
+_ASKED = ("expert", "mixture", "retrained")  # of the form's fields, those that this page asks for itself
+_TUCKED = [name for name in CertifyRemoval.model_fields if name not in ("kind", *_ASKED)]
+_NOBODY = "none: leave –Domain out"
+
+
+def show_removal(mixture: str) -> None:
+    """The removal view of a mixture: the costs of every removal, then one to certify."""
+    with reading() as session:
+        card = mixtures.get_mixture(session, mixture)
+    wish = {"mixture": mixture, "retrained": _ask_retrained(card)}
+
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.removal(**wish)
+
+    if answer := fetched("removal", wish, send, "Reading the stored scores"):
+        _show_costs(answer)
+    st.divider()
+    expert = st.selectbox(
+        "Expert whose removal is certified", [one.expert for one in card.members], key="removal.expert"
+    )
+    _show_certificates(expert, [mixture])
+
+
+def show_removal_of(card: ExpertCard) -> None:
+    """The certificates of one expert's removal, and a new one."""
+    _show_certificates(card.name, card.mixtures)
+
+
+def _ask_retrained(card: MixtureCard) -> dict[str, str]:
+    """By domain, the first of the mixtures chosen that has never seen it."""
+    with reading() as session:
+        offers = {one.domain: removal.candidates(session, one.expert) for one in card.members if one.domain}
+    names = sorted({name for offered in offers.values() for name in offered})
+    if not names:
+        return {}
+    chosen = st.multiselect(
+        "–Domain: mixtures that were trained without a domain", names, key=f"removal.retrained.{card.id}",
+        help="Each stands for the domains that it has never seen.",
+    )  # fmt: skip
+    picked = {domain: [name for name in offered if name in chosen] for domain, offered in offers.items()}
+    return {domain: found[0] for domain, found in picked.items() if found}
+
+
+def _show_costs(answer: Mapping[str, Any]) -> None:
+    rows = answer["rows"]
+    picture = removal_bars(rows)
+    if picture is None:
+        empty(
+            "The costs are not known yet: they need scores of the test text, and of dev text for the priors.",
+            f"Certify a removal below, or score {answer['num_blocks']} blocks of the dev split on the page Train.",
+            TRAIN.script, "Evaluate",
+        )  # fmt: skip
+    else:
+        show_picture(picture, "removal")
+    _tell_gaps(rows)
+
+
+def _tell_gaps(rows: Sequence[Row]) -> None:
+    """What keeps a number from being known."""
+    for row in rows:
+        if row["why"]:
+            st.caption(plain(f"{row['domain']}: {row['why']}"))
+
+
+def _show_certificates(expert: str, places: Sequence[str]) -> None:
+    st.info(removal.NOT_REMOVED, icon=":material/info:")
+    with reading() as session:
+        reports = removal.removal_reports(session, expert)
+    for place, report in enumerate(reports):
+        icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
+        with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):
+            _show_report(report)
+    if not reports:
+        st.caption("No removal of it has been certified yet.")
+    if places:
+        _ask_certificate(expert, places)
+    else:
+        st.caption("It is in no mixture, so there is nothing to remove it from.")
+
+
+def _headline(report: ReportCard) -> str:
+    result = "certified" if report.findings["ok"] else "NOT certified"
+    return f"{report.title}: {result} {clock(report.created_at)}"
+
+
+def _show_report(report: ReportCard) -> None:
+    found = report.findings
+    (st.success if found["ok"] else st.error)(plain(found["sentence"]))
+    if picture := removal_bars(found["perplexity"][:1]):
+        show_picture(picture, f"removal_{report.id}")
+    st.markdown("##### Perplexity on every domain: the first is the expert's own")
+    show_table(perplexity_rows(found["perplexity"]), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
+    _tell_gaps(found["perplexity"])
+    st.caption(plain(prior_words(found)))
+    st.markdown("##### Extraction: how much of its training text comes back")
+    show_table(extraction_rows(found["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
+    st.caption(plain(extraction_words(found["extraction"])))
+
+
+def _ask_certificate(expert: str, places: Sequence[str]) -> None:
+    st.markdown("##### Certify the removal: the expert stays where it is")
+    mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
+    with reading() as session:
+        offers = [None, *removal.candidates(session, expert)]
+    retrained = st.selectbox(
+        "–Domain: a mixture that was trained without its domain", offers, key=f"{KIND}.retrained.{expert}",
+        format_func=lambda name: name or _NOBODY,
+    )  # fmt: skip
+    given: Answers = {("expert",): expert, ("mixture",): mixture, ("retrained",): retrained}
+    ask_for(KIND, {}, "Certify the removal", skip=_ASKED, given=given, tucked=_TUCKED)
