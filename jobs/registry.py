@@ -15,6 +15,7 @@ KINDS: dict[str, str] = {
     "train-expert": "jobs.kinds.train_expert:run",
     "evaluate": "jobs.kinds.evaluate:run",
     "certify-removal": "jobs.kinds.certify_removal:run",
+    "overlap": "jobs.kinds.overlap:run",
     "selfcheck": "jobs.kinds.selfcheck:run",
 }
 

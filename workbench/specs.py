@@ -173,6 +173,20 @@ class CertifyRemoval(Spec):
     seed: int = Field(0, ge=0, description="Seed of the pieces and of what is drawn.")
 
 
+class MeasureOverlap(Spec):
+    """Measure which share of their frequent bigrams every two domains have in common (DEMix §4.4)."""
+
+    kind: Literal["overlap"] = "overlap"
+    domains: list[Name] = Field(default_factory=list, description="Domains to compare, at least two; empty takes all.")
+
+    @field_validator("domains")
+    @classmethod
+    def _several(cls, names: list[str]) -> list[str]:
+        if names and len(set(names)) < max(2, len(names)):
+            raise ValueError("name at least two domains, each once")
+        return names
+
+
 class SelfCheck(Spec):
     """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
 
@@ -180,7 +194,7 @@ class SelfCheck(Spec):
 
 
 AnySpec = Annotated[
-    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate | CertifyRemoval | SelfCheck,
+    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate | CertifyRemoval | MeasureOverlap | SelfCheck,
     Field(discriminator="kind"),
 ]
 SPECS: dict[str, type[Spec]] = {
@@ -190,6 +204,7 @@ SPECS: dict[str, type[Spec]] = {
     "train-expert": TrainExpert,
     "evaluate": Evaluate,
     "certify-removal": CertifyRemoval,
+    "overlap": MeasureOverlap,
     "selfcheck": SelfCheck,
 }
 _adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import JobError, NotFound
 from workbench.services import jobs, leases
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, SelfCheck, TrainDemix
+from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MeasureOverlap, SelfCheck, TrainDemix
 from workbench.tables import Artifact, Job, Metric
 
 SPEC = MakeSeed(name="seed", domains=["law"])
@@ -299,6 +299,7 @@ def test_a_card_holds_the_wish(session: Session) -> None:
         (ImportCorpus(name="law", path="x"), "Import corpus law"),
         (TrainDemix(name="mix", seed_model="seed", domains=["law"]), "Train demix mix"),
         (Evaluate(mixture="mix"), "Evaluate mix"),
+        (MeasureOverlap(), "Measure overlap"),
         (SelfCheck(), "Self-check"),
     ],
 )

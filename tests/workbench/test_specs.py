@@ -61,6 +61,8 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "train-demix", "name": "a", "seed_model": "s", "domains": ["x", "x"]},
         {"kind": "no-such-kind", "name": "a"},
         {"kind": "evaluate", "mixture": "m", "colour": "red"},
+        {"kind": "overlap", "domains": ["law"]},
+        {"kind": "overlap", "domains": ["law", "law", "sea"]},
     ],
 )
 def test_wishes_that_contradict_themselves_are_refused(wish: dict[str, object]) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from workbench.errors import BadSpec
 from workbench.services.jobs import create_job
 from workbench.services.wishes import refuse_impossible
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, Spec, TrainDemix, TrainExpert
+from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MeasureOverlap, Spec, TrainDemix, TrainExpert
 from workbench.tables import Corpus
 
 
@@ -20,16 +20,18 @@ def chain() -> list[Spec]:
         TrainDemix(name="one", seed_model="seed", domains=["law"]),
         TrainExpert(name="second", domain="law", mixture="one", parent="one/law"),
         Evaluate(mixture="one", domains=["law"]),
+        MeasureOverlap(domains=["law", "sea"]),
     ]
 
 
 def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Session) -> None:
+    create_job(session, ImportCorpus(name="sea", path="sea.txt"))
     for spec in chain():
         refuse_impossible(session, spec)
         create_job(session, spec)
 
 
-@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("number", range(1, 6))
 def test_a_wish_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
     with pytest.raises(BadSpec, match=r"There is no .* called “"):
         refuse_impossible(session, chain()[number])

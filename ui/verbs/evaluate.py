@@ -8,15 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from ui.errors import BadUsage
+from ui.parts.correlations import affinity_words
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
 from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import print_json, print_table, say
 from ui.verbs.removal import print_removal
 from ui.verbs.wishes import GateEvidence
-from workbench.specs import Evaluate
+from workbench.specs import Evaluate, MeasureOverlap
 
-app = typer.Typer(no_args_is_help=True, help="Evaluate: perplexities and specialization of experts.")
+app = typer.Typer(
+    no_args_is_help=True, help="Evaluate: perplexities and specialization of experts, and why they differ."
+)
+
+Mixture = Annotated[str, typer.Argument(help="Name of a mixture.")]
+Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
 
 
 @app.command("run")
@@ -28,8 +34,8 @@ def run(spec: Evaluate, how: How) -> None:
 
 @app.command("show")
 def show(
-    mixture: Annotated[str, typer.Argument(help="Name of a mixture.")],
-    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "test",
+    mixture: Mixture,
+    split: Split = "test",
     as_json: Json = False,
 ) -> None:
     """Perplexity of each expert on each domain, and its ratio to the domain's own expert."""
@@ -53,13 +59,13 @@ def show(
 
 @app.command("removal")
 def removal(
-    mixture: Annotated[str, typer.Argument(help="Name of a mixture.")],
+    mixture: Mixture,
     retrained: Annotated[
         list[str], typer.Option(help="Mixture trained without a domain, as in law=seven; may be repeated.")
     ] = [],  # noqa: B006 (Typer reads the default and never changes it)
     blocks: Blocks = 100,
     evidence: GateEvidence = None,
-    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "test",
+    split: Split = "test",
     as_json: Json = False,
 ) -> None:
     """What removing each expert costs on its own domain (DEMix table 7), from stored scores alone."""
@@ -92,6 +98,32 @@ def _retrained(pair: str) -> tuple[str, str]:
         told = f"A mixture trained without a domain must be given as DOMAIN=MIXTURE, but is “{pair}” instead."
         raise BadUsage(told, "Write it as in law=seven.")
     return domain.strip(), name.strip()
+
+
+@app.command("overlap")
+@takes(MeasureOverlap)
+def overlap(spec: MeasureOverlap, how: How) -> None:
+    """Measure which share of their frequent bigrams every two domains have in common."""
+    submit(spec, how)
+
+
+@app.command("affinity")
+def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> None:
+    """Do experts carry over to domains that share their bigrams? The correlation of the two."""
+    from workbench.database import reading
+    from workbench.services.affinity import affinity as find
+
+    with reading() as session:
+        found = find(session, mixture, split)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one["expert"], one["domain"], one["ratio"], one["overlap"]) for one in found["cells"]]
+    columns = ["Expert", "Domain", "Ratio to the domain's own expert", "Bigram overlap"]
+    print_table(columns, rows, empty=f"There are no scores yet. Make them with: workbench eval run {mixture}")
+    say("")
+    for sentence in affinity_words(found):
+        say(sentence)
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

@@ -43,7 +43,7 @@ def create_job(
     return job.id
 
 
-_KINDS = {"selfcheck": "Self-check"}  # where the kind alone does not read well
+_KINDS = {"selfcheck": "Self-check", "overlap": "Measure overlap"}  # where the kind alone does not read well
 
 
 def title_of(spec: Spec) -> str:

@@ -28,7 +28,7 @@ def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> 
 def unfinished_jobs(session: Session, fields: Iterable[str], names: Iterable[str]) -> list[str]:
     """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields.
 
-    An evaluation that names no domains will score all there are: it needs every one.
+    A job over domains that names none will take all there are: it needs every one.
     """
     jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
     wanted = set(names)
@@ -40,7 +40,7 @@ def unfinished_jobs(session: Session, fields: Iterable[str], names: Iterable[str
 
 
 def _takes_all(job: Job, field: str) -> bool:
-    return job.kind == "evaluate" and field == "domains" and not job.spec.get(field)
+    return job.kind in ("evaluate", "overlap") and field == "domains" and not job.spec.get(field)
 
 
 def _names(value: object) -> set[str]:

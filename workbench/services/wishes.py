@@ -11,7 +11,17 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.specs import CertifyRemoval, Evaluate, ImportCorpus, MakeSeed, Spec, TrainDemix, TrainExpert, parse_spec
+from workbench.specs import (
+    CertifyRemoval,
+    Evaluate,
+    ImportCorpus,
+    MakeSeed,
+    MeasureOverlap,
+    Spec,
+    TrainDemix,
+    TrainExpert,
+    parse_spec,
+)
 from workbench.tables import Corpus, Domain, Expert, Job, Mixture, SeedModel
 
 Thing = tuple[str, str]  # what, name
@@ -69,6 +79,8 @@ def needed_by(spec: Spec) -> list[Thing]:
         case CertifyRemoval():
             retrained = [("mixture", spec.retrained)] if spec.retrained else []
             return [("expert", spec.expert), ("mixture", spec.mixture), *retrained]
+        case MeasureOverlap():
+            return [("domain", name) for name in spec.domains]
     return []
 
 

@@ -1,0 +1,98 @@
+"""Does an expert carry over to the domains that share its text? DEMix §4.4, figure 2: overlap beside specialization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import EngineError
+from workbench.cards import ReportCard
+from workbench.services.evaluations import perplexity_table
+from workbench.services.reports import list_reports
+from workbench.tables import Domain, Expert
+
+Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
+
+
+def affinity(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
+    """The specialization ratios of a mixture's experts (None: of all) beside the newest overlap of the domains.
+
+    `cells`: expert, domain, home (the expert's own domain), ratio and overlap, for every ratio there is; overlap is
+    None where it was not measured, or on text that has changed since. `without_homes` and `with_homes` (the paper's
+    figure): r, t, p and num_cells, or None with the reason in `why_not`. `changed` and `unmeasured` name domains
+    without an overlap that holds; `report` and `measured_at` are None before the first measurement.
+    """
+    report = next(iter(list_reports(session, kind="overlap")), None)
+    hashes = dict(session.execute(select(Domain.name, Domain.data_sha256)).tuples().all())
+    changed = [] if report is None else _changed(report, hashes)
+    cells = _cells(session, mixture, split, {} if report is None else _overlaps(report, changed))
+    named = {name for cell in cells for name in (cell["home"], cell["domain"]) if name}
+    measured = set() if report is None else set(report.findings["domains"])
+    without_homes, why_not = _correlation(cells, with_homes=False)
+    return {
+        "cells": cells,
+        "without_homes": without_homes,
+        "with_homes": _correlation(cells, with_homes=True)[0],
+        "why_not": why_not,
+        "changed": [name for name in changed if name in named],
+        "unmeasured": sorted(named - measured),
+        "report": report and report.id,
+        "measured_at": report and report.created_at,
+    }
+
+
+def _changed(report: ReportCard, hashes: Mapping[str, str]) -> list[str]:
+    """The domains of a report whose text is another now."""
+    found = zip(report.findings["domains"], report.findings["data_sha256"], strict=True)
+    return [name for name, sha256 in found if name in hashes and hashes[name] != sha256]
+
+
+def _overlaps(report: ReportCard, changed: list[str]) -> Overlaps:
+    names, matrix = report.findings["domains"], report.findings["overlap"]
+    return {
+        (one, other): value
+        for one, row in zip(names, matrix, strict=True)
+        for other, value in zip(names, row, strict=True)
+        if one not in changed and other not in changed
+    }
+
+
+def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps) -> list[dict[str, Any]]:
+    table = perplexity_table(session, mixture, split)
+    homes = dict(session.execute(select(Expert.name, Domain.name).join(Expert.domain)).tuples().all())
+    return [
+        {
+            "expert": expert, "domain": domain, "home": homes.get(expert, ""), "ratio": ratio,
+            "overlap": overlaps.get((homes.get(expert, ""), domain)),
+        }
+        for expert, row in zip(table["experts"], table["specialization"], strict=True)
+        for domain, ratio in zip(table["domains"], row, strict=True)
+        if ratio is not None
+    ]  # fmt: skip
+
+
+def _correlation(cells: list[dict[str, Any]], *, with_homes: bool) -> tuple[dict[str, Any] | None, str]:
+    """Pearson's r of the cells, or None and why there is none."""
+    from engine.text.overlap import correlation  # here: SciPy takes a second to wake
+
+    rows, columns = (list(dict.fromkeys(cell[name] for cell in cells)) for name in ("expert", "domain"))
+    places = {(cell["expert"], cell["domain"]): cell for cell in cells}
+    homes = {cell["expert"]: cell["home"] for cell in cells}
+
+    def matrix(name: str) -> list[list[float]]:
+        found = [[places.get((row, column), {}).get(name) for column in columns] for row in rows]
+        return [[math.nan if value is None else value for value in row] for row in found]
+
+    at_home = [columns.index(homes[row]) if homes[row] in columns else -1 for row in rows]
+    try:
+        found = correlation(
+            matrix("ratio") or [[]], matrix("overlap") or [[]], homes=at_home or [-1], with_homes=with_homes
+        )
+    except EngineError as error:
+        return None, str(error)
+    return asdict(found), ""
