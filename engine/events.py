@@ -18,7 +18,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One optimizer update: losses in nats per token, speed in tokens per second."""
+    """One optimizer update: losses in nats per token, speed in tokens per second, operations by `engine.flops`."""
 
     step: int
     num_steps: int
@@ -27,6 +27,7 @@ class Step:
     num_tokens: int
     tokens_per_second: float
     loss_by_domain: Mapping[str, float] = field(default_factory=dict)
+    num_flops: float = 0.0  # of the whole update; 0: not counted
 
 
 @dataclass(frozen=True, slots=True)

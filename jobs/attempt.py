@@ -85,7 +85,7 @@ def attempt(
     try:
         with Pulse(claim, settings, reporter, hard_exit, watch) as pulse:
             register = yield from _drive(work, pulse, reporter)
-        is_done = settle_done(claim, settings, register, reporter.take())
+        is_done = settle_done(claim, settings, register, reporter.take(), reporter.result())
     except LeaseLost:
         raise
     except Stopped as stopped:

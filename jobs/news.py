@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from engine.events import Evaluated, Event, Progress, Saved, Step
 from jobs.estimate import Pace
@@ -32,6 +33,32 @@ class News:
         return self.note is not None or bool(self.metrics) or bool(self.messages)
 
 
+class Throughput:
+    """Tokens and operations of updates over the seconds they took; evaluations and checkpoints do not count."""
+
+    def __init__(self) -> None:
+        self._num_steps, self._num_tokens, self._num_flops, self._seconds = 0, 0, 0.0, 0.0
+
+    def see(self, step: Step) -> None:
+        """Takes in one update."""
+        self._num_steps += 1
+        self._num_tokens += step.num_tokens
+        self._num_flops += step.num_flops
+        self._seconds += step.num_tokens / step.tokens_per_second
+
+    def told(self) -> dict[str, float]:
+        """Means over all updates seen, and the operations of one; empty before the first."""
+        if not self._num_steps:
+            return {}
+        return {
+            "num_steps": self._num_steps,
+            "tokens_per_second": self._num_tokens / self._seconds,
+            "flops_per_second": self._num_flops / self._seconds,
+            "flops_per_update": self._num_flops / self._num_steps,
+            "flops_per_token": self._num_flops / self._num_tokens,
+        }
+
+
 class Reporter:
     """Gathers events in the thread that works; another thread writes them, about once a second."""
 
@@ -42,6 +69,7 @@ class Reporter:
         self._metrics: list[Point] = []
         self._messages: list[str] = []
         self._saved_at = float("-inf")
+        self._throughput = Throughput()
 
     def see(self, event: Event) -> None:
         """Takes in one event; quick, because the work waits."""
@@ -52,6 +80,7 @@ class Reporter:
             match event:
                 case Step():
                     self._metrics += _step_points(event)
+                    self._throughput.see(event)
                 case Evaluated():
                     losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
                     self._metrics += _points(event.step, losses)
@@ -78,6 +107,12 @@ class Reporter:
             messages=messages,
         )
 
+    def result(self) -> dict[str, Any]:
+        """What the events say of the whole attempt, for the job's result: the throughput of its updates, if any."""
+        with self._lock:
+            told = self._throughput.told()
+        return {"throughput": told} if told else {}
+
     def put_back(self, news: News) -> None:
         """Keeps what could not be written for the next time (of two values of a step the newer stands)."""
         with self._lock:
@@ -99,9 +134,14 @@ def _step_points(event: Step) -> list[Point]:
         "loss": event.loss,
         "learning_rate": event.learning_rate,
         "tokens_per_second": event.tokens_per_second,
+        **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
         **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
     }
     return _points(event.step, values)
+
+
+def _flops_per_second(event: Step) -> float:
+    return event.num_flops * event.tokens_per_second / event.num_tokens
 
 
 def _points(step: int, values: Mapping[str, float]) -> list[Point]:
@@ -109,11 +149,12 @@ def _points(step: int, values: Mapping[str, float]) -> list[Point]:
 
 
 def sentence(event: Progress | Step) -> str:
-    """One line for people: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s`."""
+    """One line for people: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 0.012 TFLOP/s`."""
     if isinstance(event, Step):
+        speed = f" · {_flops_per_second(event) / 1e12:.3g} TFLOP/s" if event.num_flops else ""
         return (
             f"step {event.step:,} of {event.num_steps:,} · loss {event.loss:.2f} nats/token"
-            f" · {event.tokens_per_second:,.0f} tokens/s"
+            f" · {event.tokens_per_second:,.0f} tokens/s{speed}"
         )
     amount = f"{event.done:,.0f}" + (f" of {event.total:,.0f}" if event.total else "")
     return f"{amount} {event.unit}" + (f" · {event.note}" if event.note else "")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -31,8 +31,11 @@ def settle(claim: Claim, settings: Settings, ending: Ending, news: News | None =
     _patiently(settings, write)
 
 
-def settle_done(claim: Claim, settings: Settings, register: Register, news: News) -> bool:
-    """Registers what was made and sets the job done, both or neither; False after a cancel: then it is cancelled."""
+def settle_done(claim: Claim, settings: Settings, register: Register, news: News, measured: Mapping[str, Any]) -> bool:
+    """Registers what was made and sets the job done, both or neither; False after a cancel: then it is cancelled.
+
+    The result is what `register` gives, with what was `measured` on the way.
+    """
 
     def write(session: Session) -> bool:
         asked = hold(session, claim, settings)
@@ -40,7 +43,7 @@ def settle_done(claim: Claim, settings: Settings, register: Register, news: News
         if asked == "cancel":
             put_ending(session, claim, STOPPED["cancel"])
             return False
-        leases.finish(session, claim.job_id, claim.fence, "done", result=register(session))
+        leases.finish(session, claim.job_id, claim.fence, "done", result={**register(session), **measured})
         return True
 
     return _patiently(settings, write)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Step
+from engine.flops import Shape, training_flops
 from engine.models.demix import DemixModel
 from engine.training.checkpoint import checkpoint_folder, newest_step, restore, save_checkpoint, training_state
 from engine.training.data import Batch, BlockSampler, DomainText
@@ -61,6 +62,8 @@ class _Training:
         self.sampler = BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed, team.rows)
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
+        shape = Shape.of(model.lm.config.to_dict())
+        self.flops_per_token = training_flops(shape, config.block_size, only_experts=only is not None)
 
     def events(self) -> Iterator[Event]:
         config = self.config
@@ -102,7 +105,7 @@ class _Training:
         num_tokens = losses_ABT.numel()
         return Step(
             step + 1, config.num_steps, loss, learning_rate(step, config), num_tokens,
-            num_tokens / (time.perf_counter() - began), loss_by_domain,
+            num_tokens / (time.perf_counter() - began), loss_by_domain, num_tokens * self.flops_per_token,
         )  # fmt: skip
 
     def _backward(self, step: int) -> Tensor:

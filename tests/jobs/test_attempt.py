@@ -51,7 +51,8 @@ def create(how: str) -> str:
 def test_a_job_is_done_together_with_what_it_made(house: House, job_id: str) -> None:
     events = list(run_here(job_id))
     card = house.card(job_id)
-    assert (card.state, card.progress, card.result) == ("done", 1.0, {"steps": 100})
+    assert (card.state, card.progress, card.result["steps"]) == ("done", 1.0, 100)
+    assert card.result["throughput"]["num_steps"] == 100
     assert house.num_effects(job_id) == 1
     assert len(events) > 100
 

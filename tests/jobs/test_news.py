@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.events import Evaluated, Progress, Saved, Step
@@ -20,6 +22,30 @@ def test_a_step_reads_as_a_sentence() -> None:
     taken = reporter.take()
     assert taken.note == "step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s"
     assert taken.progress == pytest.approx(40 / 300)
+
+
+def test_an_update_whose_operations_were_counted_says_how_fast_they_went() -> None:
+    counted = replace(step(40), num_flops=6e9)  # 4,000 tokens at 9,800.4 a second
+    reporter = Reporter()
+    reporter.see(counted)
+    taken = reporter.take()
+    assert str(taken.note).endswith("9,800 tokens/s · 0.0147 TFLOP/s")
+    assert ("flops_per_second", 40, pytest.approx(6e9 * 9800.4 / 4000)) in taken.metrics
+
+
+def test_the_result_holds_the_throughput_of_all_updates_and_of_nothing_else() -> None:
+    reporter = Reporter()
+    reporter.see(Progress(1, 2, "documents"))
+    assert reporter.result() == {}
+    reporter.see(Step(1, 2, 1.0, 1e-3, 100, 50.0, num_flops=400.0))  # two seconds
+    reporter.see(Step(2, 2, 1.0, 1e-3, 100, 100.0, num_flops=400.0))  # one second
+    assert reporter.result()["throughput"] == {
+        "num_steps": 2,
+        "tokens_per_second": pytest.approx(200 / 3),
+        "flops_per_second": pytest.approx(800 / 3),
+        "flops_per_update": 400,
+        "flops_per_token": 4,
+    }
 
 
 def test_progress_of_unknown_length_claims_no_share() -> None:

@@ -68,7 +68,7 @@ def test_a_killed_worker_leaves_no_runner_and_the_next_one_goes_on(
     eventually(lambda: not house.runners(job_id))
     assert card.attempt == 0  # it went back in order
     house.start("tiny_worker.py")
-    assert house.wait_for(job_id, "done").result == {"steps": 100}
+    assert house.wait_for(job_id, "done").result["steps"] == 100
     assert (house.num_starts(job_id), house.num_effects(job_id)) == (2, 1)
 
 

@@ -15,6 +15,7 @@ from ui.parts.curves import show_curves
 from ui.parts.notices import explained, keep, show_problem
 from ui.parts.results import Sight, result_words, sight_of
 from ui.parts.states import is_over, look_of, places_of, sentence_of
+from ui.parts.throughput import COUNTED_AS, throughput_words
 from ui.parts.words import ago, clock, duration, plain, spoken
 from workbench.cards import EventCard, JobCard
 from workbench.database import reading
@@ -82,6 +83,8 @@ def _show_ending(job: JobCard) -> None:
         show_problem(spoken(cause_of(job)), next_step_of(job))
     if words := result_words(job):
         st.markdown(plain(words))
+    if measured := job.result.get("throughput"):
+        st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
     if sight := sight_of(job):
         _show_way(job, sight)
 

@@ -1,0 +1,107 @@
+"""Floating-point operations of a decoder from its shape: per token read, and per token trained on.
+
+Narayanan et al. (2021), whose formula DEMix uses (appendix A.3, table 2), count the matrix products of a GPT with
+layers l, width h, vocabulary V, B sequences of s tokens: F = 96·B·s·l·h²·(1 + s/(6h) + V/(16·l·h)). A backward pass
+costs twice its forward pass, and theirs runs every layer's forward pass a second time instead of keeping activations.
+We keep them, so ours is 72·B·s·l·h²·(1 + s/(6h) + V/(12·l·h)), and what is computed twice is not counted as progress.
+
+The terms are kept apart here, so that feed-forward networks of any width and number of maps, and keys of fewer heads,
+are counted as they are. A product of [m, k] and [k, n] is 2·m·k·n operations; sums, norms and softmax are left out.
+A DEMix layer sends a sequence to one expert, so training costs what the dense model costs (§3.2); a mixture of k
+experts runs k whole forward passes, though it reads the shared weights from memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_UNGATED = ("gpt2", "opt", "gpt_neox")  # two maps in each feed-forward network; the others have three
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the count needs to know of a decoder."""
+
+    num_layers: int
+    width: int
+    attention_width: int  # of all query heads together
+    key_width: int  # of all key (or value) heads together
+    ffn_width: int
+    ffn_maps: int
+    vocab_size: int
+    embedding_width: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape:
+        """From a model's config.json, whatever its family calls things."""
+        width, heads = (
+            int(_first(config, "hidden_size", "n_embd")),
+            int(_first(config, "num_attention_heads", "n_head")),
+        )
+        head_width = int(config.get("head_dim") or width // heads)
+        return cls(
+            num_layers=int(_first(config, "num_hidden_layers", "n_layer")),
+            width=width,
+            attention_width=heads * head_width,
+            key_width=int(config.get("num_key_value_heads") or heads) * head_width,
+            ffn_width=int(_first(config, "intermediate_size", "ffn_dim", "n_inner", default=4 * width)),
+            ffn_maps=2 if config["model_type"] in _UNGATED else 3,
+            vocab_size=int(config["vocab_size"]),
+            embedding_width=int(config.get("word_embed_proj_dim") or width),
+        )
+
+    @property
+    def ffn(self) -> int:
+        """One layer's feed-forward network, per token."""
+        return 2 * self.ffn_maps * self.width * self.ffn_width
+
+    @property
+    def projections(self) -> int:
+        """One layer's maps to queries, keys, values and back, per token."""
+        return 2 * self.width * (2 * self.attention_width + 2 * self.key_width)
+
+    def scores(self, context: int) -> int:
+        """One layer's products of queries with keys and of weights with values, per token of so long a context."""
+        return 2 * 2 * context * self.attention_width
+
+    @property
+    def ends(self) -> int:
+        """The logits, and the maps between embeddings and layers where their widths differ, per token."""
+        between = 2 * 2 * self.width * self.embedding_width if self.embedding_width != self.width else 0
+        return 2 * self.embedding_width * self.vocab_size + between
+
+
+def forward_flops(shape: Shape, context: int, num_experts: int = 1) -> int:
+    """Operations per token of `num_experts` forward passes over a context of so many tokens."""
+    layer = shape.projections + shape.ffn + shape.scores(context)
+    return num_experts * (shape.num_layers * layer + shape.ends)
+
+
+def training_flops(shape: Shape, context: int, *, only_experts: bool = False) -> int:
+    """Operations per token trained on, forward and backward, without recomputation.
+
+    `only_experts`: the shared parameters are frozen. Their gradients are not computed, but the loss still finds its
+    way back through every layer above the first feed-forward network.
+    """
+    forward = forward_flops(shape, context)
+    if not only_experts:
+        return 3 * forward
+    above = (shape.num_layers - 1) * (shape.projections + shape.ffn + 2 * shape.scores(context))
+    first = shape.ffn // shape.ffn_maps  # its last map alone: nothing before it learns
+    return forward + above + first + shape.ends + shape.num_layers * shape.ffn
+
+
+def narayanan_flops(
+    num_layers: int, width: int, vocab_size: int, num_tokens: int, context: int, *, recomputed: bool = True
+) -> float:
+    """Operations of an update on `num_tokens` by the formula as printed; `recomputed=False` keeps the activations."""
+    passes = 4 if recomputed else 3
+    logits = vocab_size / (4 * passes * num_layers * width)
+    return 24 * passes * num_tokens * num_layers * width**2 * (1 + context / (6 * width) + logits)
+
+
+def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -> Any:
+    found = (config[name] for name in names if config.get(name) is not None)
+    return next(found, default)

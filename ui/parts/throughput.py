@@ -1,0 +1,45 @@
+"""How much a training computed and how fast, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.parts.words import counted
+
+COUNTED_AS = (
+    "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
+    "pass: activations are kept. The paper's table 2 counts one, so its figures are a third larger for the same work."
+)
+
+
+def operations(count: float) -> str:
+    """A number of operations in the unit a person would choose: `812 MFLOPs`, `3.4 TFLOPs`."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 1000:
+            return f"{count:.3g} {unit}FLOPs"
+        count /= 1000
+    return f"{count:,.4g} PFLOPs"
+
+
+def throughput_words(measured: Mapping[str, Any]) -> str:
+    """`9,800 tokens/s and 0.012 TFLOP/s over 300 updates; an update costs 3.4 GFLOPs.`"""
+    speed = f"{measured['tokens_per_second']:,.0f} tokens/s"
+    if not measured["flops_per_update"]:
+        return f"{speed} over {measured['num_steps']:,} updates."
+    update, token = operations(measured["flops_per_update"]), operations(measured["flops_per_token"])
+    return (
+        f"{speed} and {measured['flops_per_second'] / 1e12:.3g} TFLOP/s over {measured['num_steps']:,} updates; "
+        f"an update costs {update}, a token {token}."
+    )
+
+
+def cost_words(found: Mapping[str, Any]) -> str:
+    """What a token costs a mixture (`workbench.services.costs`), in two sentences."""
+    num_experts = counted(found["num_experts"], "expert")
+    return (
+        f"A token in a context of {found['context']:,} costs one expert {operations(found['forward'])}; this mixture "
+        f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each. Training costs "
+        f"{operations(found['training'])} per token, as the dense model does; adding an expert with everything else "
+        f"frozen costs {operations(found['adapting'])}."
+    )

@@ -1,0 +1,39 @@
+"""What a token costs a mixture, counted from the shape of its base: no weight is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.flops import Shape, forward_flops, training_flops
+from workbench.errors import StorageError
+from workbench.services.generation import plan
+from workbench.storage import Storage
+
+
+def mixture_costs(session: Session, storage: Storage, mixture: str, *, context: int = 256) -> dict[str, Any]:
+    """Operations (floating point, by `engine.flops`) per token of a context of so many tokens.
+
+    `forward`: one expert; `mixture`: all `num_experts` that take part, which is as many forward passes;
+    `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
+    costs; `adapting`: of one new expert with everything else frozen; `shape`: what was counted.
+    """
+    planned = plan(session, storage, mixture)
+    path = planned.base_folder / "config.json"
+    try:
+        shape = Shape.of(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise StorageError(f"The base of “{mixture}” must lie in {path.parent}, but does not.", "Restore it.") from None
+    num_experts = len(planned.experts)
+    return {
+        "context": context,
+        "num_experts": num_experts,
+        "forward": forward_flops(shape, context),
+        "mixture": forward_flops(shape, context, num_experts),
+        "training": training_flops(shape, context),
+        "adapting": training_flops(shape, context, only_experts=True),
+        "shape": asdict(shape),
+    }
