@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor
 from engine.config import Evidence
 from engine.mixing.base import Gate
 from engine.mixing.fixed import FixedGate
-from engine.mixing.posterior import PosteriorGate, UpdatingGate
-from engine.scores import mixed_perplexity, perplexity
+from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
+from engine.scores import as_blocks, mixed_perplexity, perplexity
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Modes:
     uniform: float
     updating: float
     cached: float | None  # with a prior estimated on other text of the domain
+    oracle: float  # the best single expert of each block, chosen in hindsight
 
 
 def compare_modes(
@@ -51,7 +53,18 @@ def compare_modes(
         uniform=under(PosteriorGate(equal, evidence)),
         updating=under(updating),
         cached=cached,
+        oracle=oracle_perplexity(scores_EX, block_size),
     )
+
+
+def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
+    """The perplexity of choosing for every block the one expert that gave it the highest likelihood.
+
+    No choice of one expert per block is better, so it is never above naive or label, nor above a posterior by the
+    whole prefix. A mixture that changes its mind within a block may be better: then the gap is negative.
+    """
+    best_N = as_blocks(scores_EX, block_size).sum(-1, dtype=torch.float64).amax(0)
+    return math.exp(-float(best_N.sum()) / scores_EX.shape[1])
 
 
 def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:
@@ -62,6 +75,14 @@ def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:
         belief = gate.next_block(gate.after(belief, block_ET))
         points.append(belief.log_prior_E.exp())
     return torch.stack(points, 1)
+
+
+def running_mean(gate: PosteriorGate, blocks_ENT: Tensor) -> Tensor:
+    """The mean end-of-block posterior [E, N+1] of the first 0 … N blocks: a cached prior as it is being estimated."""
+    posteriors_EN = end_of_block_posteriors(gate, blocks_ENT)
+    counts_N = torch.arange(1, posteriors_EN.shape[1] + 1, dtype=posteriors_EN.dtype)
+    start_E1 = gate.log_prior_E.exp()[:, None]
+    return torch.cat([start_E1, posteriors_EN.cumsum(1) / counts_N], 1)
 
 
 def stability_point(trajectory_EN: Tensor, tolerance: float = 0.05) -> int:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ui.errors import BadUsage
+from ui.parts.contrasts import contrast_words
 from ui.parts.correlations import affinity_words
+from ui.parts.posterior_words import posterior_title, stable_words
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
 from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import print_json, print_table, say
 from ui.verbs.removal import print_removal
-from ui.verbs.wishes import GateEvidence
+from ui.verbs.wishes import GateEvidence, NewestWeight
 from workbench.specs import Evaluate, MeasureOverlap
 
 app = typer.Typer(
     no_args_is_help=True, help="Evaluate: perplexities and specialization of experts, and why they differ."
 )
 
+Estimate = Literal["updating", "mean"]
 Mixture = Annotated[str, typer.Argument(help="Name of a mixture.")]
 Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
 
@@ -124,6 +127,70 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
     say("")
     for sentence in affinity_words(found):
         say(sentence)
+
+
+@app.command("posteriors")
+def posteriors(
+    mixture: Mixture,
+    split: Split = "dev",
+    blocks: Annotated[int, typer.Option("--blocks", min=1, help="Blocks of each domain at most (paper: 100).")] = 100,
+    evidence: GateEvidence = None,
+    newest_weight: NewestWeight = 0.7,
+    estimate: Annotated[
+        Estimate, typer.Option(help="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks.")
+    ] = "updating",
+    as_json: Json = False,
+) -> None:
+    """Which expert each domain's text is taken for, from stored scores; with --json the way there, block by block."""
+    from workbench.database import reading
+    from workbench.services.posteriors import posterior_map
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = posterior_map(
+            session, get_storage(), mixture, split=split, num_blocks=blocks, evidence=evidence or "prefix",
+            newest_weight=newest_weight, estimate=estimate,
+        )  # fmt: skip
+    if as_json:
+        print_json(found)
+        return
+    say(posterior_title(found))
+    rows = [(row["domain"], row["role"], stable_words(row), *row["posterior"]) for row in found["domains"]]
+    empty = f"There are no scores yet. Make them with: workbench eval run {mixture} --split {split}"
+    print_table(["Domain", "Role", "Stable", *found["experts"]], rows, empty=empty)
+
+
+@app.command("contrast")
+def contrast(
+    domain: Annotated[str, typer.Argument(help="Name of a domain.")],
+    expert: Annotated[str, typer.Argument(help="Name of an expert.")],
+    rival: Annotated[str, typer.Argument(help="Name of the expert to compare it with, such as the domain's own.")],
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """On which documents of a domain an expert does worst and best against another, from stored scores."""
+    from workbench.database import reading
+    from workbench.services.contrasts import contrast as find
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = find(session, get_storage(), domain, expert, rival, split=split)
+    if as_json:
+        print_json(found)
+        return
+    say(contrast_words(found))
+    rows = [
+        (
+            title,
+            document["number"],
+            document["num_tokens"],
+            document["mean"],
+            " ".join("".join(document["tokens"]).split())[:80],
+        )
+        for title in ("worst", "best")
+        for document in found[title]
+    ]
+    print_table(["", "Document", "Tokens", "Nats per token", "Text"], rows, empty="No document was scored to its end.")
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

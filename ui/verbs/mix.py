@@ -9,12 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import Evidence, GateConfig, GateKind
+from ui.parts.modes import means
+from ui.parts.throughput import COUNTED_AS, cost_words
 from ui.verbs.options import Json, split_commas
 from ui.verbs.output import print_done, print_json, print_table, say, shown
 from ui.verbs.wishes import (
     Experts,
     Gate,
     GateEvidence,
+    NewestWeight,
     Off,
     Prior,
     TopK,
@@ -32,7 +35,6 @@ app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch 
 
 MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
 Member = Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")]
-NewestWeight = Annotated[float, option(GateConfig, "newest_weight")]
 Blocks = Annotated[int, typer.Option("--blocks", min=1, help="Held-out blocks behind a cached prior (paper: 100).")]
 NO_SCORES = "There are no stored scores yet. Make them with: workbench eval run MIXTURE"
 Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
@@ -194,7 +196,10 @@ def modes(
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """Perplexities under each of the paper's ways to use experts: naive, label, average, uniform, updating, cached."""
+    """Perplexities under each of the paper's ways to use experts, as saved, and of the oracle.
+
+    naive, label, average, uniform, updating, cached; the oracle takes the best expert of each block in hindsight.
+    """
     from workbench.database import reading
     from workbench.services.scores import compare_modes
     from workbench.storage import get_storage
@@ -207,9 +212,32 @@ def modes(
     if as_json:
         print_json(found)
         return
-    ways = ("naive", "label", "average", "uniform", "updating", "cached")
+    ways = ("naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle")
     rows = [(row["domain"], row["num_tokens"], *(row[way] for way in ways)) for row in found["domains"]]
-    print_table(["Domain", "Tokens", *(way.capitalize() for way in ways)], rows, empty=NO_SCORES)
+    rows += [(mean.title, None, *(mean.by_way[way] for way in ways)) for mean in means(found)]
+    titles = {"mixture": "As saved"}
+    columns = ["Domain", "Tokens", *(titles.get(way, way.capitalize()) for way in ways)]
+    print_table(columns, rows, empty=NO_SCORES)
+
+
+@app.command("cost")
+def cost(
+    name: MixtureName,
+    context: Annotated[int, typer.Option("--context", min=1, help="Tokens of context.")] = 256,
+    as_json: Json = False,
+) -> None:
+    """Floating-point operations per token: of one expert, of the mixture, of training it."""
+    from workbench.database import reading
+    from workbench.services.costs import mixture_costs
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = mixture_costs(session, get_storage(), name, context=context)
+    if as_json:
+        print_json(found)
+        return
+    say(cost_words(found))
+    say(COUNTED_AS)
 
 
 @app.command("delete")

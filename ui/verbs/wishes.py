@@ -26,6 +26,7 @@ Experts = Annotated[
 Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; may be repeated.")]
 Gate = Annotated[GateKind | None, option(GateConfig, "kind", "--gate")]
 GateEvidence = Annotated[Evidence | None, option(GateConfig, "evidence")]
+NewestWeight = Annotated[float, option(GateConfig, "newest_weight")]
 TopK = Annotated[int | None, option(GateConfig, "top_k")]
 Prior = Annotated[str | None, typer.Option("--prior", help="A stored prior that weighs the experts taking part.")]
 MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]

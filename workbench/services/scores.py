@@ -68,13 +68,20 @@ def compare_modes(
     """Every domain's perplexity under each of the paper's modes (tables 3 and 5); `domains` holds a row each.
 
     The cached prior of a domain is estimated on `num_blocks` blocks of its dev split, and None where that was not
-    scored or is shorter.
+    scored or is shorter. Beside the modes stand `mixture`, with the gate and weights that are saved, and `oracle`, the
+    best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token. `averages` holds
+    the mean perplexity over the domains of each role, None where a domain has no number: means of other domains
+    must not be compared.
     """
+    from engine.mixing.gates import make_gate
     from engine.mixing.modes import compare_modes as compare
+    from engine.scores import mixed_perplexity
 
     planned = plan(session, storage, mixture)
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
     owners = [homes.get(expert.id) for expert in planned.experts]
+    roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
+    saved = make_gate(planned.gate, [expert.weight for expert in planned.experts])
     held_out = scored_domains(session, planned, "dev")
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
@@ -84,8 +91,19 @@ def compare_modes(
         modes = compare(
             scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
         )
-        rows.append({"domain": domain, "num_tokens": evaluations[0].num_tokens, **asdict(modes)})
-    return {"experts": [expert.name for expert in planned.experts], "domains": rows}
+        rows.append({
+            "domain": domain, "role": roles[domain], "num_tokens": evaluations[0].num_tokens, **asdict(modes),
+            "mixture": mixed_perplexity(saved, scores_EX, block_size),
+        })  # fmt: skip
+    averages = {role: _averages([row for row in rows if row["role"] == role]) for role in ("train", "novel")}
+    return {"experts": [expert.name for expert in planned.experts], "domains": rows, "averages": averages}
+
+
+def _averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The mean of each perplexity; None where one is missing, and {} for no rows."""
+    names = [name for name in rows[0] if name not in ("domain", "role", "num_tokens")] if rows else []
+    columns = {name: [row[name] for row in rows] for name in names}
+    return {name: None if None in column else sum(column) / len(column) for name, column in columns.items()}
 
 
 def scored_domains(session: Session, planned: Plan, split: str) -> dict[str, list[Evaluation]]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.mixing.modes import compare_modes, stability_point, trajectory
+from engine.mixing.modes import compare_modes, running_mean, stability_point, trajectory
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
 from engine.scores import as_blocks
 
@@ -52,3 +52,30 @@ def test_a_trajectory_settles_where_its_text_does() -> None:
     assert points_EN[0, -1] > 0.9
     assert 0 < stability_point(points_EN) < 10
     assert stability_point(points_EN[:, -1:]) == 0
+
+
+def test_the_oracle_takes_the_best_expert_of_each_block() -> None:
+    scores_EX = scores([-3.0, -3.0], tokens=2 * BLOCK + 5)
+    scores_EX[0, :BLOCK] += 1.0
+    scores_EX[1, BLOCK:] += 1.0
+    chosen = torch.cat([scores_EX[0, :BLOCK], scores_EX[1, BLOCK:]])
+    modes = compare_modes(scores_EX, BLOCK, own=0)
+    assert modes.oracle == pytest.approx(float((-chosen.double().mean()).exp()))
+    assert modes.oracle < modes.naive
+    assert modes.label is not None
+    assert modes.naive <= modes.label
+
+
+def test_no_posterior_by_the_whole_prefix_is_better_than_the_oracle() -> None:
+    for seed in range(5):
+        modes = compare_modes(scores([-2.0, -2.1, -2.2], tokens=70, seed=seed), BLOCK)
+        assert modes.oracle <= min(modes.uniform, modes.updating) * (1 + 1e-9)
+
+
+def test_a_running_mean_ends_in_the_cached_prior() -> None:
+    blocks_ENT = as_blocks(scores([-2.0, -2.1, -2.3]), BLOCK)
+    gate = PosteriorGate([1.0] * 3)
+    means_EN = running_mean(gate, blocks_ENT)
+    torch.testing.assert_close(means_EN[:, -1], estimate_prior(gate, blocks_ENT, blocks_ENT.shape[1]))
+    torch.testing.assert_close(means_EN[:, 7], estimate_prior(gate, blocks_ENT, 7))
+    torch.testing.assert_close(means_EN[:, 0], torch.full((3,), 1 / 3, dtype=torch.float64))

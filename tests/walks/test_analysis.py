@@ -1,0 +1,167 @@
+"""What a scored mixture tells of itself: posteriors by domain, oracle gap, where two experts differ, its cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.errors import ScoresError
+from ui.cli import main
+from workbench.cards import JobCard
+from workbench.database import reading, transaction
+from workbench.services.contrasts import contrast
+from workbench.services.corpora import preview_documents
+from workbench.services.costs import mixture_costs
+from workbench.services.evaluations import perplexity_table
+from workbench.services.mixtures import set_active
+from workbench.services.posteriors import posterior_map
+from workbench.services.scores import compare_modes, mix_scores
+from workbench.storage import get_storage
+
+Do = Callable[[dict[str, Any]], JobCard]
+EXPERTS = ["small/court", "small/kitchen"]
+TEXT = {"block_size": 32, "max_tokens": 700}
+
+
+@pytest.fixture
+def scored(trained: Do) -> Do:
+    """The trained home with every domain scored: 20 blocks of dev and of test, and some tokens more."""
+    for split in ("dev", "test"):
+        card = trained({"kind": "evaluate", "mixture": "small", "split": split, **TEXT})
+        assert card.state == "done", card.error
+    return trained
+
+
+def ask(service: Callable[..., Any], *names: str, **told: Any) -> Any:
+    with reading() as session:
+        return service(session, get_storage(), *names, **told)
+
+
+@pytest.mark.usefixtures("scored")
+def test_each_domains_text_is_taken_for_its_own_experts() -> None:
+    found = ask(posterior_map, "small", num_blocks=8)
+    assert (found["experts"], found["homes"]) == (EXPERTS, ["court", "kitchen"])
+    rows = {row["domain"]: row for row in found["domains"]}
+    assert rows["court"]["posterior"][0] > 0.9
+    assert rows["kitchen"]["posterior"][1] > 0.9
+    for row in rows.values():
+        assert row["num_blocks"] == 8
+        assert [len(path) for path in row["trajectory"]] == [9, 9]
+        assert [path[0] for path in row["trajectory"]] == [0.5, 0.5]
+        assert [path[-1] for path in row["trajectory"]] == row["posterior"]
+        for shares in zip(*row["trajectory"], strict=True):
+            assert math.fsum(shares) == pytest.approx(1, abs=1e-6)  # L5
+    assert rows["court"]["stable_after"] <= 3
+
+
+@pytest.mark.usefixtures("scored")
+def test_estimate_evidence_and_share_of_the_newest_block_are_choices_that_matter() -> None:
+    def sea(**told: Any) -> list[float]:
+        rows = ask(posterior_map, "small", **told)["domains"]
+        return next(list(row["posterior"]) for row in rows if row["domain"] == "sea")
+
+    default = sea()
+    assert default == sea(estimate="updating", evidence="prefix", newest_weight=0.7, num_blocks=100)
+    for other in ({"estimate": "mean"}, {"evidence": "last_token"}, {"newest_weight": 0.1}, {"num_blocks": 3}):
+        assert sea(**other) != default
+
+
+@pytest.mark.usefixtures("scored")
+def test_less_text_than_asked_for_is_told_and_none_is_named() -> None:
+    found = ask(posterior_map, "small")
+    assert {row["num_blocks"] for row in found["domains"]} <= set(range(1, 22))
+    with transaction() as session:
+        set_active(session, "small", "small/kitchen", False)
+    assert ask(posterior_map, "small")["experts"] == ["small/court"]
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_domain_without_a_whole_block_is_named(trained: Do) -> None:
+    trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 128, "max_tokens": 100})
+    found = ask(posterior_map, "small")
+    assert (found["domains"], found["too_short"]) == ([], ["court", "kitchen", "sea"])
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
+    found = ask(compare_modes, "small", num_blocks=5)
+    mixed = {row["domain"]: row["perplexity"] for row in ask(mix_scores, "small")["domains"]}
+    for row in found["domains"]:
+        assert row["mixture"] == mixed[row["domain"]] == row["uniform"]
+        assert row["oracle"] <= row["naive"]
+    column = [row["cached"] for row in found["domains"]]
+    assert found["averages"]["train"]["cached"] == pytest.approx(sum(column) / 3)
+    assert found["averages"]["novel"] == {}
+    without = ask(compare_modes, "small", num_blocks=1000)["averages"]["train"]
+    assert without["cached"] is None
+    assert without["label"] is None  # the sea has no expert of its own
+
+
+@pytest.mark.usefixtures("scored")
+def test_where_two_experts_differ_is_shown_by_document_and_token() -> None:
+    found = ask(contrast, "kitchen", "small/court", "small/kitchen", num_documents=2, max_tokens=30)
+    with reading() as session:
+        table = perplexity_table(session, "small")
+    court, kitchen = (row[table["domains"].index("kitchen")] for row in table["perplexity"])
+    assert found["overall"] == pytest.approx(math.log(kitchen / court), rel=1e-5)
+    means = [document["mean"] for document in found["worst"]] + [document["mean"] for document in found["best"]][::-1]
+    assert means == sorted(means)
+    assert len(found["worst"]) == 2
+    texts = [str(one["text"]) for one in ask(preview_documents, "kitchen", split="test")]
+    for document in found["worst"] + found["best"]:
+        assert len(document["tokens"]) == len(document["differences"]) == 30 <= document["num_tokens"]
+        assert texts[document["number"]].startswith("".join(document["tokens"]))
+
+
+@pytest.mark.usefixtures("scored")
+def test_a_document_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
+    found = ask(contrast, "sea", "small/court", "small/kitchen", max_tokens=1000)
+    for document in found["worst"]:
+        assert document["mean"] == pytest.approx(sum(document["differences"]) / document["num_tokens"])
+
+
+def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:
+    with pytest.raises(ScoresError, match="must be scored on the same test text of “sea”"):
+        ask(contrast, "sea", *EXPERTS)
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_mixture_of_two_costs_twice_one_expert_and_training_three_times() -> None:
+    found = ask(mixture_costs, "small", context=64)
+    assert found["mixture"] == 2 * found["forward"]
+    assert found["training"] == 3 * found["forward"] > found["adapting"] > found["forward"]
+    assert found["shape"]["num_layers"] == 2
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_training_keeps_how_fast_it_was() -> None:
+    from workbench.services import jobs
+
+    with reading() as session:
+        card = next(iter(jobs.list_jobs(session, kind="train-demix")))
+    measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32)["training"]
+    assert measured["flops_per_token"] == cost
+    assert measured["flops_per_update"] == cost * 2 * 2 * 32  # two sequences of each of two domains
+    assert measured["flops_per_second"] == pytest.approx(cost * measured["tokens_per_second"])
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_command_line_tells_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "posteriors", "small", "--blocks", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "after 5 blocks" in out
+    assert "updating" in out
+    assert main(["eval", "posteriors", "small", "--estimate", "mean", "--evidence", "last_token", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate"] == "mean"
+    assert main(["mix", "modes", "small", "--blocks", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "Oracle" in out
+    assert "Mean of 3 training domains" in out
+    assert main(["eval", "contrast", "sea", *EXPERTS]) == 0
+    assert "nats per token" in capsys.readouterr().out
+    assert main(["mix", "cost", "small"]) == 0
+    assert "2 experts" in capsys.readouterr().out

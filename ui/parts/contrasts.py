@@ -1,0 +1,43 @@
+"""Where two experts differ, in words and as tinted text. Pure."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BETTER, WORSE = "0, 114, 178", "213, 94, 0"  # red, green, blue: told apart by everybody
+_FULL = 3.0  # nats at which a tint is at its strongest
+_STRONGEST = 0.55  # half transparent at most: the page's own text colour stays readable in light and dark
+
+
+def contrast_words(found: Mapping[str, Any]) -> str:
+    """Who is better on the whole, by how much, over how many documents."""
+    overall = found["overall"]
+    verb = "predicts better than" if overall > 0 else "predicts worse than"
+    return (
+        f"On {found['domain']} ({found['split']}), {found['expert']} {verb} {found['rival']} by {abs(overall):.3f} "
+        f"nats per token, over {found['num_documents']:,} documents that were scored to their end."
+    )
+
+
+def document_words(document: Mapping[str, Any]) -> str:
+    """One document: its place, length and mean difference."""
+    shown = len(document["tokens"])
+    cut = f", the first {shown:,} shown" if shown < document["num_tokens"] else ""
+    length = f"{document['num_tokens']:,} tokens{cut}"
+    return f"Document {document['number'] + 1}: {document['mean']:+.3f} nats per token over {length}"
+
+
+def tinted_difference(tokens: Sequence[str], differences: Sequence[float]) -> str:
+    """HTML of a text: blue where the expert predicted a token better than its rival, orange where worse.
+
+    Text is escaped; the number stands in the tooltip, so that colour is not the only sign.
+    """
+    spans = [_span(token, value) for token, value in zip(tokens, differences, strict=True)]
+    return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
+
+
+def _span(token: str, value: float) -> str:
+    colour = f"rgba({BETTER if value > 0 else WORSE}, {_STRONGEST * min(1.0, abs(value) / _FULL):.2f})"
+    return f'<span style="background:{colour};border-radius:3px" title="{value:+.2f} nats">{html.escape(token)}</span>'

@@ -1,0 +1,55 @@
+"""The ways to use experts, compared: what each is, and the means over domains. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ui.parts.words import counted
+
+WAYS = {
+    "naive": "the best single expert on this very text: a choice that peeks, as in the paper",
+    "label": "the expert of the text's own domain",
+    "average": "equal weights at every token",
+    "uniform": "the posterior from equal priors, anew in each block",
+    "updating": "the posterior with a prior that learns from block to block",
+    "cached": "the posterior with a prior estimated on held-out text of the domain",
+    "mixture": "the gate and the weights that are saved",
+}
+ORACLE = "the best single expert of each block, chosen in hindsight: what choosing alone could reach"
+_ROLES = {"train": "training", "novel": "novel"}
+
+
+class Mean(NamedTuple):
+    """The mean perplexity of every way over the domains of one role; None where a domain has no number."""
+
+    title: str
+    by_way: Mapping[str, float | None]
+
+
+def means(found: Mapping[str, Any]) -> list[Mean]:
+    """The means over training and over novel domains, of roles that have several domains."""
+    counts = {role: sum(row["role"] == role for row in found["domains"]) for role in _ROLES}
+    return [
+        Mean(f"Mean of {counted(counts[role], f'{word} domain')}", found["averages"][role])
+        for role, word in _ROLES.items()
+        if counts[role] > 1
+    ]
+
+
+def best_way(row: Mapping[str, Any]) -> str:
+    """The mode with the lowest perplexity, of those that do not peek at the text (naive does)."""
+    known = {way: row[way] for way in WAYS if way != "naive" and row[way] is not None}
+    return min(known, key=known.__getitem__) if known else ""
+
+
+def table_rows(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each domain and for each mean, as the data table shows it."""
+    for row in found["domains"]:
+        yield {"domain": row["domain"], "role": _ROLES[row["role"]], "tokens": row["num_tokens"], **_numbers(row)}
+    for mean in means(found):
+        yield {"domain": mean.title, "role": "", "tokens": None, **_numbers(mean.by_way)}
+
+
+def _numbers(by_way: Mapping[str, Any]) -> dict[str, Any]:
+    return {("as saved" if way == "mixture" else way): by_way[way] for way in (*WAYS, "oracle")}
