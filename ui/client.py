@@ -93,6 +93,22 @@ class Client:
         """What removing each expert of a mixture costs, from stored scores."""
         return self._ask("POST", "/v1/workbench/removal", json=wish)
 
+    def modes(self, **wish: Any) -> dict[str, Any]:
+        """A mixture's perplexity on every domain under each of the paper's modes, from stored scores."""
+        return self._ask("POST", "/v1/workbench/modes", json=wish)
+
+    def posteriors(self, **wish: Any) -> dict[str, Any]:
+        """Which expert each domain's text is taken for, from stored scores."""
+        return self._ask("POST", "/v1/workbench/posteriors", json=wish)
+
+    def contrast(self, **wish: Any) -> dict[str, Any]:
+        """Where two experts differ on a domain, from stored scores."""
+        return self._ask("POST", "/v1/workbench/contrast", json=wish)
+
+    def estimate_prior(self, **wish: Any) -> dict[str, Any]:
+        """A new prior, estimated on stored scores of held-out text."""
+        return self._ask("POST", "/v1/workbench/priors", json=wish)
+
     def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         with _explained(self._http):
             response = self._http.request(method, path, **options)

@@ -14,7 +14,7 @@ from engine.config import GateConfig, SamplingConfig
 from engine.events import Done, Token
 
 if TYPE_CHECKING:
-    from ui.api.schemas import ModesRequest, RemovalRequest
+    from ui.api.schemas import ContrastRequest, ModesRequest, PosteriorMapRequest, PriorRequest, RemovalRequest
     from workbench.services.generation import Plan
     from workbench.settings import Settings
 
@@ -122,6 +122,38 @@ def removal_table(settings: Settings, asked: RemovalRequest) -> dict[str, Any]:
     with reading(settings) as session:
         told = asked.model_dump(exclude={"mixture"})
         return removal.removal_table(session, get_storage(settings), asked.mixture, **told)
+
+
+def posterior_map(settings: Settings, asked: PosteriorMapRequest) -> dict[str, Any]:
+    """Which expert each domain's text is taken for, from stored scores."""
+    from workbench.database import reading
+    from workbench.services import posteriors
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        told = asked.model_dump(exclude={"mixture"})
+        return posteriors.posterior_map(session, get_storage(settings), asked.mixture, **told)
+
+
+def contrast(settings: Settings, asked: ContrastRequest) -> dict[str, Any]:
+    """Where two experts differ on a domain, from stored scores."""
+    from workbench.database import reading
+    from workbench.services import contrasts
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        return contrasts.contrast(session, get_storage(settings), **asked.model_dump())
+
+
+def estimate_prior(settings: Settings, asked: PriorRequest) -> dict[str, Any]:
+    """Estimates a prior and stores it; gives its card."""
+    from workbench.database import transaction
+    from workbench.services import priors
+    from workbench.storage import get_storage
+
+    with transaction(settings) as session:
+        card = priors.estimate_prior(session, get_storage(settings), **asked.model_dump())
+    return card.model_dump()
 
 
 def _make_host(settings: Settings) -> Host:

@@ -12,8 +12,16 @@ from starlette.responses import JSONResponse, Response
 from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.house import Gone, InHouse, unless_gone
-from ui.api.schemas import MixRequest, ModesRequest, PosteriorRequest, RemovalRequest
-from ui.generations import compare_modes, mix_scores, removal_table
+from ui.api.schemas import (
+    ContrastRequest,
+    MixRequest,
+    ModesRequest,
+    PosteriorMapRequest,
+    PosteriorRequest,
+    PriorRequest,
+    RemovalRequest,
+)
+from ui.generations import compare_modes, contrast, estimate_prior, mix_scores, posterior_map, removal_table
 
 router = APIRouter()
 
@@ -59,3 +67,21 @@ def removal(asked: RemovalRequest, house: InHouse) -> dict[str, Any]:
 def mix(asked: MixRequest, house: InHouse) -> dict[str, Any]:
     """A mixture's perplexity on every domain, from stored scores: exact, without a forward pass."""
     return mix_scores(house.settings, asked.wish(), asked.split)
+
+
+@router.post("/v1/workbench/posteriors")
+def posteriors(asked: PosteriorMapRequest, house: InHouse) -> dict[str, Any]:
+    """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
+    return posterior_map(house.settings, asked)
+
+
+@router.post("/v1/workbench/contrast")
+def contrasted(asked: ContrastRequest, house: InHouse) -> dict[str, Any]:
+    """The documents of a domain on which one expert does worst and best against another, from stored scores."""
+    return contrast(house.settings, asked)
+
+
+@router.post("/v1/workbench/priors")
+def estimated_prior(asked: PriorRequest, house: InHouse) -> dict[str, Any]:
+    """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
+    return estimate_prior(house.settings, asked)

@@ -190,6 +190,41 @@ class RemovalRequest(Asked):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
 
 
+class PosteriorMapRequest(Asked):
+    """POST /v1/workbench/posteriors."""
+
+    mixture: str = Field(description="Name of a mixture.")
+    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
+    newest_weight: float = Field(0.7, gt=0, le=1, description=SENTENCES["newest_weight"])
+    estimate: Literal["updating", "mean"] = Field(
+        "updating", description="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks."
+    )
+    num_blocks: int = Field(100, ge=1, description="Blocks of each domain at most (paper: 100).")
+    split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+
+
+class PriorRequest(Asked):
+    """POST /v1/workbench/priors."""
+
+    name: str = Field(description="Name of the new prior.")
+    mixture: str = Field(description="Name of a mixture.")
+    domain: str = Field(description="Domain whose scored held-out text it is estimated on.")
+    num_blocks: int = Field(100, ge=1, description="Exactly so many blocks (paper: 100).")
+    evidence: Evidence = Field("prefix", description=SENTENCES["evidence"])
+    split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+
+
+class ContrastRequest(Asked):
+    """POST /v1/workbench/contrast."""
+
+    domain: str = Field(description="Name of a domain.")
+    expert: str = Field(description="Name of an expert.")
+    rival: str = Field(description="Name of the expert to compare it with, such as the domain's own.")
+    num_documents: int = Field(3, ge=1, le=50, description="Documents at each end.")
+    max_tokens: int = Field(200, ge=1, le=2000, description="Tokens shown of each.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+
+
 class ModesRequest(Asked):
     """POST /v1/workbench/modes."""
 

@@ -37,6 +37,13 @@ class Scores:
         homes = {self.home_of.get(expert) for expert in self.experts}
         return [domain for domain in self.domains if domain not in homes]
 
+    def own_expert(self, domain: str) -> str | None:
+        """The expert that ratios on this domain are taken to: of several at home the best; None without a number."""
+        column = self.domains.index(domain)
+        values = {expert: row[column] for expert, row in zip(self.experts, self.perplexity, strict=True)}
+        known = {e: value for e, value in values.items() if value is not None and self.is_home(e, domain)}
+        return min(known, key=known.__getitem__) if known else None
+
     def unscored(self) -> list[str]:
         """The experts that no number is known of."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
@@ -74,6 +81,7 @@ def specialization(scores: Scores) -> Picture:
     figure = new_figure("domain of the text", "expert", height=130 + 46 * len(shown.experts))
     _paint(figure, shown)
     _mark_homes(figure, shown)
+    _add_targets(figure, shown)
     name_axis(figure, "x", shown.domains)
     name_axis(figure, "y", [*map(shown.told, shown.experts)], limit=44)
     figure.update_xaxes(showgrid=False, zeroline=False)
@@ -97,6 +105,23 @@ def _paint(figure: go.Figure, scores: Scores) -> None:
         hovertemplate="%{customdata}<br>ratio %{z:.2f}<extra></extra>",
         texttemplate="%{z:.2f}" if num_cells <= 150 else None,
         colorbar={"title": "ratio"},
+    )
+
+
+def _add_targets(figure: go.Figure, scores: Scores) -> None:
+    """Unseen points that can be clicked, one on each cell with a number: a heatmap's cells cannot."""
+    cells = [(i, j) for i, row in enumerate(scores.ratios) for j, ratio in enumerate(row) if ratio is not None]
+    hover = _hover(scores)
+    figure.add_scatter(
+        x=[j for _, j in cells],
+        y=[i for i, _ in cells],
+        mode="markers",
+        marker={"symbol": "square", "size": 34, "opacity": 0},
+        selected={"marker": {"opacity": 0}},
+        unselected={"marker": {"opacity": 0}},
+        customdata=[f"{hover[i][j]}<br>ratio {scores.ratios[i][j]:.2f}" for i, j in cells],
+        hovertemplate="%{customdata}<extra></extra>",
+        showlegend=False,
     )
 
 

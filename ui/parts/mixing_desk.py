@@ -40,6 +40,12 @@ def saved_choice(mixture: MixtureCard) -> Choice:
     return Choice(active, {m.expert: m.weight for m in mixture.members}, gate)
 
 
+def state_of(mixture: MixtureCard) -> str:
+    """What is saved, as part of a question's identity: once something else is saved, the answer is another."""
+    saved = saved_choice(mixture)
+    return f"{saved.active} {saved.weights} {saved.gate}"
+
+
 def choose(mixture: MixtureCard) -> Choice:
     """Draws the controls; what they say now."""
     st.markdown("##### Who takes part, with which weight")
@@ -79,6 +85,14 @@ def reset(mixture: MixtureCard) -> None:
     """Puts the controls back to what the registry holds."""
     for key in [key for key in st.session_state if str(key).startswith(f"{_desk(mixture)}.")]:
         del st.session_state[key]
+
+
+def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
+    """Puts shares onto the sliders, the largest at 1; an expert without a share keeps its place."""
+    largest = max(shares.values())
+    for member in mixture.members:
+        if member.expert in shares:
+            st.session_state[f"{_desk(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
 
 
 def gate_questions() -> list[Question]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ui.parts.rooms import CORPORA, EXPERTS, SELFCHECK, SPECIALIZATION, TRAIN, Room
+from ui.parts.rooms import CORPORA, EXPERTS, SELFCHECK, SHARED_TEXT, SPECIALIZATION, TRAIN, Room
 from ui.parts.verdicts import summary
 from ui.parts.words import counted, listed
 from workbench.cards import JobCard
@@ -39,6 +39,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "train-expert": (EXPERTS, "See the expert", lambda r: {"experts.chosen": [r["expert"]]}),
     "evaluate": (SPECIALIZATION, "See the specialization", lambda r: {"specialization.mixture": r["mixture"]}),
     "certify-removal": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
+    "overlap": (SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
 }
 
@@ -64,5 +65,6 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "train-expert": _expert_words,
     "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
     "certify-removal": lambda r: str(r["sentence"]),
+    "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
     "selfcheck": summary,
 }

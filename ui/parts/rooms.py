@@ -34,5 +34,6 @@ SPECIALIZATION = Room("rooms/specialization.py", "Specialization", ":material/gr
 POSTERIORS = Room("rooms/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
 SELFCHECK = Room("rooms/selfcheck.py", "Self-check", ":material/rule:", "Explain")
 PLAYGROUND = Room("rooms/playground.py", "Playground", ":material/forum:", "Talk")
+SHARED_TEXT = "Shared text"  # a view of the specialization
 
 ROOMS = (OVERVIEW, CORPORA, TRAIN, JOBS, EXPERTS, MIXTURES, SPECIALIZATION, POSTERIORS, SELFCHECK, PLAYGROUND)

@@ -11,15 +11,21 @@ from ui.gaps import gap_words
 from ui.parts.charts import mixture_bars
 from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
-from ui.parts.mixing_desk import Choice, choose, reset, saved_choice
+from ui.parts.mixing_desk import Choice, choose, reset, saved_choice, state_of
 from ui.parts.mixture_edit import save_choice, show_deletion, show_new_mixture
+from ui.parts.modes_view import show_modes
+from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until
+from ui.parts.prior_editor import show_priors
 from ui.parts.rooms import TRAIN
+from ui.parts.throughput import COUNTED_AS, cost_words
 from ui.parts.words import plain
 from workbench.cards import MixtureCard
 from workbench.database import reading
 from workbench.services import mixtures
+from workbench.services.costs import mixture_costs
 from workbench.settings import get_settings
+from workbench.storage import get_storage
 
 
 def show() -> None:
@@ -53,6 +59,11 @@ def _show_mixture(mixture: MixtureCard) -> None:
         _offer_saving(mixture, choice)
     with effect:
         _show_effect(mixture, choice, split)
+        _show_cost(mixture, choice)
+    with st.expander("Priors: keep, estimate, put one on the desk", icon=":material/balance:"):
+        show_priors(mixture, choice)
+    st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
+    show_modes(mixture.name, split, state_of(mixture))
     show_deletion(mixture)
 
 
@@ -69,7 +80,7 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     if not choice.active:
         st.warning("Nobody takes part. Switch on at least one expert.")
         return
-    before = _mixed("mix_saved", {"mixture": mixture.name, "split": split, "as saved": _told(saved_choice(mixture))})
+    before = _mixed("mix_saved", {"mixture": mixture.name, "split": split, "as saved": state_of(mixture)})
     now = _mixed("mix_now", choice.wish(mixture, split)) if before else None
     if not before or not now:
         return
@@ -80,6 +91,13 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     st.caption(plain(f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms."))
 
 
+def _show_cost(mixture: MixtureCard, choice: Choice) -> None:
+    if choice.active:
+        with explained(), reading() as session:
+            found = mixture_costs(session, get_storage(get_settings()), mixture.name, active=choice.active)
+            st.caption(plain(cost_words(found)), help=COUNTED_AS)
+
+
 def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:
     body = {name: value for name, value in wish.items() if name != "as saved"}
 
@@ -88,11 +106,6 @@ def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:
             return client.mix(**body)
 
     return fetched(key, wish, ask, "Mixing the stored scores")
-
-
-def _told(choice: Choice) -> str:
-    # Part of the question's identity only: once something else is saved, the answer is another.
-    return f"{choice.active} {choice.weights} {choice.gate}"
 
 
 if __name__ == "__main__":

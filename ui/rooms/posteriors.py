@@ -1,4 +1,4 @@
-"""Paste a text and see which expert speaks for which word."""
+"""Which expert speaks for which word of a text, and for which domain."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ui.client import Client
 from ui.parts.errands import fetched
 from ui.parts.forms import ask
 from ui.parts.gallery import show_picture
-from ui.parts.mixing_desk import gate_questions
+from ui.parts.mixing_desk import gate_questions, state_of
 from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until
+from ui.parts.posterior_view import show_domains
 from ui.parts.rooms import TRAIN
 from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.parts.words import counted, plain
@@ -21,6 +22,7 @@ from workbench.services import corpora, mixtures
 from workbench.settings import get_settings
 from workbench.storage import get_storage
 
+_VIEWS = ("One text", "All domains")
 EXAMPLE_CHARACTERS = (150, 600)  # of each domain: the second must outweigh the evidence for the first
 
 
@@ -28,8 +30,8 @@ def show() -> None:
     """Draws the page."""
     st.title("Posteriors")
     with reading() as session:
-        names = [card.name for card in mixtures.list_mixtures(session)]
-    if not names:
+        cards = {card.name: card for card in mixtures.list_mixtures(session)}
+    if not cards:
         empty_until(
             "train-demix",
             "There is no mixture yet.",
@@ -38,14 +40,17 @@ def show() -> None:
             "Train",
         )
         return
-    wish = _ask(names)
-    if wish:
+    columns = st.columns([3, 2], vertical_alignment="bottom")
+    name = columns[0].selectbox("Mixture", list(cards), key="posterior.mixture")
+    view = columns[1].segmented_control("Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True)
+    if view == _VIEWS[1]:
+        show_domains(name, state_of(cards[name]))
+    elif wish := _ask(name):
         _show_answer(wish)
 
 
-def _ask(names: list[str]) -> dict[str, Any] | None:
+def _ask(model: str) -> dict[str, Any] | None:
     """The wish that was last sent; None before the first."""
-    model = st.selectbox("Mixture", names, key="posterior.mixture")
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
     st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
     evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))

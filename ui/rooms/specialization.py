@@ -1,13 +1,19 @@
-"""The heatmap of who is at home where, from stored scores."""
+"""Who is at home where, why, and what a better choice of experts would gain: all from stored scores."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
-from ui.parts.gallery import show_picture
+from ui.parts.affinity_view import show_affinity
+from ui.parts.contrast_view import choose_cell, show_contrast
+from ui.parts.gallery import clicked, show_picture
 from ui.parts.heatmap import Scores, specialization
+from ui.parts.mixing_desk import state_of
+from ui.parts.modes_view import show_oracle_gap
 from ui.parts.on_the_way import empty_until
-from ui.parts.rooms import TRAIN
+from ui.parts.rooms import SHARED_TEXT, TRAIN
 from ui.parts.words import listed, plain
 from workbench.cards import ExpertCard
 from workbench.database import reading
@@ -34,7 +40,18 @@ def show() -> None:
         why = f"No expert of this choice has been scored on the {split} split yet."
         empty_until("evaluate", why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
         return
-    show_picture(specialization(scores), "specialization")
+    view = st.segmented_control(
+        "What to look at", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
+    )
+    _VIEWS[view](mixture, split, scores)
+
+
+def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
+    def choose() -> None:
+        if place := clicked("specialization"):
+            choose_cell(scores, expert_place=place[1], domain_place=place[0])
+
+    show_picture(specialization(scores), "specialization", choose)
     _tell_gaps(mixture, scores)
     if strangers := scores.strangers():
         st.caption(plain(f"Only in the table, because no expert here was trained on it: {listed(strangers)}."))
@@ -42,6 +59,26 @@ def show() -> None:
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours end at the 95th percentile, so that one far cell does not hide the others."
     )
+    show_contrast(scores, split)
+
+
+def _show_overlap(mixture: str | None, split: str, _: Scores) -> None:
+    show_affinity(mixture, split)
+
+
+def _show_gap(mixture: str | None, split: str, _: Scores) -> None:
+    if mixture is None:
+        st.info("The oracle chooses among the experts of one mixture: choose a mixture above.")
+        return
+    with reading() as session:
+        show_oracle_gap(mixture, split, state_of(mixtures.get_mixture(session, mixture)))
+
+
+_VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
+    "Who is at home where": _show_heatmap,
+    SHARED_TEXT: _show_overlap,
+    "Oracle gap": _show_gap,
+}
 
 
 def _tell_gaps(mixture: str | None, scores: Scores) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,14 +15,18 @@ from workbench.services.generation import plan
 from workbench.storage import Storage
 
 
-def mixture_costs(session: Session, storage: Storage, mixture: str, *, context: int = 256) -> dict[str, Any]:
+def mixture_costs(
+    session: Session, storage: Storage, mixture: str, *, active: Sequence[str] | None = None, context: int = 256
+) -> dict[str, Any]:
     """Operations (floating point, by `engine.flops`) per token of a context of so many tokens.
+
+    `active` names the experts that take part (None: those that are on in the mixture).
 
     `forward`: one expert; `mixture`: all `num_experts` that take part, which is as many forward passes;
     `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
     costs; `adapting`: of one new expert with everything else frozen; `shape`: what was counted.
     """
-    planned = plan(session, storage, mixture)
+    planned = plan(session, storage, mixture, active=active)
     path = planned.base_folder / "config.json"
     try:
         shape = Shape.of(json.loads(path.read_text(encoding="utf-8")))

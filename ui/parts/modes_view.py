@@ -1,0 +1,80 @@
+"""The paper's ways to use experts side by side, asked of the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.gaps import gap_words
+from ui.parts.errands import fetched
+from ui.parts.gallery import show_picture
+from ui.parts.gaps import oracle_gap
+from ui.parts.modes import ORACLE, WAYS, best_way, means, table_rows
+from ui.parts.on_the_way import empty_until
+from ui.parts.rooms import TRAIN
+from ui.parts.tables import as_csv
+from ui.parts.words import plain
+from workbench.settings import get_settings
+
+
+def show_modes(mixture: str, split: str, state: str) -> None:
+    """Perplexities on every domain under each mode, and their means; `state` tells what is saved now."""
+    evidence = st.segmented_control(
+        "Evidence", ["prefix", "last_token"], default="prefix", key="modes.evidence", required=True,
+        help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
+    )  # fmt: skip
+    found = _ask(mixture, split, evidence, state)
+    if found is None or _is_empty(found, split):
+        return
+    st.table(
+        [*(_row(row["domain"], row) for row in found["domains"]), *(_row(m.title, m.by_way) for m in means(found))]
+    )
+    st.download_button(
+        "Download as CSV", as_csv(list(table_rows(found))), file_name="modes.csv", mime="text/csv",
+        key="modes_download", on_click="ignore", icon=":material/download:", type="tertiary",
+    )  # fmt: skip
+    st.caption(
+        "Perplexity per token, lower is better; bold is the lowest that needs no look at the answers. "
+        + " ".join(f"*{'as saved' if way == 'mixture' else way}*: {told}." for way, told in WAYS.items())
+        + f" *oracle*: {ORACLE}. A dash: the text is scored on fewer than 100 dev blocks, or no expert is its own."
+    )
+
+
+def show_oracle_gap(mixture: str, split: str, state: str) -> None:
+    """How far the mixture is from the best choice of one expert for each block."""
+    found = _ask(mixture, split, "prefix", state)
+    if found is not None and not _is_empty(found, split):
+        show_picture(oracle_gap(found["domains"]), "oracle_gap")
+        st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
+
+
+def _ask(mixture: str, split: str, evidence: str, state: str) -> dict[str, Any] | None:
+    def ask() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.modes(mixture=mixture, split=split, evidence=evidence)
+
+    wish = (mixture, split, evidence, state)  # once something else is saved, the answer is another
+    found: dict[str, Any] | None = fetched("modes", wish, ask, "Comparing the modes on the stored scores")
+    return found
+
+
+def _is_empty(found: dict[str, Any], split: str) -> bool:
+    if not found["domains"]:
+        empty_until(
+            "evaluate", gap_words(found["experts"], split), "Evaluate the mixture once.", TRAIN.script, "Evaluate"
+        )
+    return not found["domains"]
+
+
+def _row(title: str, by_way: Any) -> dict[str, str]:
+    """One line of the table, as Markdown."""
+    best = best_way(by_way)
+
+    def told(way: str) -> str:
+        number = "—" if by_way[way] is None else f"{by_way[way]:,.2f}"
+        return f"**{number}**" if way == best else number
+
+    names = {way: "as saved" if way == "mixture" else way for way in (*WAYS, "oracle")}
+    return {"domain": plain(title), **{name: told(way) for way, name in names.items()}}

@@ -1,0 +1,106 @@
+"""Posteriors of whole domains: heatmaps (DEMix figure 4) and trajectories over blocks (figures 7 and 8). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plotly.subplots import make_subplots
+
+from ui.parts.pictures import MARK, Picture, colour_of, label, name_axis, new_figure
+from ui.parts.posterior_words import stable_words
+
+Row = Mapping[str, Any]
+_COLUMNS = 2
+_ROW_PIXELS = 190
+
+
+def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Picture:
+    """The belief in each expert (columns) on each domain (rows); `kind` says which domains these are."""
+    experts, domains = found["experts"], [row["domain"] for row in rows]
+    figure = new_figure("expert", "domain of the text", height=150 + 40 * len(rows))
+    figure.add_heatmap(
+        z=[row["posterior"] for row in rows],
+        x=list(range(len(experts))), y=list(range(len(rows))),
+        zmin=0, zmax=1, colorscale="Viridis", xgap=2, ygap=2,
+        texttemplate="%{z:.2f}" if len(experts) * len(rows) <= 150 else None,
+        customdata=[[f"{label(expert)} on {label(domain)}" for expert in experts] for domain in domains],
+        hovertemplate="%{customdata}<br>%{z:.3f}<extra></extra>",
+        colorbar={"title": "posterior"},
+    )  # fmt: skip
+    _frame_homes(figure, found["homes"], domains)
+    name_axis(figure, "x", experts)
+    name_axis(figure, "y", domains, limit=32)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
+    return Picture(figure, f"{kind}: read a row; who is believed to have written it?", _map_words(found, rows), [
+        {"domain": row["domain"], "blocks": row["num_blocks"], **dict(zip(experts, row["posterior"], strict=True)),
+         "stable": stable_words(row)} for row in rows
+    ])  # fmt: skip
+
+
+def _frame_homes(figure: Any, homes: Sequence[str], domains: Sequence[str]) -> None:
+    for column, home in enumerate(homes):
+        if home in domains:
+            place = domains.index(home)
+            box = {"x0": column - 0.47, "x1": column + 0.47, "y0": place - 0.47, "y1": place + 0.47}
+            figure.add_shape(type="rect", line={"color": MARK, "width": 3}, **box)
+
+
+def _map_words(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    told = [f"{row['domain']}: {_leader(found, row)}" for row in rows[:8]]
+    more = f"; {len(rows) - 8} more are in the table" if len(rows) > 8 else ""
+    frames = " A frame marks a domain's own expert." if any(home for home in found["homes"]) else ""
+    return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(told)}{more}.{frames}"
+
+
+def _leader(found: Mapping[str, Any], row: Row) -> str:
+    share = max(row["posterior"])
+    return f"{found['experts'][row['posterior'].index(share)]} {share:.2f}"
+
+
+def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Picture:
+    """The belief in each expert before each block, a panel for each domain; a dashed line where nothing moves on."""
+    num_rows = -(-len(rows) // _COLUMNS)
+    titles = [f"{label(row['domain'], 30)}: stable {stable_words(row)}" for row in rows]
+    figure = make_subplots(
+        num_rows, _COLUMNS, subplot_titles=titles, shared_yaxes=True,
+        vertical_spacing=0.32 / max(1, num_rows), horizontal_spacing=0.04,
+    )  # fmt: skip
+    for place, row in enumerate(rows):
+        where = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
+        _draw_paths(figure, found["experts"], row, where, is_first=place == 0)
+    figure.update_layout(
+        height=90 + _ROW_PIXELS * num_rows, margin={"l": 8, "r": 8, "t": 30, "b": 8},
+        legend={"orientation": "h", "y": 1 + 45 / (_ROW_PIXELS * num_rows), "yanchor": "bottom"},
+    )  # fmt: skip
+    figure.update_yaxes(range=[0, 1.02], automargin=True)
+    figure.update_yaxes(title="posterior (0 to 1)", col=1)
+    figure.update_xaxes(title="blocks seen", row=num_rows)
+    return Picture(
+        figure, f"{kind}: a line that has gone flat is a prior one can keep", _path_words(rows), _steps(found, rows)
+    )
+
+
+def _draw_paths(figure: Any, experts: Sequence[str], row: Row, where: Mapping[str, int], *, is_first: bool) -> None:
+    for column, (expert, path) in enumerate(zip(experts, row["trajectory"], strict=True)):
+        figure.add_scatter(
+            y=path, name=label(expert), legendgroup=str(column), showlegend=is_first, mode="lines",
+            line={"color": colour_of(column)},
+            hovertemplate="after %{x} blocks: %{y:.3f}<extra>" + label(expert) + "</extra>", **where,
+        )  # fmt: skip
+    if row["stable_after"] is not None:
+        figure.add_vline(x=row["stable_after"], line={"color": MARK, "dash": "dash"}, **where)
+
+
+def _path_words(rows: Sequence[Row]) -> str:
+    told = "; ".join(f"{row['domain']} {stable_words(row)}" for row in rows[:8])
+    return f"Line charts of the posterior over blocks. From which block on no share moves by more than 0.05: {told}."
+
+
+def _steps(found: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:
+    return [
+        {"domain": row["domain"], "blocks seen": step, **dict(zip(found["experts"], shares, strict=True))}
+        for row in rows
+        for step, shares in enumerate(zip(*row["trajectory"], strict=True))
+    ]
