@@ -21,11 +21,15 @@ from workbench.settings import get_settings
 
 def show_modes(mixture: str, split: str, state: str) -> None:
     """Perplexities on every domain under each mode, and their means; `state` tells what is saved now."""
-    evidence = st.segmented_control(
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    evidence = left.segmented_control(
         "Evidence", ["prefix", "last_token"], default="prefix", key="modes.evidence", required=True,
         help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
     )  # fmt: skip
-    found = _ask(mixture, split, evidence, state)
+    blocks = right.number_input(
+        "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."
+    )
+    found = _ask(mixture, split, evidence, state, int(blocks))
     if found is None or _is_empty(found, split):
         return
     st.table(
@@ -38,7 +42,7 @@ def show_modes(mixture: str, split: str, state: str) -> None:
     st.caption(
         "Perplexity per token, lower is better; bold is the lowest that needs no look at the answers. "
         + " ".join(f"*{'as saved' if way == 'mixture' else way}*: {told}." for way, told in WAYS.items())
-        + f" *oracle*: {ORACLE}. A dash: the text is scored on fewer than 100 dev blocks, or no expert is its own."
+        + f" *oracle*: {ORACLE}. A dash: fewer than {blocks} dev blocks are scored, or no expert is the domain's own."
     )
 
 
@@ -50,12 +54,12 @@ def show_oracle_gap(mixture: str, split: str, state: str) -> None:
         st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
 
 
-def _ask(mixture: str, split: str, evidence: str, state: str) -> dict[str, Any] | None:
+def _ask(mixture: str, split: str, evidence: str, state: str, blocks: int = 100) -> dict[str, Any] | None:
     def ask() -> dict[str, Any]:
         with Client(get_settings()) as client:
-            return client.modes(mixture=mixture, split=split, evidence=evidence)
+            return client.modes(mixture=mixture, split=split, evidence=evidence, num_blocks=blocks)
 
-    wish = (mixture, split, evidence, state)  # once something else is saved, the answer is another
+    wish = (mixture, split, evidence, state, blocks)  # once something else is saved, the answer is another
     found: dict[str, Any] | None = fetched("modes", wish, ask, "Comparing the modes on the stored scores")
     return found
 

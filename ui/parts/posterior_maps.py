@@ -50,7 +50,7 @@ def _frame_homes(figure: Any, homes: Sequence[str], domains: Sequence[str]) -> N
 def _map_words(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
     told = [f"{row['domain']}: {_leader(found, row)}" for row in rows[:8]]
     more = f"; {len(rows) - 8} more are in the table" if len(rows) > 8 else ""
-    frames = " A frame marks a domain's own expert." if any(home for home in found["homes"]) else ""
+    frames = " A frame marks a domain's own expert." if any(row["domain"] in found["homes"] for row in rows) else ""
     return f"Heatmap of domains (rows) by experts (columns). Largest share of each: {'; '.join(told)}{more}.{frames}"
 
 
@@ -95,7 +95,10 @@ def _draw_paths(figure: Any, experts: Sequence[str], row: Row, where: Mapping[st
 
 def _path_words(rows: Sequence[Row]) -> str:
     told = "; ".join(f"{row['domain']} {stable_words(row)}" for row in rows[:8])
-    return f"Line charts of the posterior over blocks. From which block on no share moves by more than 0.05: {told}."
+    return (
+        "Line charts of the posterior over blocks. A dashed line marks the block from which on no share moves "
+        f"by more than 0.05: {told}."
+    )
 
 
 def _steps(found: Mapping[str, Any], rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.parts.correlations import affinity_words, numbers
+from ui.parts.correlations import numbers
 from ui.parts.pictures import Picture, colour_of, label, new_figure
 
 
@@ -27,8 +27,20 @@ def affinity_scatter(found: Mapping[str, Any]) -> Picture | None:
             text=[f"{label(expert)} on {label(cell['domain'])}" for cell in own],
             hovertemplate="%{text}<br>overlap %{x:.3f}, ratio %{y:.2f}<extra></extra>",
         )
-    words = f"Scatter plot of {len(away)} cells away from home. {' '.join(affinity_words(found))}"
+    low, high = min(away, key=_overlap), max(away, key=_overlap)
+    words = (
+        f"Scatter plot of {len(away)} cells away from home. The least text is shared by {_told(low)}, "
+        f"the most by {_told(high)}."
+    )
     return Picture(figure, _title(found), words, _table(found["cells"]))
+
+
+def _overlap(cell: Mapping[str, Any]) -> float:
+    return float(cell["overlap"])
+
+
+def _told(cell: Mapping[str, Any]) -> str:
+    return f"{cell['home']} and {cell['domain']} (overlap {cell['overlap']:.3f}; {cell['expert']}: {cell['ratio']:.2f})"
 
 
 def _title(found: Mapping[str, Any]) -> str:

@@ -155,7 +155,10 @@ def posteriors(
         print_json(found)
         return
     say(posterior_title(found))
-    rows = [(row["domain"], row["role"], stable_words(row), *row["posterior"]) for row in found["domains"]]
+    rows = [
+        (row["domain"], row["role"], stable_words(row), *(f"{share:.3f}" for share in row["posterior"]))
+        for row in found["domains"]
+    ]
     empty = f"There are no scores yet. Make them with: workbench eval run {mixture} --split {split}"
     print_table(["Domain", "Role", "Stable", *found["experts"]], rows, empty=empty)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ui.errors import JobFailed
+from ui.parts.throughput import throughput_words
 from ui.parts.words import duration
 from ui.verbs.options import How
 from ui.verbs.output import print_json, say, shown, tell
@@ -38,8 +39,11 @@ def report(card: JobCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
     elif card.state == "done":
-        told = card.result.get("sentence") or (shown(card.result) if card.result else "")
+        made = {name: value for name, value in card.result.items() if name != "throughput"}
+        told = made.get("sentence") or (shown(made) if made else "")
         say(f"{card.title}: done in {duration(_seconds(card))}. {told}".rstrip())
+        if measured := card.result.get("throughput"):
+            say(throughput_words(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _is_worker_here():

@@ -1,0 +1,260 @@
+"""The rooms that explain: what they ask the server, what they say of its answer, and what a click takes up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from ui.client import Client
+from ui.errors import ServerRefused
+from workbench.database import reading, transaction
+from workbench.services import corpora, jobs, mixtures, priors, reports
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+DOMAINS = ["code", "prose", "poems"]
+
+
+def open_room(name: str, **state: Any) -> AppTest:
+    app = AppTest.from_file(STUDIO, default_timeout=30)
+    for key, value in state.items():
+        app.session_state[key.replace("__", ".")] = value
+    app.run()
+    return settled(app.switch_page(f"rooms/{name}.py").run())
+
+
+def settled(app: AppTest, patience: float = 30.0) -> AppTest:
+    """The page once no answer is on its way any more."""
+    until = time.monotonic() + patience
+    while ":material/hourglass_top:" in told(app) and time.monotonic() < until:
+        time.sleep(0.1)
+        app.run()
+    return app
+
+
+def named(elements: Any, label: str) -> Any:
+    return next(one for one in elements if label in one.label.replace("\\", ""))
+
+
+def told(app: AppTest) -> str:
+    kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
+    return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
+
+
+def read(look: Callable[..., Any], *args: Any) -> Any:
+    with reading() as session:
+        return look(session, *args)
+
+
+class Answers:
+    """An honest stand-in for the server: keeps what it was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[dict[str, Any]] = []
+        for name in ("mix", "modes", "posteriors", "contrast", "estimate_prior"):
+            monkeypatch.setattr(Client, name, self._keeping(getattr(self, name)))
+
+    def _keeping(self, answer: Any) -> Any:
+        def ask(_client: Client, **wish: Any) -> Any:
+            self.asked.append(wish)
+            return answer(**wish)
+
+        return ask
+
+    def mix(self, **_: Any) -> dict[str, Any]:
+        return {"domains": [{"domain": "code", "num_tokens": 9, "perplexity": 4.0}], "seconds": 0.002}
+
+    def modes(self, **_: Any) -> dict[str, Any]:
+        ways = {
+            "naive": 3.0, "label": 3.0, "average": 6.0, "uniform": 5.0, "updating": 4.0, "cached": None,
+            "mixture": 5.0, "oracle": 2.5,
+        }  # fmt: skip
+        rows = [{"domain": name, "role": _role(name), "num_tokens": 90, **ways} for name in DOMAINS]
+        return {"experts": ["first/code"], "domains": rows, "averages": {"train": ways, "novel": ways}}
+
+    def posteriors(self, **wish: Any) -> dict[str, Any]:
+        def row(name: str, stable: int | None) -> dict[str, Any]:
+            return {
+                "domain": name, "role": _role(name), "num_blocks": 2, "block_size": 8, "posterior": [0.9, 0.1],
+                "trajectory": [[0.5, 0.8, 0.9], [0.5, 0.2, 0.1]], "stable_after": stable,
+            }  # fmt: skip
+
+        rows = [row("code", 1), row("prose", 2), row("poems", None)]
+        return {
+            **wish, "experts": ["first/code", "first/prose"], "homes": ["code", "prose"], "newest_weight": 0.7,
+            "domains": rows, "too_short": ["drops"],
+        }  # fmt: skip
+
+    def contrast(self, **wish: Any) -> dict[str, Any]:
+        document = {"number": 3, "mean": -0.5, "num_tokens": 9, "tokens": ["<b>", "x"], "differences": [-1.5, 0.5]}
+        return {**wish, "overall": -0.25, "num_documents": 7, "worst": [document], "best": []}
+
+    def estimate_prior(self, **_: Any) -> dict[str, Any]:
+        raise ServerRefused("A prior must be estimated on 100 blocks, but there are 2 instead.", "Score more.")
+
+
+def _role(name: str) -> str:
+    return "novel" if name == "poems" else "train"
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    return Answers(monkeypatch)
+
+
+def measured() -> None:
+    """An overlap of the trained domains, as the job leaves it."""
+    with transaction() as session:
+        cards = corpora.list_domains(session, "train")
+        matrix = [[1.0 if i == j else 0.1 * (i + j) for j in range(len(cards))] for i in range(len(cards))]
+        findings = {
+            "domains": [card.name for card in cards], "data_sha256": [card.data_sha256 for card in cards],
+            "overlap": matrix,
+        }  # fmt: skip
+        reports.register_report(session, "overlap", "Bigram overlap", findings)
+
+
+# specialization --------------------------------------------------------------------------------------
+
+
+def test_the_overlap_is_measured_at_a_click() -> None:
+    app = open_room("specialization", specialization__view="Shared text")
+    assert "has not been measured yet" in told(app)
+    named(app.button, "Measure the overlap").click().run()
+    assert [job.spec for job in read(jobs.list_jobs) if job.kind == "overlap"] == [{"kind": "overlap", "domains": []}]
+    assert named(app.run().button, "Measure the overlap").disabled
+
+
+def test_the_correlation_is_told_with_its_numbers() -> None:
+    measured()
+    app = open_room("specialization", specialization__view="Shared text")
+    assert "Do points fall to the right?" in told(app)
+    assert "over 6 cells" in told(app)
+    assert "r = 0.40, t = 3.45" in told(app)  # the paper's
+
+
+def test_the_oracle_gap_is_told_in_nats(answers: Answers) -> None:
+    app = settled(open_room("specialization", specialization__view="Oracle gap"))
+    assert answers.asked[-1]["mixture"] == "first"
+    assert "The mixture loses most on code (0.693 nats per token)" in told(app)  # log(5 / 2.5)
+
+
+def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
+    open_room("specialization", specialization__view="Oracle gap", specialization__mixture="All experts")
+    assert answers.asked == []
+
+
+def test_a_cell_leads_to_its_text(answers: Answers) -> None:
+    app = settled(open_room("specialization", contrast__expert="first/prose", contrast__domain="code"))
+    wish = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
+    assert answers.asked[-1] == wish
+    assert "first/prose predicts worse than first/code by 0.250 nats per token" in told(app)
+    shown = "".join(str(one.proto.body) for one in app.get("html"))
+    assert "&lt;b&gt;" in shown
+    assert 'title="-1.50 nats"' in shown
+
+
+def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
+    app = settled(open_room("specialization", contrast__expert="first/code", contrast__domain="code"))
+    assert "choose a cell away from home" in app.info[0].value
+    assert answers.asked == []
+
+
+# posteriors ------------------------------------------------------------------------------------------
+
+
+def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) -> None:
+    app = settled(open_room("posteriors", posterior__view="All domains"))
+    assert answers.asked[-1] == {
+        "mixture": "first", "evidence": "prefix", "estimate": "updating", "split": "dev", "num_blocks": 100,
+    }  # fmt: skip
+    words = told(app)
+    assert "Training domains: read a row" in words
+    assert "Novel domains: a line that has gone flat" in words
+    assert "code after 1 of 2 blocks" in words
+    assert "poems not within 2 blocks" in words
+    assert "Less than one whole block: drops." in words
+
+
+def test_another_evidence_asks_again(answers: Answers) -> None:
+    open_room("posteriors", posterior__view="All domains", posteriors__evidence="last_token")
+    assert answers.asked[-1]["evidence"] == "last_token"
+
+
+def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {"domains": [], "too_short": [], "split": "test", "num_blocks": 100}
+    monkeypatch.setattr(Client, "posteriors", lambda _client, **_: nothing)
+    with transaction() as session:
+        for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
+            jobs.request_stop(session, job.id, "cancel")
+    app = settled(open_room("posteriors", posterior__view="All domains", posteriors__split="test"))
+    assert "workbench eval run first --split test" in told(app)
+
+
+# mixtures --------------------------------------------------------------------------------------------
+
+
+def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
+    app = settled(open_room("mixtures"))
+    assert {"mixture": "first", "split": "test", "evidence": "prefix", "num_blocks": 100} in answers.asked
+    table = app.table[0].value
+    assert table["label"].iloc[0] == "**3.00**"
+    assert table["naive"].iloc[0] == "3.00"
+    assert table["cached"].iloc[0] == "—"
+    assert table["domain"].iloc[-1] == "Mean of 2 training domains"
+
+
+def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Answers) -> None:
+    app = settled(open_room("mixtures"))
+    app.text_input(key="prior.keep.name").set_value("even")
+    settled(named(app.button, "Keep").click().run())
+    card = read(priors.get_prior, "even")
+    assert [round(share, 6) for share in card.shares.values()] == [0.333333] * 3
+    with transaction() as session:
+        priors.give_prior(session, "lean", dict(zip(card.shares, (4, 2, 1), strict=True)))
+    app.run()
+    app.selectbox(key="prior.chosen").select("lean").run()
+    settled(named(app.button, "Put it on the desk").click().run())
+    asked = [wish for wish in answers.asked if "weights" in wish]
+    assert asked[-1]["weights"] == dict(zip(card.shares, (1.0, 0.5, 0.25), strict=True))
+    assert {m.weight for m in read(mixtures.get_mixture, "first").members} == {1.0}  # nothing was saved
+    named(app.button, "Delete this prior").click().run()
+    assert [one.name for one in read(priors.list_priors)] == ["even"]
+
+
+def test_a_prior_for_other_experts_cannot_be_put_on_the_desk(answers: Answers) -> None:
+    with transaction() as session:
+        priors.give_prior(session, "other", {"laws again": 1.0})
+    app = settled(open_room("mixtures"))
+    assert "has no share for first/code" in told(app)
+    assert named(app.button, "Put it on the desk").disabled
+
+
+def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answers) -> None:
+    app = settled(open_room("mixtures"))
+    app.text_input(key="prior.estimate.name").set_value("for code")
+    named(app.button, "Estimate").click().run()
+    assert answers.asked[-1]["name"] == "for code"
+    assert "on 100 blocks, but there are 2 instead." in told(app)
+    with reading() as session:
+        assert priors.list_priors(session) == []
+
+
+def test_a_training_tells_its_throughput() -> None:
+    from workbench.tables import Job
+
+    measured = {
+        "num_steps": 100, "tokens_per_second": 4000.0, "flops_per_second": 2.5e12, "flops_per_update": 3.4e12,
+        "flops_per_token": 2e6,
+    }  # fmt: skip
+    done = next(job for job in read(jobs.list_jobs) if job.state == "done")
+    with transaction() as session:
+        row = session.get_one(Job, done.id)
+        row.result = {"mixture": "first", "experts": ["first/code"], "throughput": measured}
+    app = open_room("jobs_page", job=done.id)
+    assert "4,000 tokens/s and 2.5 TFLOP/s over 100 updates; an update costs 3.4 TFLOPs" in told(app)
