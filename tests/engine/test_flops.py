@@ -53,7 +53,7 @@ def test_an_update_costs_what_is_counted(family: str, only: list[str] | None) ->
 
 
 def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they_are() -> None:
-    from transformers import AutoModelForCausalLM, LlamaConfig, OPTConfig
+    from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, OPTConfig
 
     grouped: Any = LlamaConfig(
         hidden_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=80,
@@ -63,7 +63,10 @@ def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they
         hidden_size=48, word_embed_proj_dim=24, ffn_dim=80, num_attention_heads=4, num_hidden_layers=2,
         vocab_size=VOCAB, max_position_embeddings=128, dropout=0.0,
     )  # fmt: skip
-    for config in (grouped, narrow):
+    fused: Any = GPTNeoXConfig(
+        hidden_size=48, intermediate_size=80, num_attention_heads=4, num_hidden_layers=2, vocab_size=VOCAB
+    )
+    for config in (grouped, narrow, fused):
         lm = DemixModel(AutoModelForCausalLM.from_config(config), ["a", "b"])
         assert counted(lm, backward=False) == pytest.approx(
             forward_flops(Shape.of(config.to_dict()), TOKENS), rel=TOLERANCE

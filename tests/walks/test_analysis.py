@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from engine.errors import ScoresError
+from ui.api.app import create_app
 from ui.cli import main
 from workbench.cards import JobCard
 from workbench.database import reading, transaction
@@ -19,7 +22,9 @@ from workbench.services.costs import mixture_costs
 from workbench.services.evaluations import perplexity_table
 from workbench.services.mixtures import set_active
 from workbench.services.posteriors import posterior_map
+from workbench.services.priors import get_prior
 from workbench.services.scores import compare_modes, mix_scores
+from workbench.settings import Settings
 from workbench.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -165,3 +170,23 @@ def test_the_command_line_tells_all_of_it(capsys: pytest.CaptureFixture[str]) ->
     assert "nats per token" in capsys.readouterr().out
     assert main(["mix", "cost", "small"]) == 0
     assert "2 experts" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_api_answers_what_the_services_say(home: Path) -> None:
+    app = create_app(Settings(home=home), playground=False)
+
+    def post(what: str, **wish: Any) -> Any:
+        return api.post(f"/v1/workbench/{what}", json=wish)
+
+    with TestClient(app, base_url="http://127.0.0.1:8000") as api:
+        told = {"evidence": "last_token", "estimate": "mean", "num_blocks": 5, "split": "test"}
+        assert post("posteriors", mixture="small", **told).json() == ask(posterior_map, "small", **told)
+        pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
+        assert post("contrast", **pair).json() == ask(contrast, *pair.values())
+        assert post("modes", mixture="small", num_blocks=5).json() == ask(compare_modes, "small", num_blocks=5)
+        made = post("priors", name="for the sea", mixture="small", domain="sea", num_blocks=5).json()
+        assert made == ask(lambda session, _: get_prior(session, "for the sea")).model_dump()
+        refused = post("priors", name="too much", mixture="small", domain="sea", num_blocks=5000)
+        assert (refused.status_code, "on 5000 blocks" in refused.text) == (400, True)
+        assert post("contrast", **{**pair, "rival": "nobody"}).status_code == 404

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from ui.parts.charts import curves, expert_bars, mixture_bars
+from ui.parts.contrasts import tinted_difference
+from ui.parts.correlations import affinity_words, verdict
+from ui.parts.gaps import oracle_gap
 from ui.parts.heatmap import Scores, specialization
 from ui.parts.lineage import lineage_dot, lineage_words
+from ui.parts.posterior_maps import posterior_heatmap, posterior_paths
+from ui.parts.scatter import affinity_scatter
+from ui.parts.throughput import operations
 from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from workbench.cards import MetricPoint
 
@@ -126,3 +133,97 @@ def test_a_lineage_quotes_names_and_tells_the_way_in_words() -> None:
     assert 'label="seed: s\\"];x["' in dot
     assert 'label="expert: e\\\\"' in dot
     assert lineage_words(lineage) == 'seed s"];x[ → expert e\\.'
+
+
+# what the stored scores explain ----------------------------------------------------------------------
+
+
+def test_every_cell_with_a_number_can_be_clicked() -> None:
+    targets = specialization(scores()).figure.data[1]
+    assert list(zip(targets.x, targets.y, strict=True)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_the_home_expert_of_a_domain_is_the_best_of_its_own() -> None:
+    two = Scores(
+        ["m/a", "again", "m/b"], ["a", "b"], [[4.0, 9.0], [3.0, None], [2.0, None]], [], {"m/a": "a", "again": "a"}
+    )
+    assert two.own_expert("a") == "again"
+    assert two.own_expert("b") is None
+
+
+CELLS = [
+    {"expert": EVIL, "domain": "a", "home": "a", "ratio": 1.0, "overlap": 1.0},
+    {"expert": EVIL, "domain": EVIL, "home": "a", "ratio": 2.0, "overlap": 0.1},
+    {"expert": EVIL, "domain": "new", "home": "a", "ratio": 3.0, "overlap": None},
+]
+AFFINITY = {
+    "cells": CELLS, "report": "r", "without_homes": None, "with_homes": None, "why_not": "Too few.", "changed": ["new"],
+    "unmeasured": [],
+}  # fmt: skip
+
+
+def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
+    picture = affinity_scatter(AFFINITY)
+    assert picture is not None
+    assert [(list(trace.x), list(trace.y)) for trace in picture.figure.data] == [([0.1], [2.0])]
+    assert len(picture.table) == 3
+    assert "<img" not in picture.figure.to_json()
+    assert affinity_scatter({**AFFINITY, "cells": CELLS[:1]}) is None
+
+
+def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
+    chance = {"r": 0.5, "t": 1.2, "p": 0.3, "num_cells": 6}
+    assert verdict(chance).startswith("no correlation can be told from chance: r = 0.50")
+    assert "carry over better" in verdict({**chance, "p": 0.0001})
+    assert "p < 0.001" in verdict({**chance, "p": 0.0001})
+    assert "carry over worse" in verdict({**chance, "r": -0.5, "p": 0.01})
+    words = affinity_words({**AFFINITY, "without_homes": chance, "with_homes": {**chance, "num_cells": 7}})
+    assert "over 7 cells" in words[1]
+    assert "changed since the overlap was measured, so it does not count: new." in words[-1]
+
+
+POSTERIOR = {
+    "experts": ["m/a", EVIL], "homes": ["a", ""], "domains": [], "num_blocks": 2,
+}  # fmt: skip
+ROW = {
+    "domain": EVIL, "num_blocks": 2, "posterior": [0.25, 0.75], "trajectory": [[0.5, 0.3, 0.25], [0.5, 0.7, 0.75]],
+    "stable_after": 1,
+}  # fmt: skip
+
+
+def test_a_posterior_map_frames_homes_and_tells_the_leader() -> None:
+    at_home = posterior_heatmap(POSTERIOR, [ROW, {**ROW, "domain": "a"}], "Training domains")
+    assert [(shape.x0 + 0.47, shape.y0 + 0.47) for shape in at_home.figure.layout.shapes] == [(0, 1)]
+    assert f"{EVIL} 0.75" in at_home.words
+    assert "A frame marks" not in posterior_heatmap(POSTERIOR, [ROW], "Novel domains").words
+    assert "<img" not in at_home.figure.to_json()
+
+
+def test_trajectories_mark_where_nothing_moves_on_and_only_there() -> None:
+    rows = [ROW, {**ROW, "domain": "b", "stable_after": None}]
+    picture = posterior_paths(POSTERIOR, rows, "Novel domains")
+    assert [line.x0 for line in picture.figure.layout.shapes] == [1]
+    assert "b not within 2 blocks" in picture.words
+    assert "<img" not in picture.figure.to_json()
+    assert len(picture.table) == 6
+
+
+def test_the_oracle_gap_is_in_nats_and_may_be_below_zero() -> None:
+    rows = [{"domain": "a", "num_tokens": 9, "naive": 3.0, "label": None, "mixture": 2.0, "oracle": 2.5}]
+    picture = oracle_gap(rows)
+    assert picture.table[0]["the mixture as saved: gap (nats per token)"] == pytest.approx(math.log(2 / 2.5))
+    assert "beats the oracle on 1 of 1 domains" in picture.words
+
+
+def test_text_is_no_markup_in_a_tinted_difference() -> None:
+    html = tinted_difference([EVIL, "x"], [-9.0, 0.3])
+    assert "<img" not in html
+    assert "rgba(213, 94, 0, 0.55)" in html  # never so strong that the text cannot be read
+    assert "rgba(0, 114, 178, 0.06)" in html
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(812, "812 FLOPs"), (852_000, "852 kFLOPs"), (3.4e12, "3.4 TFLOPs"), (2e18, "2,000 PFLOPs")]
+)
+def test_operations_are_told_in_a_unit_that_fits(count: float, words: str) -> None:
+    assert operations(count) == words
