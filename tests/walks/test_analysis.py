@@ -8,24 +8,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from engine.errors import ScoresError
+from engine.text.tokenizer import load_tokenizer
 from ui.api.app import create_app
 from ui.cli import main
 from workbench.cards import JobCard
 from workbench.database import reading, transaction
 from workbench.services.contrasts import contrast
-from workbench.services.corpora import preview_documents
+from workbench.services.corpora import domain_row, preview_documents
 from workbench.services.costs import mixture_costs
 from workbench.services.evaluations import perplexity_table
+from workbench.services.experts import expert_row
 from workbench.services.mixtures import set_active
 from workbench.services.posteriors import posterior_map
 from workbench.services.priors import get_prior
 from workbench.services.scores import compare_modes, mix_scores
 from workbench.settings import Settings
 from workbench.storage import get_storage
+from workbench.tables import Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 EXPERTS = ["small/court", "small/kitchen"]
@@ -106,6 +113,17 @@ def test_the_saved_mixture_and_the_oracle_stand_beside_the_modes() -> None:
     assert without["label"] is None  # the sea has no expert of its own
 
 
+def stored_scores(session: Session, expert: str) -> NDArray[np.float32]:
+    """What is stored of an expert on the kitchen's test text."""
+    wish = {
+        "expert_id": expert_row(session, expert).id,
+        "domain_id": domain_row(session, "kitchen").id,
+        "split": "test",
+    }
+    row = session.scalars(select(Evaluation).filter_by(**wish)).one()
+    return np.asarray(np.load(get_storage().path(row.artifact_id) / "logprobs.npy"))
+
+
 @pytest.mark.usefixtures("scored")
 def test_where_two_experts_differ_is_shown_by_document_and_token() -> None:
     found = ask(contrast, "kitchen", "small/court", "small/kitchen", num_documents=2, max_tokens=30)
@@ -116,10 +134,16 @@ def test_where_two_experts_differ_is_shown_by_document_and_token() -> None:
     means = [document["mean"] for document in found["worst"]] + [document["mean"] for document in found["best"]][::-1]
     assert means == sorted(means)
     assert len(found["worst"]) == 2
-    texts = [str(one["text"]) for one in ask(preview_documents, "kitchen", split="test")]
+    with reading() as session:
+        tokenizer = load_tokenizer(get_storage().path(expert_row(session, EXPERTS[0]).base_id))
+        scores = [stored_scores(session, name) for name in EXPERTS]
+    ids = [tokenizer.encode(str(one["text"])) for one in ask(preview_documents, "kitchen", split="test")]
     for document in found["worst"] + found["best"]:
-        assert len(document["tokens"]) == len(document["differences"]) == 30 <= document["num_tokens"]
-        assert texts[document["number"]].startswith("".join(document["tokens"]))
+        number = document["number"]
+        assert "".join(document["tokens"]) == tokenizer.decode(ids[number][:30])
+        begin = sum(1 + len(one) for one in ids[:number])  # score i is that of token i + 1
+        assert document["differences"] == pytest.approx((scores[0] - scores[1])[begin : begin + 30], abs=1e-5)
+        assert document["num_tokens"] == len(ids[number])
 
 
 @pytest.mark.usefixtures("scored")
