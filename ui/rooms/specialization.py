@@ -13,6 +13,7 @@ from ui.parts.heatmap import Scores, specialization
 from ui.parts.mixing_desk import state_of
 from ui.parts.modes_view import show_oracle_gap
 from ui.parts.on_the_way import empty_until
+from ui.parts.removal import show_removal
 from ui.parts.rooms import SHARED_TEXT, TRAIN
 from ui.parts.words import listed, plain
 from workbench.cards import ExpertCard
@@ -71,13 +72,22 @@ def _show_gap(mixture: str | None, split: str, _: Scores) -> None:
         st.info("The oracle chooses among the experts of one mixture: choose a mixture above.")
         return
     with reading() as session:
-        show_oracle_gap(mixture, split, state_of(mixtures.get_mixture(session, mixture)))
+        card = mixtures.get_mixture(session, mixture)
+    show_oracle_gap(mixture, split, state_of(card))
+
+
+def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:
+    if mixture is None:
+        st.info("An expert is removed from a mixture: choose one above.")
+        return
+    show_removal(mixture)
 
 
 _VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
     "Who is at home where": _show_heatmap,
     SHARED_TEXT: _show_overlap,
     "Oracle gap": _show_gap,
+    "Removal": _show_removal,
 }
 
 

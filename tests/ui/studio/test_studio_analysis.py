@@ -149,6 +149,15 @@ def test_the_oracle_needs_one_mixture(answers: Answers) -> None:
     assert answers.asked == []
 
 
+def test_removals_have_their_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "removal", lambda _client, **_: {"rows": [], "num_blocks": 100})
+    app = settled(open_room("specialization", specialization__view="Removal"))
+    assert not app.exception
+    assert app.selectbox(key="removal.expert").options[0] == "first/code"
+    all_of_them = open_room("specialization", specialization__view="Removal", specialization__mixture="All experts")
+    assert "choose one above" in all_of_them.info[0].value
+
+
 def test_a_cell_leads_to_its_text(answers: Answers) -> None:
     app = settled(open_room("specialization", contrast__expert="first/prose", contrast__domain="code"))
     wish = {"domain": "code", "expert": "first/prose", "rival": "first/code", "split": "test"}
