@@ -14,6 +14,8 @@ from engine.errors import EngineError
 
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["fp32", "bf16"]
+ExpertsIn = Literal["ffn", "token"]
+MethodName = Literal["demix", "dense", "dense-balanced", "domain-token"]
 Evidence = Literal["prefix", "last_token"]
 GateKind = Literal["posterior", "updating", "fixed"]
 

@@ -53,6 +53,7 @@ class ExpertCard(Card):
     name: str
     method: str
     domain: str  # empty: trained on several
+    domains: list[str]  # those that trained it
     seed: str | None
     parent: str | None
     base_id: str

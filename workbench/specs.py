@@ -21,7 +21,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from engine.config import Evidence, GateConfig, ModelConfig, TrainingConfig
+from engine.config import Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
+from engine.training.methods import METHODS
 from workbench.errors import BadSpec
 
 
@@ -108,13 +109,22 @@ class MakeSeed(Spec):
         return self
 
 
+DENSE = "dense"  # the one expert of a model that has no other
+
+
+def _told_methods() -> str:
+    """Every method with its sentence."""
+    return "; ".join(f"{name}: {method.sentence}" for name, method in METHODS.items()) + "."
+
+
 class TrainDemix(Spec):
-    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3)."""
+    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Or a baseline of it (§4.2)."""
 
     kind: Literal["train-demix"] = "train-demix"
     name: Name = Field(description="Name of the mixture that will hold the experts; they are called NAME/DOMAIN.")
     seed_model: Name = Field(description="Seed model to start from.")
-    domains: list[Name] = Field(min_length=1, description="Domains, one expert each.")
+    domains: list[Name] = Field(min_length=1, description="Domains, one expert each (dense: one for all, NAME/dense).")
+    method: MethodName = Field("demix", description=_told_methods())
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
 
     @model_validator(mode="after")
@@ -122,6 +132,13 @@ class TrainDemix(Spec):
         if len(set(self.domains)) < len(self.domains):
             raise ValueError("name each domain once")
         return self
+
+    @property
+    def experts(self) -> dict[str, list[str]]:
+        """The names of the experts that it makes, each with the domains that train it."""
+        if METHODS[self.method].one_expert:
+            return {f"{self.name}/{DENSE}": self.domains}
+        return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 
 
 class TrainExpert(Spec):

@@ -1,10 +1,13 @@
 """DEMix layers (Gururangan et al. 2021, §3): every FFN of a decoder becomes one FFN per expert; the rest is shared.
 
+The paper's baseline +Domain-Token (§4.2) has its experts elsewhere: every weight is shared, and an expert is one
+learned vector before the sequence. Rows, caches, training and mixing are the same for both.
+
 The surgery replaces only the *linear maps* inside each FFN, so the model's own forward pass stays as it is. Which
 expert a row of the batch takes is said per call, by spans of rows, so one batch can carry many domains in training and
 E copies of one prompt in mixing: shared weights are read once, and no request leaves a trace in the model.
 
-Shapes: B rows, T positions, V vocabulary, E experts.
+Shapes: B rows, T positions, V vocabulary, E experts, D width of the embeddings.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from engine.config import ExpertsIn
 from engine.errors import ModelError
 from engine.models.families import ffn_places, max_positions
 
@@ -86,20 +90,38 @@ class ExpertLinear(nn.Module):
         return out.view(*x.shape[:-1], -1)
 
 
+class DomainTokens(nn.Module):
+    """One learned vector per expert, put before the embeddings of each sequence: a token that no text holds."""
+
+    def __init__(self, embedding: nn.Embedding, keys: Iterable[str]) -> None:
+        """All start alike, as experts do: at one draw from the distribution of the vocabulary's embeddings."""
+        super().__init__()
+        std_D, mean_D = torch.std_mean(embedding.weight.detach(), 0)
+        draw_D = torch.randn(mean_D.shape, generator=torch.Generator().manual_seed(0)).to(mean_D)
+        start_1D = (mean_D + std_D * draw_D)[None]
+        self.experts = nn.ModuleDict(
+            {key: nn.Embedding.from_pretrained(start_1D.clone(), freeze=False) for key in keys}
+        )
+
+    def forward(self, embeddings_BTD: Tensor) -> Tensor:
+        """[B, 1 + T, D]: every row with its expert's vector before it."""
+        rows = _rows.get()
+        vectors_1D: list[Any] = [self.experts[key].weight for key in rows.keys]
+        first = [vector_1D.expand(count, 1, -1) for vector_1D, count in zip(vectors_1D, rows.num_rows, strict=True)]
+        return torch.cat([torch.cat(first), embeddings_BTD], 1)
+
+
 class DemixModel(nn.Module):
     """A decoder with DEMix layers. Experts are known by keys (no dots); their order is that of their coming."""
 
-    def __init__(self, lm: Any, keys: Sequence[str]) -> None:
-        """Cuts `lm` open: every expert starts as a copy of its FFNs."""
+    def __init__(self, lm: Any, keys: Sequence[str], experts_in: ExpertsIn = "ffn") -> None:
+        """Cuts `lm` open: every expert starts as a copy of its FFNs, or as the same vector before the sequence."""
         super().__init__()
         self.lm = lm
-        self.keys: list[str] = []
-        self._places: dict[str, ExpertLinear] = {}
-        for name, holder, attribute in list(ffn_places(lm)):
-            layer = ExpertLinear(getattr(holder, attribute), keys)
-            setattr(holder, attribute, layer)
-            self._places[name] = layer
         self.keys = list(keys)
+        self.experts_in = experts_in
+        self.tokens = DomainTokens(lm.get_input_embeddings(), keys) if experts_in == "token" else None
+        self._places = _cut_open(lm, keys) if self.tokens is None else {"domain_token": self.tokens}
 
     @property
     def device(self) -> torch.device:
@@ -107,7 +129,8 @@ class DemixModel(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        return max_positions(self.lm)
+        """The longest text that the model reads at once; a domain's token takes a position of its own."""
+        return max_positions(self.lm) - (self.tokens is not None)
 
     @property
     def vocab_size(self) -> int:
@@ -116,8 +139,16 @@ class DemixModel(nn.Module):
     def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None."""
         with _routed(rows):
-            out = self.lm(input_ids=input_ids_BT, past_key_values=cache, use_cache=cache is not None)
+            text = self._text(input_ids_BT, cache)
+            out = self.lm(**text, past_key_values=cache, use_cache=cache is not None)
         return out.logits  # type: ignore[no-any-return]
+
+    def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
+        """What the decoder reads: the text, or at its beginning its embeddings behind the domain's token."""
+        if self.tokens is None or (cache is not None and cache.get_seq_length()):
+            return {"input_ids": input_ids_BT}
+        embeddings_BTD = self.lm.get_input_embeddings()(input_ids_BT)
+        return {"inputs_embeds": self.tokens(embeddings_BTD), "logits_to_keep": input_ids_BT.shape[1]}
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
@@ -186,3 +217,12 @@ class DemixModel(nn.Module):
     def _require(self, key: str) -> None:
         if key not in self.keys:
             raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {', '.join(self.keys)}.")
+
+
+def _cut_open(lm: Any, keys: Sequence[str]) -> dict[str, ExpertLinear | DomainTokens]:
+    """Puts experts in the place of every linear map of every FFN; gives them by their place."""
+    places: dict[str, ExpertLinear | DomainTokens] = {}
+    for name, holder, attribute in list(ffn_places(lm)):
+        places[name] = ExpertLinear(getattr(holder, attribute), keys)
+        setattr(holder, attribute, places[name])
+    return places

@@ -1,7 +1,7 @@
 """DEMix models on disk: one folder for what is shared, one for each expert. safetensors and JSON only.
 
-An expert's folder names the base it was trained on by the hash of the base's manifest, so that an expert of another
-base, or of another tokenizer, is refused before any of its tensors is read.
+The base's card says where its experts are. An expert's folder names the base it was trained on by the hash of the
+base's manifest, so that an expert of another base, or of another tokenizer, is refused before its tensors are read.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
 from engine.files import Kept
 from engine.models.demix import DemixModel
 
-_SHARED, _EXPERT, _CARD = "shared.safetensors", "expert.safetensors", "expert.json"
+_SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
+_BASE_CARD, _CARD = "base.json", "expert.json"
 
 
 def save_base(model: DemixModel, folder: Path) -> None:
-    """Writes the shared parameters and the model's configuration into a folder."""
+    """Writes the shared parameters, the model's configuration, and where its experts are, into a folder."""
     model.lm.config.save_pretrained(folder)
     _save(model.shared_state(), folder / _SHARED)
+    (folder / _BASE_CARD).write_text(json.dumps({"experts_in": model.experts_in}), encoding="utf-8")
 
 
 def save_expert(model: DemixModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
@@ -42,7 +45,7 @@ def load_demix(base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
     if first is None:
         raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
-    model = DemixModel(_empty_lm(base.folder), [first[0]])
+    model = DemixModel(_empty_lm(base.folder), [first[0]], _experts_in(base.folder))
     _load(model, load_file(base.folder / _SHARED), states.pop(first[0]), first[0])
     for key, state in states.items():
         model.add_expert(key, state=state)
@@ -63,6 +66,15 @@ def read_expert(expert: Kept, base_sha256: str) -> dict[str, Tensor]:
             "Mix experts of the same base.",
         )
     return load_file(folder / _EXPERT)
+
+
+def _experts_in(base: Path) -> ExpertsIn:
+    """Where a base's experts are; a base without a card is older than the choice."""
+    card = base / _BASE_CARD
+    if not card.exists():
+        return "ffn"
+    found: ExpertsIn = json.loads(card.read_text(encoding="utf-8"))["experts_in"]
+    return found
 
 
 def _empty_lm(base: Path) -> Any:

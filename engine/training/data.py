@@ -6,9 +6,11 @@ Shapes: B rows, T positions.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -46,18 +48,29 @@ class PackedDomain:
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows [B, T] that this process takes of a batch, their experts, and their places among all `num_rows`."""
+    """The rows [B, T] that this process takes of a batch, their experts, and their places among all rows.
+
+    `domains` names the domain of every row of the whole batch.
+    """
 
     inputs_BT: Tensor
     targets_BT: Tensor
     rows: Rows
     places: tuple[int, ...]
-    num_rows: int
+    domains: tuple[str, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the whole batch."""
+        return len(self.domains)
 
     @property
     def share(self) -> float:
         """Which part of the batch these rows are."""
         return len(self.places) / self.num_rows
+
+
+_ALL = ""  # all domains' text in one row; no domain has this name
 
 
 def _every_row(expert: str, num_rows: int) -> range:
@@ -69,7 +82,9 @@ def _every_row(expert: str, num_rows: int) -> range:
 class BlockSampler:
     """Walks each domain's blocks in a new order every epoch; equal numbers for every domain (DEMix §4.1).
 
-    `rows_of(expert, n)` says which of an expert's n rows this process takes; it takes all unless told otherwise.
+    Unless `balanced`, it walks the blocks of all domains together: each takes part as much as it has text, and all must
+    train the same expert. `rows_of(expert, n)` says which of an expert's n rows this process takes; it takes all unless
+    told otherwise.
     """
 
     texts: Sequence[DomainText]
@@ -77,6 +92,7 @@ class BlockSampler:
     sequences_per_domain: int
     seed: int
     rows_of: Callable[[str, int], range] = _every_row
+    balanced: bool = True
     _order: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -98,39 +114,57 @@ class BlockSampler:
 
     def batch(self, number: int) -> Batch:
         """The batch with this number, counted from 0 over the whole training."""
-        each = self.sequences_per_domain
-        draws = [(text, self._index(text, number * each + i)) for text in self.texts for i in range(each)]
-        return self._take([(text.expert, text.train, index) for text, index in draws])
+        blocks = self._of_each(number) if self.balanced else self._of_all(number)
+        return self._take([(text, text.train, index) for text, index in blocks])
 
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
         """The first held-out blocks of one domain."""
         count = min(num_blocks, text.dev.num_blocks(self.block_size))
-        return self._take([(text.expert, text.dev, i) for i in range(count)])
+        return self._take([(text, text.dev, i) for i in range(count)])
 
-    def _take(self, blocks: Sequence[tuple[str, Tokens, int]]) -> Batch:
-        """This process's rows of a batch that is given as expert, tokens and number of each block."""
+    def _of_each(self, number: int) -> list[tuple[DomainText, int]]:
+        """The blocks of a batch: as many of every domain."""
+        each = self.sequences_per_domain
+        sizes = [text.train.num_blocks(self.block_size) for text in self.texts]
+        return [
+            (text, self._drawn(text.name, size, number * each + i))
+            for text, size in zip(self.texts, sizes, strict=True)
+            for i in range(each)
+        ]
+
+    def _of_all(self, number: int) -> list[tuple[DomainText, int]]:
+        """The blocks of a batch of the same size, from the text of all domains in one row."""
+        num_rows = self.sequences_per_domain * len(self.texts)
+        ends = list(accumulate(text.train.num_blocks(self.block_size) for text in self.texts))
+        places = [self._drawn(_ALL, ends[-1], number * num_rows + i) for i in range(num_rows)]
+        found = [(place, bisect_right(ends, place)) for place in places]
+        return [(self.texts[which], place - (ends[which - 1] if which else 0)) for place, which in found]
+
+    def _take(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Batch:
+        """This process's rows of a batch that is given as domain, tokens and number of each block."""
         places, first = [], 0
-        for expert, size in Counter(expert for expert, _, _ in blocks).items():
+        for expert, size in Counter(text.expert for text, _, _ in blocks).items():
             places += [first + i for i in self.rows_of(expert, size)]
             first += size
         mine = [blocks[place] for place in places]
-        counts = Counter(expert for expert, _, _ in mine)
+        counts = Counter(text.expert for text, _, _ in mine)
         pairs = [tokens.block(i, self.block_size) for _, tokens, i in mine]
         both_B2T = torch.from_numpy(np.array(pairs, dtype=np.int64).reshape(-1, 2, self.block_size))
         rows = Rows(tuple(counts), tuple(counts.values()))
-        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), len(blocks))
+        domains = tuple(text.name for text, _, _ in blocks)
+        return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains)
 
-    def _index(self, text: DomainText, draw: int) -> int:
-        num_blocks = text.train.num_blocks(self.block_size)
+    def _drawn(self, name: str, num_blocks: int, draw: int) -> int:
+        """Which block comes at this draw from the text of that name, counted over the whole training."""
         epoch, position = divmod(draw, num_blocks)
-        return int(self._epoch_order(text, epoch, num_blocks)[position])
+        return int(self._epoch_order(name, epoch, num_blocks)[position])
 
-    def _epoch_order(self, text: DomainText, epoch: int, num_blocks: int) -> NDArray[np.int64]:
-        key = (text.name, epoch)
+    def _epoch_order(self, name: str, epoch: int, num_blocks: int) -> NDArray[np.int64]:
+        key = (name, epoch)
         if key not in self._order:
-            for old in [name for name in self._order if name[0] == text.name]:
+            for old in [one for one in self._order if one[0] == name]:
                 if old[1] < epoch - 1:
                     del self._order[old]
-            label = int.from_bytes(hashlib.sha256(text.name.encode()).digest()[:8])
+            label = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
             self._order[key] = np.random.default_rng([self.seed, label, epoch]).permutation(num_blocks)
         return self._order[key]

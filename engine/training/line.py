@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from engine import errors
-from engine.config import TrainingConfig
+from engine.config import MethodName, TrainingConfig
 from engine.errors import LostRank, Problem
 from engine.events import Event
 from engine.training.data import PackedDomain
@@ -36,6 +36,7 @@ class Task:
     config: TrainingConfig
     folder: Path  # of the checkpoints
     device: str = "auto"
+    method: MethodName = "demix"
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
@@ -45,7 +46,7 @@ class Task:
         said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in said["domains"])
         config = TrainingConfig(**said["config"])
-        return cls(Path(said["seed_folder"]), domains, config, Path(said["folder"]), said["device"])
+        return cls(Path(said["seed_folder"]), domains, config, Path(said["folder"]), said["device"], said["method"])
 
 
 def to_line(event: Event) -> bytes:

@@ -13,7 +13,9 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -37,15 +39,17 @@ def train(
     folder: Path,
     *,
     only_experts: Sequence[str] | None = None,
+    balanced: bool = True,
     team: Team = ALONE,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
     `only_experts` trains these experts alone and leaves every other tensor as it is (DEMix §6); None trains all.
+    Unless `balanced`, domains of one expert take part as much as they have text.
     In a team each process gives the same texts, and a model with its own experts only.
     Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is no number.
     """
-    return _Training(model, texts, config, folder, only_experts, team).events()
+    return _Training(model, texts, config, folder, only_experts, balanced, team).events()
 
 
 class _Training:
@@ -56,10 +60,13 @@ class _Training:
         config: TrainingConfig,
         folder: Path,
         only: Sequence[str] | None,
+        balanced: bool,
         team: Team,
     ) -> None:
         self.model, self.config, self.folder, self.team = model, config, folder, team
-        self.sampler = BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed, team.rows)
+        self.sampler = BlockSampler(
+            texts, config.block_size, config.sequences_per_domain, config.seed, team.rows, balanced
+        )
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         shape = Shape.of(model.lm.config.to_dict())
@@ -94,9 +101,10 @@ class _Training:
         config, began = self.config, time.perf_counter()
         torch.manual_seed(hash((config.seed, step)) + self.team.rank)
         self.model.train()
-        losses_ABT = self._backward(step)
-        loss_by_domain = self._by_domain(losses_ABT)
-        loss = math.fsum(loss_by_domain.values()) / len(loss_by_domain)
+        batches = [self.sampler.batch(step * config.accumulate + micro) for micro in range(config.accumulate)]
+        losses_ABT = self._backward(batches)
+        losses_AB = losses_ABT.mean(2).tolist()
+        loss = fmean(chain.from_iterable(losses_AB))
         self._require_finite(loss, step)
         groups = gradient_groups(self.model, self.sampler.rows)
         for group in groups:
@@ -105,23 +113,18 @@ class _Training:
         num_tokens = losses_ABT.numel()
         return Step(
             step + 1, config.num_steps, loss, learning_rate(step, config), num_tokens,
-            num_tokens / (time.perf_counter() - began), loss_by_domain, num_tokens * self.flops_per_token,
+            num_tokens / (time.perf_counter() - began), _by_domain(batches, losses_AB),
+            num_tokens * self.flops_per_token,
         )  # fmt: skip
 
-    def _backward(self, step: int) -> Tensor:
+    def _backward(self, batches: Sequence[Batch]) -> Tensor:
         """Adds up this process's part of the gradients; gives the losses of everybody's rows."""
         losses = []
-        for micro in range(self.config.accumulate):
-            batch = self.sampler.batch(step * self.config.accumulate + micro)
+        for batch in batches:
             losses_BT = self._losses(batch)
             (losses_BT.mean() * batch.share / self.config.accumulate).backward()
             losses.append(losses_BT.detach())
         return self.team.whole(torch.stack(losses), batch.places, batch.num_rows)
-
-    def _by_domain(self, losses_ABT: Tensor) -> dict[str, float]:
-        names = [text.name for text in self.sampler.texts]
-        means = [losses_BT.view(len(names), -1).mean(1) for losses_BT in losses_ABT]
-        return dict(zip(names, torch.stack(means).mean(0).tolist(), strict=True))
 
     def _losses(self, batch: Batch) -> Tensor:
         device = self.model.device
@@ -157,6 +160,15 @@ class _Training:
                 f"The loss of step {step + 1} must be a number, but is {loss} instead; nothing was updated.",
                 "Lower the learning rate, or look for damaged text.",
             )
+
+
+def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -> dict[str, float]:
+    """The mean loss of every domain that has a row in the batches."""
+    found: dict[str, list[float]] = {}
+    for batch, losses_B in zip(batches, losses_AB, strict=True):
+        for name, loss in zip(batch.domains, losses_B, strict=True):
+            found.setdefault(name, []).append(loss)
+    return {name: fmean(losses) for name, losses in found.items()}
 
 
 def trainable(model: DemixModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:

@@ -68,12 +68,14 @@ def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
     from engine.models.demix import DemixModel
     from engine.models.families import load_model
     from engine.training.loop import require_context, train
+    from engine.training.methods import METHODS
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.holds(text.expert)))
-    model = DemixModel(load_model(task.seed_folder), keys).to(device)
+    method = METHODS[task.method]
+    model = DemixModel(load_model(task.seed_folder), keys, method.experts_in).to(device)
     require_context(model, task.config.block_size)
-    return train(model, texts, task.config, task.folder, team=team)
+    return train(model, texts, task.config, task.folder, balanced=method.balanced, team=team)
 
 
 def _follow(events: Iterator[Event], team: Team, place: Path | None) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.config import MethodName
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_expert
-from jobs.kinds.tokens import DomainFiles
+from jobs.kinds.tokens import DomainFiles, data_sha256_of
 from jobs.work import Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.experts import register_expert
@@ -25,32 +26,36 @@ class NewExpert:
 
     id: str
     name: str
-    domain: DomainFiles
+    method: MethodName
+    domains: tuple[DomainFiles, ...]
     num_parameters: int
     dev_loss: float | None
 
 
 def keep_expert(
-    work: Work, model: DemixModel, id: str, name: str, domain: DomainFiles, *,
-    dev_loss: float | None, base_sha256: str, tokenizer_sha256: str,
+    work: Work, model: DemixModel, id: str, name: str, domains: Sequence[DomainFiles], *,
+    method: MethodName, dev_loss: float | None, base_sha256: str, tokenizer_sha256: str,
 ) -> NewExpert:  # fmt: skip
-    """Keeps the parameters of the expert `id` as an artifact under the same id."""
+    """Keeps the parameters of the expert `id`, which these domains trained, as an artifact under the same id."""
     with work.storage.new(id) as folder:
         save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
     size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
-    return NewExpert(id, name, domain, size, dev_loss)
+    return NewExpert(id, name, method, tuple(domains), size, dev_loss)
 
 
 def register_new_expert(
     session: Session, work: Work, expert: NewExpert, *, base: Artifact, seed_id: str | None, parent_id: str | None,
     tokenizer_sha256: str, config: Mapping[str, Any], metrics: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Writes the expert's row, with all that says where it came from."""
+    """Writes the expert's row, with all that says where it came from: of several domains, their names in its config."""
+    several = len(expert.domains) > 1
     artifact = register_artifact(session, work.storage, expert.id, "demix-expert", job_id=work.job_id)
     measured = {} if expert.dev_loss is None else {"dev_perplexity": math.exp(expert.dev_loss)}
     register_expert(
-        session, id=expert.id, name=expert.name, method="demix", domain_id=expert.domain.id, seed_id=seed_id,
+        session, id=expert.id, name=expert.name, method=expert.method, seed_id=seed_id,
+        domain_id=None if several else expert.domains[0].id,
         parent_id=parent_id, base=base, artifact=artifact, tokenizer_sha256=tokenizer_sha256,
-        data_sha256=expert.domain.data_sha256, num_parameters=expert.num_parameters, config=dict(config),
+        data_sha256=data_sha256_of(expert.domains), num_parameters=expert.num_parameters,
+        config={**config, **({"domains": [domain.name for domain in expert.domains]} if several else {})},
         metrics={**measured, **(metrics or {})}, code_version=version("expert-workbench"), job_id=work.job_id,
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,12 @@ class DomainFiles:
         """The folder of its documents, once they are proved whole."""
         self.kept.check()
         return self.kept.folder / self.folder
+
+
+def data_sha256_of(domains: Sequence[DomainFiles]) -> str:
+    """The SHA-256 of one domain's text; of several the SHA-256 of their hashes, in whatever order they are given."""
+    hashes = sorted(domain.data_sha256 for domain in domains)
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:

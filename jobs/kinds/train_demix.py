@@ -1,16 +1,16 @@
-"""Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Makes base, experts and mixture."""
+"""Train a DEMix model or one of its baselines (DEMix §3, §4.2). Makes base, experts and mixture."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event
 from engine.files import Kept
@@ -23,6 +23,7 @@ from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus, train_on
 from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
+from engine.training.methods import METHODS
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
@@ -39,7 +40,7 @@ from workbench.tables import Expert, Mixture
 class _Inputs:
     seed_id: str
     seed: Kept
-    domains: tuple[DomainFiles, ...]
+    experts: dict[str, tuple[DomainFiles, ...]]  # by name, each with the domains that train it
 
 
 def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
@@ -48,11 +49,12 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
         inputs = _read(session, work, spec)
     inputs.seed.check()
     tokenizer = load_tokenizer(inputs.seed.folder)
-    domains = []
-    for domain in inputs.domains:
-        folder = yield from pack(work, domain, tokenizer)
-        domains.append(PackedDomain(domain.name, made_by(work.job_id, domain.id), folder))
-    model, losses = yield from _train(work, spec.training, inputs.seed.folder, domains)
+    packed = []
+    for name, domains in inputs.experts.items():
+        for domain in domains:
+            folder = yield from pack(work, domain, tokenizer)
+            packed.append(PackedDomain(domain.name, made_by(work.job_id, name), folder))
+    model, losses = yield from _train(work, spec, inputs.seed.folder, packed)
     base_id = made_by(work.job_id, "base")
     with work.storage.new(base_id) as folder:
         save_base(model, folder)
@@ -60,35 +62,43 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
         keep_expert(
-            work, model, packed.expert, f"{spec.name}/{domain.name}", domain,
-            dev_loss=losses.get(domain.name), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
+            work, model, made_by(work.job_id, name), name, domains, method=spec.method,
+            dev_loss=_mean_loss(losses, domains), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
         )
-        for packed, domain in zip(domains, inputs.domains, strict=True)
+        for name, domains in inputs.experts.items()
     ]  # fmt: skip
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
 
 
 def _train(
-    work: Work, config: TrainingConfig, seed_folder: Path, domains: Sequence[PackedDomain]
+    work: Work, spec: TrainDemix, seed_folder: Path, domains: Sequence[PackedDomain]
 ) -> Generator[Event, None, tuple[DemixModel, dict[str, float]]]:
     """Trains in this process or on several; gives the model and its last losses on held-out text."""
-    settings, keys = work.settings, [domain.expert for domain in domains]
+    settings, config, method = work.settings, spec.training, METHODS[spec.method]
+    keys = list(dict.fromkeys(domain.expert for domain in domains))
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
     if num_processes > 1:
         losses = yield from _follow(
             train_on(
-                num_processes, seed_folder, domains, config, work.folder,
+                num_processes, seed_folder, domains, config, work.folder, method=spec.method,
                 device=settings.device, threads=settings.threads, log=log_path(settings, work.job_id),
             )
         )  # fmt: skip
-        model = DemixModel(load_model(seed_folder), keys)
+        model = DemixModel(load_model(seed_folder), keys, method.experts_in)
         restore(work.folder, newest_step(work.folder, config), trainable(model, None))
     else:
-        model = DemixModel(load_model(seed_folder), keys).to(choose_device(settings.device))
+        model = DemixModel(load_model(seed_folder), keys, method.experts_in).to(choose_device(settings.device))
         require_context(model, config.block_size)
-        losses = yield from _follow(train(model, [domain.open() for domain in domains], config, work.folder))
+        texts = [domain.open() for domain in domains]
+        losses = yield from _follow(train(model, texts, config, work.folder, balanced=method.balanced))
     return model, losses
+
+
+def _mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> float | None:
+    """The loss over these domains, each of the same weight; None where nothing was evaluated."""
+    found = [losses[domain.name] for domain in domains if domain.name in losses]
+    return fmean(found) if found else None
 
 
 def _follow(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]:
@@ -104,11 +114,14 @@ def _follow(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]
 
 def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:
     ensure_free(session, Mixture, "mixture", spec.name)
-    for domain in spec.domains:
-        ensure_free(session, Expert, "expert", f"{spec.name}/{domain}")
+    for name in spec.experts:
+        ensure_free(session, Expert, "expert", name)
     seed = seed_row(session, spec.seed_model)
-    domains = tuple(domain_files(session, work.storage, name) for name in spec.domains)
-    return _Inputs(seed.id, work.storage.kept(seed.artifact), domains)
+    experts = {
+        name: tuple(domain_files(session, work.storage, domain) for domain in domains)
+        for name, domains in spec.experts.items()
+    }
+    return _Inputs(seed.id, work.storage.kept(seed.artifact), experts)
 
 
 def _register(

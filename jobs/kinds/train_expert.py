@@ -19,6 +19,7 @@ from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
+from engine.training.methods import METHOD_OF_ONE
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
@@ -69,7 +70,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
             loss = event.loss_by_domain[text.name]
         yield event
     expert = keep_expert(
-        work, model, key, spec.name, inputs.domain,
+        work, model, key, spec.name, [inputs.domain], method=METHOD_OF_ONE[model.experts_in],
         dev_loss=loss, base_sha256=str(inputs.base.sha256), tokenizer_sha256=tokenizer.sha256,
     )  # fmt: skip
     return _register(work, spec, inputs, nearest, expert, tokenizer.sha256)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import ModelConfig
+from engine.config import ExpertsIn, ModelConfig
 from engine.models.demix import DemixModel
 from engine.models.families import fresh_model
 from engine.text.blocks import Tokens
@@ -23,9 +23,9 @@ def small_shape(family: str = "llama") -> ModelConfig:
     return ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
 
 
-def model_with(keys: list[str], family: str = "llama", noise: float = 0.3) -> DemixModel:
+def model_with(keys: list[str], family: str = "llama", noise: float = 0.3, experts_in: ExpertsIn = "ffn") -> DemixModel:
     """A model whose experts really differ, the same at every call."""
-    model = DemixModel(fresh_model(small_shape(family), VOCAB, seed=7), keys).eval()
+    model = DemixModel(fresh_model(small_shape(family), VOCAB, seed=7), keys, experts_in).eval()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for key in keys:
@@ -39,9 +39,10 @@ def tokens_of(seed: int, length: int, low: int = 1, high: int = VOCAB) -> Tokens
     return Tokens(ids, np.zeros(1, dtype=np.int64))
 
 
-@pytest.fixture
-def model() -> DemixModel:
-    return model_with(KEYS)
+@pytest.fixture(params=["ffn", "token"])
+def model(request: pytest.FixtureRequest) -> DemixModel:
+    """What holds for experts holds wherever they are."""
+    return model_with(KEYS, experts_in=request.param)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from workbench.cards import CorpusCard, DomainCard
 from workbench.errors import BadSpec, StorageError
 from workbench.services.artifacts import forget_made_from, forget_scores
+from workbench.services.experts import domains_of
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
@@ -98,7 +99,7 @@ def delete_corpus(session: Session, name: str) -> None:
     ids = [domain.id for domain in corpus.domains]
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
-        "expert": session.scalars(select(Expert.name).where(Expert.domain_id.in_(ids))),
+        "expert": [one.name for one in session.scalars(select(Expert)) if set(names) & set(domains_of(one))],
         "job": unfinished_jobs(session, ["domain", "domains"], names),
     }
     refuse_if_used("corpus", name, users)

@@ -35,6 +35,11 @@ def expert_row(session: Session, name: str) -> Expert:
     return by_name(session, Expert, "expert", name)
 
 
+def domains_of(row: Expert) -> list[str]:
+    """The names of the domains that trained an expert."""
+    return [row.domain.name] if row.domain else list(row.config.get("domains", ()))
+
+
 def register_expert(
     session: Session,
     *,
@@ -205,6 +210,7 @@ def _card(row: Expert, mixtures: list[str]) -> ExpertCard:
     return ExpertCard(
         **{name: getattr(row, name) for name in _SAME},
         domain=row.domain.name if row.domain else "",
+        domains=domains_of(row),
         seed=row.seed.name if row.seed else None,
         parent=row.parent.name if row.parent else None,
         sha256=row.artifact.sha256,

@@ -58,7 +58,7 @@ def made_by(spec: Spec) -> set[Thing]:
         case MakeSeed():
             return {("seed model", spec.name)}
         case TrainDemix():
-            return {("mixture", spec.name), *(("expert", f"{spec.name}/{domain}") for domain in spec.domains)}
+            return {("mixture", spec.name), *(("expert", name) for name in spec.experts)}
         case TrainExpert():
             return {("expert", spec.name)}
     return set()

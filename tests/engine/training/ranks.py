@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from engine.config import ModelConfig, TrainingConfig
+from engine.config import ExpertsIn, MethodName, ModelConfig, TrainingConfig
 from engine.events import Evaluated, Event, Step
 from engine.models.demix import DemixModel
 from engine.models.families import fresh_model
@@ -21,6 +21,7 @@ from engine.training.data import DomainText
 from engine.training.distributed import Ranks
 from engine.training.layout import layout_of
 from engine.training.loop import train
+from engine.training.methods import METHODS
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama", "engine.training.loop"])
@@ -35,6 +36,7 @@ class Run:
     config: TrainingConfig
     folder: Path
     family: str = "llama"
+    method: MethodName = "demix"
     stop_after: int | None = None
     broken: str = ""  # an expert that begins with no numbers
 
@@ -57,10 +59,10 @@ class Told:
         return [dict(event.loss_by_domain) for event in self.events if isinstance(event, Step | Evaluated)]
 
 
-def model_of(keys: Sequence[str], family: str) -> DemixModel:
+def model_of(keys: Sequence[str], family: str, experts_in: ExpertsIn = "ffn") -> DemixModel:
     """A model whose experts differ; an expert is the same whichever others are there."""
     shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
-    model = DemixModel(fresh_model(shape, 300, seed=7), keys)
+    model = DemixModel(fresh_model(shape, 300, seed=7), keys, experts_in)
     with torch.no_grad():
         for key in keys:
             generator = torch.Generator().manual_seed(sum(key.encode()))
@@ -71,8 +73,9 @@ def model_of(keys: Sequence[str], family: str) -> DemixModel:
 
 def alone(run: Run) -> Told:
     """The reference: one process, no team."""
-    model = model_of(sorted({text.expert for text in run.texts}), run.family)
-    return _tell(train(model, run.texts, run.config, run.folder), run, model)
+    method = METHODS[run.method]
+    model = model_of(sorted({text.expert for text in run.texts}), run.family, method.experts_in)
+    return _tell(train(model, run.texts, run.config, run.folder, balanced=method.balanced), run, model)
 
 
 def together(num_ranks: int, run: Run) -> list[Told]:
@@ -102,10 +105,12 @@ def _rank(rank: int, num_ranks: int, store: Path, run: Run, queue: Any) -> None:
 
 def _train(rank: int, num_ranks: int, run: Run) -> Told:
     layout = layout_of(run.texts, run.config.sequences_per_domain, num_ranks)
-    model = model_of(layout.held(rank), run.family)
+    method = METHODS[run.method]
+    model = model_of(layout.held(rank), run.family, method.experts_in)
     if run.broken in model.keys:
         next(iter(model.expert_parameters(run.broken).values())).data.fill_(float("nan"))
-    return _tell(train(model, run.texts, run.config, run.folder, team=Ranks(layout, rank)), run, model)
+    events = train(model, run.texts, run.config, run.folder, balanced=method.balanced, team=Ranks(layout, rank))
+    return _tell(events, run, model)
 
 
 def _tell(events: Iterator[Event], run: Run, model: DemixModel) -> Told:

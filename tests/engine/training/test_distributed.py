@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the pro
 
 from ranks import Run, Told, alone, together
 
-from engine.config import TrainingConfig
+from engine.config import MethodName, TrainingConfig
 
 CONFIG = TrainingConfig(
     num_steps=10, block_size=16, sequences_per_domain=3, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
@@ -83,6 +83,24 @@ def test_any_layout_trains_as_one_process_does(make_run, num_ranks: int, experts
     assert_same_training(told, run, alone(reference), reference)
     assert set().union(*(one.keys for one in told)) == set(experts)
     assert all(len(one.keys) <= max(1, -(-len(set(experts)) // num_ranks)) for one in told)  # no other expert is on it
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "experts", "method", "changes"),
+    [
+        (2, "aaaa", "dense", {}),
+        (3, "aaa", "dense", {"sequences_per_domain": 1, "accumulate": 2}),
+        (2, "aaa", "dense-balanced", {}),
+        (2, "abc", "domain-token", {}),
+        (4, "ab", "domain-token", {"accumulate": 2}),
+    ],
+    ids=lambda value: str(value),
+)
+def test_a_baseline_trains_on_several_processes_as_on_one(
+    make_run, num_ranks: int, experts: str, method: MethodName, changes
+) -> None:
+    run, reference = (replace(make_run(experts, folder, **changes), method=method) for folder in ("many", "one"))
+    assert_same_training(together(num_ranks, run), run, alone(reference), reference)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,8 +15,10 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Saved, Step
 from engine.models.demix import DemixModel, Rows
+from engine.text.blocks import Tokens
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
+from engine.training.methods import METHODS
 from engine.training.optimizer import GradientGroup, clip_and_step, learning_rate, make_optimizer, total_norm
 
 KEYS = ["law", "code", "news", "verse"]
@@ -33,22 +37,32 @@ def weights(model: DemixModel) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("stop_after", [1, 5, 7, 11])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    ("family", "method"), [("llama", "demix"), ("gpt2", "demix"), ("llama", "dense"), ("gpt2", "domain-token")]
+)
 def test_training_resumed_is_training_uninterrupted(
-    make_model, make_texts, tmp_path: Path, stop_after, family
+    make_model, make_texts, tmp_path: Path, stop_after, family, method
 ) -> None:  # L17
+    choice = METHODS[method]
     texts = make_texts(KEYS)
-    whole = make_model(KEYS, family)
-    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole"))
-    first = train(make_model(KEYS, family), texts, CONFIG, tmp_path / "cut")
+    if choice.one_expert:
+        texts = [replace(text, expert="law") for text in texts]
+    keys = list(dict.fromkeys(text.expert for text in texts))
+
+    def fresh() -> DemixModel:
+        return make_model(keys, family, experts_in=choice.experts_in)
+
+    whole = fresh()
+    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole", balanced=choice.balanced))
+    first = train(fresh(), texts, CONFIG, tmp_path / "cut", balanced=choice.balanced)
     seen: list[float] = []
     for event in first:
         seen += losses([event])
         if len(seen) == stop_after:
             break
     first.close()
-    again = make_model(KEYS, family)
-    seen += losses(train(again, texts, CONFIG, tmp_path / "cut"))
+    again = fresh()
+    seen += losses(train(again, texts, CONFIG, tmp_path / "cut", balanced=choice.balanced))
     assert seen == expected
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(whole).items())
 
@@ -114,9 +128,41 @@ def test_every_domain_has_the_same_number_of_sequences_and_every_block_its_turn(
     assert sampler.batch(0).rows.num_rows == (2, 2, 2, 2)
     first = sampler.texts[0]
     num_blocks = first.train.num_blocks(16)
-    drawn = [sampler._index(first, i) for i in range(2 * num_blocks)]
+    drawn = [sampler._drawn(first.name, num_blocks, i) for i in range(2 * num_blocks)]
     assert sorted(drawn[:num_blocks]) == sorted(drawn[num_blocks:]) == list(range(num_blocks))
     assert drawn[:num_blocks] != drawn[num_blocks:]
+
+
+def test_text_as_much_as_there_is_comes_from_all_domains_in_proportion_each_block_once_an_epoch(make_texts) -> None:
+    small, large = make_texts(["law", "code"])
+    large = replace(large, train=Tokens(np.tile(large.train.array, 3), large.train.starts), expert="law")
+    sampler = BlockSampler([small, large], 16, 2, seed=0, balanced=False)
+    sizes = {text.name: text.train.num_blocks(16) for text in (small, large)}
+    num_batches = 2 * sum(sizes.values()) // 4
+    batches = [sampler.batch(number) for number in range(num_batches)]
+    assert all(batch.rows == sampler.rows == Rows(("law",), (4,)) for batch in batches)
+    names = [name for batch in batches for name in batch.domains]
+    assert Counter(names) == {name: 2 * size for name, size in sizes.items()}
+    assert len({batch.domains for batch in batches}) > 2  # not the same shares in each
+    of_small = [
+        row.tobytes() for b in batches for row, n in zip(b.inputs_BT.numpy(), b.domains, strict=True) if n == small.name
+    ]
+    assert set(Counter(of_small).values()) == {2}
+
+
+def test_a_dense_step_tells_the_mean_over_tokens_and_only_domains_that_it_saw(
+    make_model, make_texts, tmp_path: Path
+) -> None:
+    texts = [replace(text, expert="one") for text in make_texts(KEYS)]
+    config = replace(CONFIG, sequences_per_domain=1, accumulate=2)
+    steps = [e for e in train(make_model(["one"]), texts, config, tmp_path, balanced=False) if isinstance(e, Step)]
+    sampler = BlockSampler(texts, 16, 1, config.seed, balanced=False)
+    for number, step in enumerate(steps):
+        counts = Counter(sampler.batch(2 * number).domains) + Counter(sampler.batch(2 * number + 1).domains)
+        assert set(step.loss_by_domain) == set(counts)
+        total = sum(step.loss_by_domain[name] * count for name, count in counts.items())
+        assert step.loss == pytest.approx(total / 8)
+    assert any(len(step.loss_by_domain) < len(KEYS) for step in steps)
 
 
 def test_gradients_are_means_over_all_for_what_is_shared_and_over_its_domain_for_an_expert(
@@ -178,8 +224,10 @@ def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts
 
 
 def test_blocks_longer_than_the_context_are_refused(model: DemixModel) -> None:
-    with pytest.raises(TrainingError, match="context of 64 tokens, but is 65"):
-        require_context(model, 65)
+    context = {"ffn": 64, "token": 63}[model.experts_in]
+    require_context(model, context)
+    with pytest.raises(TrainingError, match=f"context of {context} tokens, but is {context + 1}"):
+        require_context(model, context + 1)
 
 
 def test_news_comes_in_order_and_the_last_step_is_evaluated_and_saved(make_model, make_texts, tmp_path: Path) -> None:
