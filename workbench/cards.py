@@ -76,7 +76,8 @@ class ExpertCard(Card):
 class MemberCard(Card):
     expert_id: str
     expert: str
-    domain: str
+    domain: str  # empty: trained on several
+    domains: list[str]  # those that trained it
     weight: float
     active: bool  # in this mixture
     enabled: bool  # in the registry; a disabled expert takes part nowhere

@@ -43,7 +43,7 @@ def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:
 def _told(card: ExpertCard) -> dict[str, str]:
     return {
         "method": card.method,
-        "domain": card.domain,
+        "domains": ", ".join(card.domains),
         "parent": card.parent or "",
         "seed model": card.seed or "",
         "base": short(card.base_id),

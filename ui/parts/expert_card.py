@@ -14,7 +14,7 @@ from ui.parts.notices import explained, keep
 from ui.parts.removal import show_removal_of
 from ui.parts.switches import show_switch
 from ui.parts.tables import show_table
-from ui.parts.words import clock, millions, plain, size
+from ui.parts.words import clock, counted, millions, plain, size
 from workbench.cards import ExpertCard
 from workbench.database import reading, transaction
 from workbench.services import evaluations, experts
@@ -37,7 +37,7 @@ def show_expert(card: ExpertCard) -> None:
 
 def _show_numbers(card: ExpertCard) -> None:
     numbers = {
-        "Domain": card.domain,
+        "Domain": card.domain or counted(len(card.domains), "domain"),
         "Method": card.method,
         "Parameters": millions(card.num_parameters),
         "Size on disk": size(card.size_bytes),
@@ -87,6 +87,7 @@ def _show_scores(card: ExpertCard) -> None:
 def _show_provenance(card: ExpertCard) -> None:
     told = {
         "made": clock(card.created_at),
+        "domains": ", ".join(card.domains),
         "parent expert": card.parent or "none",
         "seed model": card.seed or "none",
         "weights SHA-256": card.sha256,

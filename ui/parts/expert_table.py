@@ -14,7 +14,7 @@ def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard]) -> dict[str, 
     return {
         "expert": card.name,
         "enabled": card.enabled,
-        "domain": card.domain,
+        "domains": ", ".join(card.domains),
         "perplexity at home (per token)": home_perplexity(card, scores),
         "method": card.method,
         "parent": card.parent or card.seed,
@@ -37,10 +37,10 @@ def matches(
     card: ExpertCard, search: str, method: Sequence[str], domain: Sequence[str], mixture: Sequence[str]
 ) -> bool:
     """Whether an expert holds every word of the search, and is one of those wanted (empty wants all)."""
-    told = " ".join((card.name, card.domain, card.notes, card.method, *card.tags)).casefold()
+    told = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags)).casefold()
     return (
         all(word in told for word in search.casefold().split())
         and (not method or card.method in method)
-        and (not domain or card.domain in domain)
+        and (not domain or bool(set(domain) & set(card.domains)))
         and (not mixture or bool(set(mixture) & set(card.mixtures)))
     )

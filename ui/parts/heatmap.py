@@ -21,7 +21,7 @@ class Scores:
     domains: Sequence[str]
     perplexity: Cells
     ratios: Cells  # to the perplexity of the domain's own expert
-    home_of: Mapping[str, str]  # expert -> the domain that trained it
+    home_of: Mapping[str, str]  # expert -> the domain that trained it; without those that several trained
     disabled: Collection[str] = ()
 
     def is_home(self, expert: str, domain: str) -> bool:

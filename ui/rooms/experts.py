@@ -42,7 +42,7 @@ def _filtered(cards: list[ExpertCard]) -> list[ExpertCard]:
     search = columns[0].text_input("Search names, domains, tags and notes", key="experts.search")
     there_are = {
         "method": {card.method for card in cards},
-        "domain": {card.domain for card in cards},
+        "domain": {name for card in cards for name in card.domains},
         "mixture": {name for card in cards for name in card.mixtures},
     }
     wanted = {

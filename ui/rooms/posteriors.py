@@ -66,7 +66,8 @@ def _ask(model: str) -> dict[str, Any] | None:
 def _take_example(model: str) -> None:
     """Puts the beginnings of held-out documents of two domains into the text: there the lead should change."""
     with explained(), reading() as session:
-        domains = list(dict.fromkeys(member.domain for member in mixtures.get_mixture(session, model).members))
+        members = mixtures.get_mixture(session, model).members
+        domains = list(dict.fromkeys(name for member in members for name in member.domains))
         storage = get_storage(get_settings())
         found = [corpora.preview_documents(session, storage, name, "test", 1, 0) for name in domains[:2]]
         texts = [

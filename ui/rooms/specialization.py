@@ -15,6 +15,7 @@ from ui.parts.modes_view import show_oracle_gap
 from ui.parts.on_the_way import empty_until
 from ui.parts.removal import show_removal
 from ui.parts.rooms import SHARED_TEXT, TRAIN
+from ui.parts.tables import show_table
 from ui.parts.words import listed, plain
 from workbench.cards import ExpertCard
 from workbench.database import reading
@@ -48,14 +49,10 @@ def show() -> None:
 
 
 def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
-    def choose() -> None:
-        if place := clicked("specialization"):
-            choose_cell(scores, expert_place=place[1], domain_place=place[0])
-
-    show_picture(specialization(scores), "specialization", choose)
+    _show_scores(scores)
     _tell_gaps(mixture, scores)
     if strangers := scores.strangers():
-        st.caption(plain(f"Only in the table, because no expert here was trained on it: {listed(strangers)}."))
+        st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours end at the 95th percentile, so that one far cell does not hide the others."
@@ -91,6 +88,18 @@ _VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
 }
 
 
+def _show_scores(scores: Scores) -> None:
+    def choose() -> None:
+        if place := clicked("specialization"):
+            choose_cell(scores, expert_place=place[1], domain_place=place[0])
+
+    if scores.at_home_somewhere().domains:
+        show_picture(specialization(scores), "specialization", choose)
+        return
+    st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
+    show_table(list(scores.rows()), "perplexities", "Perplexity of each expert on each domain")
+
+
 def _tell_gaps(mixture: str | None, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
     if unscored := scores.unscored():
@@ -116,7 +125,7 @@ def _ask(names: list[str]) -> tuple[str | None, str]:
 def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
     with reading() as session:
         table = evaluations.perplexity_table(session, mixture, split)
-    home_of = {card.name: card.domain for card in cards}
+    home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table["perplexity"], table["specialization"])
     disabled = [card.name for card in cards if not card.enabled]
     return Scores(table["experts"], table["domains"], *numbers, home_of, disabled)

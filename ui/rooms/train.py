@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from engine.training.methods import METHODS
 from ui.parts.asking import ask_for
 from ui.parts.offers import missing, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
@@ -16,7 +17,8 @@ from ui.parts.words import plain
 SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
 _ABOUT = {
     SEED: "A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
-    DEMIX: "One expert for each domain, everything else shared; the experts make a mixture (DEMix §3).",
+    DEMIX: "One expert for each domain, everything else shared; the experts make a mixture (DEMix §3). "
+    "Or one of the baselines that the paper compares it with (§4.2).",
     EXPERT: "A copy of a parent expert learns one more domain; nothing else changes by one bit (DEMix §6).",
     SCORE: "Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
 }
@@ -76,7 +78,10 @@ _SOURCES = {
 
 
 def _ask_demix(offers: Offers) -> None:
-    ask_for("train-demix", offers, "Train the experts")
+    method = st.selectbox(
+        "Method", list(METHODS), format_func=lambda one: f"{one}: {METHODS[one].sentence}", key="train-demix.method"
+    )
+    ask_for("train-demix", offers, "Train the experts", skip=("method",), given={("method",): method})
 
 
 def _ask_expert(offers: Offers) -> None:

@@ -32,11 +32,11 @@ def list_all(as_json: Json = False) -> None:
         print_json(cards)
     else:
         rows = [
-            (one.name, one.method, one.domain, one.parent, one.num_parameters, one.enabled, one.mixtures)
+            (one.name, one.method, one.domains, one.parent, one.num_parameters, one.enabled, one.mixtures)
             for one in cards
         ]
         print_table(
-            ["Expert", "Method", "Domain", "Parent", "Parameters", "Enabled", "In mixtures"],
+            ["Expert", "Method", "Domains", "Parent", "Parameters", "Enabled", "In mixtures"],
             rows,
             empty="There is no expert yet. Train some with: workbench train demix NAME --seed-model S --domains A,B",
         )

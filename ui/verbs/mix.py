@@ -256,8 +256,8 @@ def _print(card: MixtureCard, as_json: bool) -> None:
         print_json(card)
         return
     say(f"{card.name}: {shown(card.gate)}")
-    rows = [(one.expert, one.domain, one.weight, one.active, one.enabled) for one in card.members]
-    print_table(["Expert", "Domain", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
+    rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
+    print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
 
 
 def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], split: str) -> None:

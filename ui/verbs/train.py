@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, help="Train experts: several at once, or
 @app.command("demix")
 @takes(TrainDemix, "name")
 def demix(spec: TrainDemix, how: How) -> None:
-    """Train a DEMix model: one expert per domain, everything else shared."""
+    """Train a DEMix model: one expert per domain, everything else shared. Or a baseline of it: see --method."""
     submit(spec, how)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, selectinload
 from engine.config import GateConfig
 from workbench.cards import MemberCard, MixtureCard
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.services.experts import expert_row
+from workbench.services.experts import domains_of, expert_row
 from workbench.services.names import by_name, ensure_free
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.specs import MixtureSpec
@@ -178,6 +178,7 @@ def _member_card(member: MixtureMember) -> MemberCard:
         expert_id=expert.id,
         expert=expert.name,
         domain=expert.domain.name if expert.domain else "",
+        domains=domains_of(expert),
         weight=member.weight,
         active=member.active,
         enabled=expert.enabled,

@@ -1,0 +1,81 @@
+"""The baselines are chosen by their sentence, and an expert of several domains is shown as what it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ui.studio.test_studio_clicks import named, open_room, read, told
+from workbench.database import transaction
+from workbench.services import evaluations, mixtures
+from workbench.services import jobs as rows
+from workbench.services.corpora import domain_row
+from workbench.specs import MixtureSpec
+from workbench.tables import Artifact, Expert, new_id
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+SEVERAL = ["code", "poems"]
+
+
+@pytest.fixture
+def dense(filled_home: object) -> None:
+    """The mixture “whole” of one expert that code and poems trained together, scored on code."""
+    with transaction() as session:
+        base, own, scores = (Artifact(id=new_id(), kind="demix-base", sha256="0" * 64) for _ in range(3))
+        session.add_all([base, own, scores])
+        whole = Expert(
+            id=own.id, name="whole/dense", method="dense", domain_id=None, base=base, artifact=own,
+            tokenizer_sha256="cd" * 32, data_sha256="e" * 64, num_parameters=9, config={"domains": SEVERAL},
+        )  # fmt: skip
+        session.add(whole)
+        session.flush()
+        mixtures.create_mixture(session, MixtureSpec(name="whole", experts=["whole/dense"]))
+        evaluations.register_evaluation(
+            session, expert_id=own.id, domain_id=domain_row(session, "code").id, split="test", block_size=128,
+            num_tokens=2048, log_likelihood=-4096.0, artifact=scores,
+        )  # fmt: skip
+
+
+def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
+    app = open_room("train", train__what="DEMix model")
+    method = named(app.selectbox, "Method")
+    assert [option.split(":")[0] for option in method.options] == ["demix", "dense", "dense-balanced", "domain-token"]
+    assert "a learned vector of its own" in method.options[3]
+    method.set_value("domain-token").run()
+    named(app.text_input, "Name").set_value("tokens").run()
+    named(app.multiselect, "Domains").set_value(["code"]).run()
+    assert "--method domain-token" in "\n".join(block.value for block in app.code)
+    named(app.button, "Train the experts").click().run()
+    assert not app.exception
+    (job,) = [card for card in read(rows.list_jobs) if card.spec.get("name") == "tokens"]
+    assert job.spec["method"] == "domain-token"
+
+
+@pytest.mark.usefixtures("dense")
+def test_an_expert_of_several_domains_is_found_by_each_and_shows_all() -> None:
+    app = open_room("experts", experts__domain=["poems"], experts__chosen=["whole/dense"])
+    assert not app.exception
+    assert named(app.metric, "Domain").value == "2 domains"
+    shown = [frame.value for frame in app.dataframe]
+    assert any("code, poems" in str(frame.to_numpy().tolist()) for frame in shown)
+
+
+@pytest.mark.usefixtures("dense")
+def test_nobody_is_at_home_in_a_dense_model_and_the_page_says_so() -> None:
+    app = open_room("specialization", specialization__mixture="whole")
+    assert not app.exception
+    assert "No expert here was trained on one of these domains alone" in app.info[0].value
+    assert "trained on it alone: code" in told(app)
+
+
+@pytest.mark.usefixtures("dense")
+def test_an_example_for_a_dense_model_is_of_its_domains() -> None:
+    app = open_room("posteriors", posterior__mixture="whole")
+    named(app.button, "Take an example").click().run()
+    assert not app.exception
+    assert app.session_state["posterior.text"].count("\n\n") == 1
+
+
+@pytest.mark.usefixtures("dense")
+@pytest.mark.parametrize("room", ["overview", "mixtures", "playground", "train"])
+def test_every_other_page_bears_it(room: str) -> None:
+    assert not open_room(room).exception
