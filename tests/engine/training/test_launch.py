@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from engine.config import ModelConfig, TrainingConfig
+from engine.config import MethodName, ModelConfig, TrainingConfig
 from engine.errors import LostRank, NonFiniteLoss, TrainingError
 from engine.events import Event, Progress, Step
 from engine.models.demix import DemixModel
@@ -26,6 +26,7 @@ from engine.training.data import PackedDomain
 from engine.training.launch import train_on
 from engine.training.line import Task, failure_in, from_line, leave_words, to_line
 from engine.training.loop import train
+from engine.training.methods import METHODS
 
 CONFIG = TrainingConfig(
     num_steps=10, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
@@ -128,6 +129,19 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
     seen += train_alone(seed, domains, tmp_path / "two")
     assert losses(seen) == pytest.approx(losses(reference[1]), rel=1e-6)
     assert_same_weights(tmp_path / "two", reference[0])
+
+
+@pytest.mark.parametrize("name", ["dense", "domain-token"])
+def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: MethodName) -> None:
+    method = METHODS[name]
+    if method.one_expert:
+        domains = [replace(domain, expert="one") for domain in domains]
+    model = DemixModel(load_model(seed), list(dict.fromkeys(d.expert for d in domains)), method.experts_in)
+    texts = [domain.open() for domain in domains]
+    expected = losses(list(train(model, texts, CONFIG, tmp_path / "one", balanced=method.balanced)))
+    seen = losses(list(train_on(2, seed, domains, CONFIG, tmp_path / "two", method=name, log=tmp_path / "log")))
+    assert seen == pytest.approx(expected, rel=1e-6)
+    assert_same_weights(tmp_path / "two", tmp_path / "one")
 
 
 def test_torchrun_by_hand_prints_events_and_trains_as_one_process_does(

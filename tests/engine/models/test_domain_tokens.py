@@ -1,0 +1,130 @@
+"""A domain's token is read like any token before the text, is never scored, and is all that its expert has."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from engine.errors import ModelError
+from engine.files import Kept, new_folder, verify_folder
+from engine.models.demix import DemixModel, Rows
+from engine.models.demix_files import load_demix, save_base, save_expert
+from engine.models.families import LAYOUTS
+from tests.engine.models.test_surgery import decoder
+
+FAMILIES = sorted(LAYOUTS)
+KEYS = ["a", "b", "c"]
+
+
+def token_model(family: str) -> DemixModel:
+    """A model whose vectors differ plainly."""
+    model = DemixModel(decoder(family), KEYS, "token").eval()
+    with torch.no_grad():
+        for number, key in enumerate(KEYS):
+            (vector_1D,) = model.expert_parameters(key).values()
+            vector_1D.copy_(model.lm.get_input_embeddings().weight[10 + number] * 2)
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_a_vector_that_is_a_tokens_embedding_is_that_token_before_the_text(family: str) -> None:
+    lm = decoder(family)
+    model = DemixModel(copy.deepcopy(lm), ["a"], "token").eval()
+    (vector_1D,) = model.expert_parameters("a").values()
+    vector_1D.copy_(lm.get_input_embeddings().weight[5])
+    ids = torch.randint(0, 300, (3, 10))
+    with_five = lm(input_ids=torch.cat([torch.full((3, 1), 5), ids], 1)).logits[:, 1:]
+    torch.testing.assert_close(model(ids, Rows.all_to("a", 3)), with_five, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_one_batch_carries_the_tokens_of_many_domains(family: str) -> None:
+    model, ids = token_model(family), torch.randint(0, 300, (4, 10))
+    together = model(ids, Rows(("b", "c", "a"), (1, 2, 1)))
+    alone = torch.cat([model(ids[i : i + 1], Rows.all_to(key, 1)) for i, key in enumerate("bcca")])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(together[1], model(ids[1:2], Rows.all_to("a", 1))[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_cached_decoding_is_plain_decoding_and_the_token_comes_once(family: str) -> None:  # L18
+    model, ids = token_model(family), torch.randint(0, 300, (1, 9)).expand(3, -1)
+    rows, cache = Rows.one_each(KEYS), DynamicCache()
+    cached = torch.cat([model(part, rows, cache) for part in ids.split([4, 1, 1, 3], 1)], 1)
+    torch.testing.assert_close(cached, model(ids, rows), atol=1e-5, rtol=1e-5)
+    assert cache.get_seq_length() == 1 + ids.shape[1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_the_longest_text_leaves_room_for_the_token(family: str) -> None:
+    model = token_model(family)
+    assert model.max_positions == DemixModel(decoder(family), KEYS).max_positions - 1
+    ids = torch.randint(0, 300, (1, min(model.max_positions, 100)))
+    assert model(ids, Rows.all_to("a", 1)).shape == (1, ids.shape[1], 300)
+
+
+@torch.no_grad()
+def test_experts_start_alike_whichever_others_there_are_and_share_every_weight_but_the_vector() -> None:
+    many, one = DemixModel(decoder("llama"), KEYS, "token"), DemixModel(decoder("llama"), ["c"], "token")
+    states = [model.expert_state(key) for model, key in ((many, "a"), (many, "c"), (one, "c"))]
+    assert all(torch.equal(state["domain_token.weight"], states[0]["domain_token.weight"]) for state in states)
+    assert set(many.shared_state()) == set(decoder("llama").state_dict()) - {"lm_head.weight"}
+    scale = float(states[0]["domain_token.weight"].std() / many.lm.get_input_embeddings().weight.std())
+    assert 0.6 < scale < 1.5
+
+
+def kept(model: DemixModel, root: Path) -> tuple[Kept, Kept]:
+    """The base and the expert “a” of a model, in folders."""
+    for name in ("base", "a"):
+        with new_folder(root / name) as folder:
+            if name == "base":
+                save_base(model, folder)
+            else:
+                save_expert(model, "a", folder, base_sha256=verify_folder(root / "base"), tokenizer_sha256="t")
+    return Kept(root / "base", verify_folder(root / "base")), Kept(root / "a", verify_folder(root / "a"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("experts_in", ["ffn", "token"])
+def test_a_base_remembers_where_its_experts_are(tmp_path: Path, experts_in: Any) -> None:
+    base, expert = kept(DemixModel(decoder("gpt2"), KEYS, experts_in), tmp_path)
+    loaded = load_demix(base, {"a": expert})
+    assert (loaded.experts_in, loaded.tokens is None) == (experts_in, experts_in == "ffn")
+
+
+def test_a_base_that_is_older_than_the_choice_has_its_experts_in_its_networks(tmp_path: Path) -> None:
+    model = DemixModel(decoder("llama"), KEYS)
+    with new_folder(tmp_path / "base") as folder:
+        save_base(model, folder)
+        (folder / "base.json").unlink()
+    with new_folder(tmp_path / "a") as folder:
+        save_expert(model, "a", folder, base_sha256=verify_folder(tmp_path / "base"), tokenizer_sha256="t")
+    assert load_demix(Kept(tmp_path / "base"), {"a": Kept(tmp_path / "a")}).experts_in == "ffn"
+
+
+@pytest.mark.parametrize(("base_of", "expert_of"), [("ffn", "token"), ("token", "ffn")])
+def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, expert_of: Any) -> None:
+    base, own = kept(DemixModel(decoder("llama"), KEYS, base_of), tmp_path / "one")
+    _, other = kept(DemixModel(decoder("llama"), KEYS, expert_of), tmp_path / "two")
+    with pytest.raises(ModelError, match="another base"):
+        load_demix(base, {"a": other})
+    card = other.folder / "expert.json"  # even one that claims to be of this base
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"base_sha256": base.sha256}))
+    with new_folder(tmp_path / "forged") as folder:
+        for file in ("expert.json", "expert.safetensors"):
+            (folder / file).write_bytes((other.folder / file).read_bytes())
+    forged = Kept(tmp_path / "forged")
+    with pytest.raises(ModelError, match="must make a whole model"):
+        load_demix(base, {"a": forged})
+    with pytest.raises(ModelError, match="must fit its base"):
+        load_demix(base, {"a": own, "b": forged})
