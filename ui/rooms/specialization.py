@@ -57,7 +57,8 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours end at the 95th percentile, so that one far cell does not hide the others."
     )
-    show_contrast(scores, split)
+    if scores.at_home_somewhere().domains:
+        show_contrast(scores, split)
 
 
 def _show_overlap(mixture: str | None, split: str, _: Scores) -> None:
