@@ -123,6 +123,17 @@ def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.Ca
     spec = ask(capsys, "train", "demix", "m", "--seed-model", "s", "--domains", "a, b", "--domains", "c")["spec"]
 
     assert spec["domains"] == ["a", "b", "c"]
+    assert spec["method"] == "demix"
+
+
+def test_a_baseline_is_a_choice_of_the_same_verb(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "corpus", "add", "a", str(home))
+    ask(capsys, "seed", "add", "s", "--hub", "org/model")
+    wish = ["train", "demix", "m", "--seed-model", "s", "--domains", "a", "--method"]
+
+    assert ask(capsys, *wish, "domain-token")["spec"]["method"] == "domain-token"
+    assert main([*wish, "sparse"]) == 2
+    assert "dense-balanced" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")
