@@ -1,0 +1,112 @@
+"""Claims: balanced k-means costs at most 1.005x of k-means-constrained, in at most 0.25x its time and under 2 GB.
+
+The peer solves every round as a minimum-cost flow (OR-Tools); it minimises distances, which are not squared there.
+Both start from the same centres on the same unit vectors and assign all documents equally often; the cost is the mean
+squared distance to the mean of the own cluster, measured on the labels of each. Each runs in a process of its own.
+Run: python benchmarks/clusters.py [--documents 100000 --clusters 128 --rounds 3]
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import resource  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+
+from engine.clusters.clusters import Clusters  # noqa: E402
+from engine.clusters.config import ClusterConfig  # noqa: E402
+from engine.clusters.kmeans import first_centres, kmeans  # noqa: E402
+
+DIMENSION, SEED = 100, 0
+
+
+def unit_vectors(num_documents: int, num_groups: int) -> NDArray[np.float32]:
+    """Documents around directions of unequal weight, so that clusters of equal size are not there for the taking."""
+    generator = np.random.default_rng(SEED)
+    shares = generator.dirichlet(np.ones(num_groups))
+    groups = generator.normal(size=(num_groups, DIMENSION))
+    vectors = generator.normal(size=(num_documents, DIMENSION))
+    vectors += 0.5 * groups[generator.choice(num_groups, num_documents, p=shares)]
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def ours(vectors: NDArray[np.float32], config: ClusterConfig) -> tuple[NDArray[np.int32], float]:
+    """Labels by the workbench, and seconds, k-means++ included."""
+    began = time.perf_counter()
+    *_, found = kmeans(vectors, config)
+    assert isinstance(found, Clusters)
+    return found.labels_N, time.perf_counter() - began
+
+
+def peer(vectors: NDArray[np.float32], config: ClusterConfig) -> tuple[NDArray[np.int32], float]:
+    """Labels by k-means-constrained, and seconds, without k-means++; it assigns once more than its iterations."""
+    from k_means_constrained import KMeansConstrained
+
+    middle = vectors.mean(0, dtype=np.float64).astype(np.float32)
+    start = first_centres(vectors - middle, config.num_clusters, config.seed) + middle
+    least, rest = divmod(len(vectors), config.num_clusters)
+    began = time.perf_counter()
+    found = KMeansConstrained(
+        config.num_clusters, size_min=least, size_max=least + bool(rest), n_init=1,
+        max_iter=config.max_iterations - 1, tol=0, init=start,
+    ).fit(vectors)  # fmt: skip
+    return np.asarray(found.labels_, dtype=np.int32), time.perf_counter() - began
+
+
+def measure(who: str, num_documents: int, config: ClusterConfig) -> dict[str, Any]:
+    """Cost, seconds, sizes and the most memory, of this process."""
+    vectors = unit_vectors(num_documents, 2 * config.num_clusters)
+    labels, seconds = {"ours": ours, "peer": peer}[who](vectors, config)
+    sizes = np.bincount(labels, minlength=config.num_clusters)
+    means = np.array([vectors[labels == number].mean(0, dtype=np.float64) for number in range(config.num_clusters)])
+    cost = float(np.square(vectors - means[labels]).sum(1).mean())
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "seconds": round(seconds, 2), "cost": cost, "size_min": int(sizes.min()), "size_max": int(sizes.max()),
+        "memory_gb": round(memory / 1e9, 2),
+    }  # fmt: skip
+
+
+def in_a_process(who: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same, measured where nothing else was loaded."""
+    given = [str(value) for value in (arguments.documents, arguments.clusters, arguments.rounds)]
+    command = [sys.executable, __file__, "--only", who, "--documents", given[0], "--clusters", given[1]]
+    ended = subprocess.run([*command, "--rounds", given[2]], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int, default=20_000)
+    parser.add_argument("--clusters", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5, help="Assignments of all documents, at least 2.")
+    parser.add_argument("--only", choices=["ours", "peer"])
+    arguments = parser.parse_args()
+    if arguments.only:
+        config = ClusterConfig("balanced", arguments.clusters, arguments.rounds, SEED)
+        print(json.dumps(measure(arguments.only, arguments.documents, config)))
+        return
+    mine, other = in_a_process("ours", arguments), in_a_process("peer", arguments)
+    print(json.dumps({
+        "claim": "balanced k-means over k-means-constrained: cost <= 1.005, time <= 0.25, memory < 2 GB",
+        "cost_ratio": round(mine["cost"] / other["cost"], 5),
+        "time_ratio": round(mine["seconds"] / other["seconds"], 3),
+        "ours": mine, "peer": other, "documents": arguments.documents, "clusters": arguments.clusters,
+        "rounds": arguments.rounds, "threads": os.environ["OMP_NUM_THREADS"],
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

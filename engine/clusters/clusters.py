@@ -1,0 +1,59 @@
+"""What every clusterer finds, whatever its method, and which cluster a new document is nearest to.
+
+Shapes: N documents, K clusters, D dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.clusters.config import ClusterMethod
+
+Floats = NDArray[np.float32]
+Labels = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Centres, the cluster of each document they were fitted on, and the cost after each round."""
+
+    method: ClusterMethod
+    seed: int
+    centres_KD: Floats
+    labels_N: Labels
+    costs: tuple[float, ...]
+
+    @property
+    def num_clusters(self) -> int:
+        """Clusters, empty ones included."""
+        return len(self.centres_KD)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Documents in each cluster."""
+        sizes: list[int] = np.bincount(self.labels_N, minlength=self.num_clusters).tolist()
+        return sizes
+
+
+def squared_distances(
+    vectors_ND: NDArray[Any], centres_KD: NDArray[Any], squares_N: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Squared Euclidean distances [N, K], in the precision of the vectors.
+
+    squares_N: the vectors' squared lengths, for who asks often.
+    """
+    centres = centres_KD.astype(vectors_ND.dtype)
+    squares_N = squared_lengths(vectors_ND) if squares_N is None else squares_N
+    found_NK: NDArray[Any] = squares_N[:, None] - 2 * (vectors_ND @ centres.T) + squared_lengths(centres)
+    found_NK[found_NK < 0] = 0  # rounding
+    return found_NK
+
+
+def squared_lengths(vectors_ND: NDArray[Any]) -> NDArray[Any]:
+    """Squared lengths [N], in the precision of the vectors."""
+    found_N: NDArray[Any] = np.einsum("nd,nd->n", vectors_ND, vectors_ND)
+    return found_N

@@ -1,0 +1,37 @@
+"""The knobs of clustering. Defaults follow C-BTM §2.1 and §3.1; where its released code differs, a switch says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import Checked, knob
+
+Numbers = Literal["token", "drop"]
+Scaling = Literal["standardise", "unit_rows"]
+ClusterMethod = Literal["balanced", "unbalanced", "random"]
+
+
+@dataclass(frozen=True)
+class TfidfConfig(Checked):
+    """How a document becomes a vector of its words."""
+
+    numbers: Numbers = knob("token", "Words that begin with a digit: one dummy token (paper) or left out (code).")
+    scaling: Scaling = knob(
+        "standardise", "standardise: no mean, unit variance in each dimension (paper); unit_rows: length 1 (code)."
+    )
+    dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1)
+    max_words: int = knob(200_000, "Words known at most, the most frequent ones (the paper: all).", ge=1)
+    seed: int = knob(0, "Seed of the truncated SVD.", ge=0)
+
+
+@dataclass(frozen=True)
+class ClusterConfig(Checked):
+    """How many clusters, and how they are found."""
+
+    method: ClusterMethod = knob(
+        "balanced", "balanced: sizes differ by at most one; unbalanced: plain k-means; random: by lot."
+    )
+    num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", ge=1)
+    max_iterations: int = knob(20, "Rounds of k-means at most; it ends sooner when no document moves.", ge=1)
+    seed: int = knob(0, "Seed of the first centres, or of the lot.", ge=0)

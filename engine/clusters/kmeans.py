@@ -1,0 +1,88 @@
+"""k-means with clusters of equal size (C-BTM §2.1, Eq. 1), and without that constraint (§7.2).
+
+Both start from k-means++ centres and differ only in how documents are assigned. Squared Euclidean distance.
+Shapes: N documents, K clusters, D dimensions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.clusters.balanced_assignment import balanced_assignment
+from engine.clusters.clusters import Clusters, Floats, Labels, squared_distances, squared_lengths
+from engine.clusters.config import ClusterConfig
+from engine.events import Progress
+
+
+def kmeans(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
+    """Progress after each round, with its cost and seconds, then one Clusters; the same seed gives the same ones.
+
+    The cost of a round is the mean squared distance of documents to the mean of their cluster.
+    """
+    began = time.perf_counter()
+    middle_D = vectors_ND.mean(0, dtype=np.float64).astype(np.float32)
+    vectors_ND = vectors_ND - middle_D  # distances in float32 are exact only near the origin
+    centres_KD = first_centres(vectors_ND, config.num_clusters, config.seed)
+    labels_N: Labels | None = None
+    prices_K: Tensor | None = None
+    costs: list[float] = []
+    for number in range(1, config.max_iterations + 1):
+        before_N = labels_N
+        if config.method == "balanced":
+            labels_N, prices_K = balanced_assignment(_relative_distances(vectors_ND, centres_KD), prices_K)
+        else:
+            labels_N = _relative_distances(vectors_ND, centres_KD).argmin(1).numpy().astype(np.int32)
+        centres_KD, cost = _centres(vectors_ND, labels_N, centres_KD)
+        costs.append(cost)
+        note = f"cost {cost:.6g} after {time.perf_counter() - began:.1f} s"
+        yield Progress(number, config.max_iterations, "rounds", note)
+        if before_N is not None and np.array_equal(before_N, labels_N):
+            break
+    assert labels_N is not None
+    yield Clusters(config.method, config.seed, centres_KD + middle_D, labels_N, tuple(costs))
+
+
+def first_centres(vectors_ND: Floats, num_clusters: int, seed: int) -> Floats:
+    """Documents far from each other: greedy k-means++.
+
+    Each is the best of a few, drawn in proportion to the squared distance to the nearest one chosen before.
+    """
+    generator = np.random.default_rng(seed)
+    num_trials = 2 + int(np.log(num_clusters))  # as scikit-learn, after Arthur and Vassilvitskii
+    chosen = [int(generator.integers(len(vectors_ND)))]
+    squares_N = squared_lengths(vectors_ND)
+    nearest_N = squared_distances(vectors_ND, vectors_ND[chosen], squares_N)[:, 0]
+    while len(chosen) < num_clusters:
+        total_N = np.cumsum(nearest_N, dtype=np.float64)
+        tried = np.searchsorted(total_N, generator.random(num_trials) * total_N[-1]).clip(max=len(total_N) - 1)
+        nearest_NC = np.minimum(nearest_N[:, None], squared_distances(vectors_ND, vectors_ND[tried], squares_N))
+        best = int(nearest_NC.sum(0, dtype=np.float64).argmin())
+        chosen.append(int(tried[best]))
+        nearest_N = nearest_NC[:, best]
+    return vectors_ND[chosen]
+
+
+def _relative_distances(vectors_ND: Floats, centres_KD: Floats) -> Tensor:
+    """Squared distances without the documents' own squared lengths, which no choice of a cluster changes."""
+    centres = torch.from_numpy(centres_KD)
+    squares_K = centres.double().square().sum(1).float()
+    return torch.addmm(squares_K, torch.from_numpy(vectors_ND), centres.T, alpha=-2)
+
+
+def _centres(vectors_ND: Floats, labels_N: Labels, old_KD: Floats) -> tuple[Floats, float]:
+    """The mean of each cluster (an empty one keeps its centre), and the cost."""
+    sums_KD = np.zeros(old_KD.shape)
+    order = np.argsort(labels_N, kind="stable")
+    sizes_K = np.bincount(labels_N, minlength=len(old_KD))
+    filled = np.flatnonzero(sizes_K)
+    starts = (np.cumsum(sizes_K) - sizes_K)[filled]
+    sums_KD[filled] = np.add.reduceat(vectors_ND[order], starts, axis=0, dtype=np.float64)
+    means_KD = np.where(sizes_K[:, None] > 0, sums_KD / np.maximum(sizes_K, 1)[:, None], old_KD)
+    total = np.einsum("nd,nd->", vectors_ND, vectors_ND, dtype=np.float64)
+    within = total - float((sizes_K[:, None] * means_KD**2).sum())
+    return means_KD.astype(np.float32), max(within, 0.0) / len(vectors_ND)
