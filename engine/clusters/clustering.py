@@ -1,0 +1,108 @@
+"""A clustering as it is kept: the clusters, the embedder they live in, the documents they were fitted on.
+
+A folder of safetensors and JSON, `embedder/` inside. Documents are known by the SHA-256 of their text, so that
+moving them changes nothing and a corpus that changed is noticed.
+Shapes: N documents, K clusters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from engine.clusters.clusters import Clusters, Labels, squared_distances
+from engine.clusters.embedder import AnyEmbedder
+from engine.clusters.embedders import load_embedder
+from engine.clusters.random_clusters import drawn_cluster
+from engine.errors import DamagedFile, EngineError
+
+_CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a batch of documents went: the cluster [N] of each, its squared distances [N, K], and which are blank."""
+
+    labels_N: Labels
+    squared_distances_NK: NDArray[np.float64]
+    is_blank_N: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Documents of the sample that are no longer there, and documents that were not there then: SHA-256 of texts."""
+
+    missing: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Clusters, the embedder of their centres, and the id of each document they were fitted on."""
+
+    clusters: Clusters
+    embedder: AnyEmbedder
+    document_ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.document_ids) != len(self.clusters.labels_N):
+            raise EngineError(
+                f"Every document of the sample must have an id, but {len(self.document_ids)} ids came with "
+                f"{len(self.clusters.labels_N)} documents.",
+                "Give the SHA-256 of each text, in the order of the vectors.",
+            )
+
+    def place(self, texts: Sequence[str]) -> Placed:
+        """The nearest cluster of each text of a shard, sizes unconstrained; random clusters draw instead."""
+        embedding = self.embedder.embed(texts)
+        distances_NK = squared_distances(embedding.vectors_ND, self.clusters.centres_KD)
+        labels_N = distances_NK.argmin(1).astype(np.int32)
+        if self.clusters.method == "random":
+            number, seed = self.clusters.num_clusters, self.clusters.seed
+            labels_N = np.array([drawn_cluster(text, number, seed) for text in texts], dtype=np.int32)
+        return Placed(labels_N, distances_NK, embedding.is_blank_N)
+
+    def changes(self, present_ids: Iterable[str]) -> Changes:
+        """How a corpus differs from the sample; both lists are sorted."""
+        present, known = set(present_ids), set(self.document_ids)
+        return Changes(tuple(sorted(known - present)), tuple(sorted(present - known)))
+
+    def save(self, folder: Path) -> None:
+        """Writes the clustering into an empty folder."""
+        clusters = self.clusters
+        tensors: dict[str, NDArray[Any]] = {
+            "centres_KD": clusters.centres_KD,
+            "labels_N": clusters.labels_N,
+            "costs": np.array(clusters.costs),
+            "document_ids": np.frombuffer(bytes.fromhex("".join(self.document_ids)), dtype=np.uint8).reshape(-1, 32),
+        }
+        save_file(tensors, folder / _TENSORS)
+        card = {"method": clusters.method, "seed": clusters.seed, "embedder_sha256": self.embedder.sha256}
+        (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+        (folder / _EMBEDDER).mkdir()
+        self.embedder.save(folder / _EMBEDDER)
+
+
+def load_clustering(folder: Path, seed: Path | None = None) -> Clustering:
+    """The clustering as it was saved; `seed`: the model's folder, where the embedder is one of hidden states."""
+    try:
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        tensors = load_file(folder / _TENSORS)
+        clusters = Clusters(
+            card["method"], card["seed"], tensors["centres_KD"], tensors["labels_N"], tuple(tensors["costs"].tolist())
+        )
+        ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise DamagedFile(f"{folder} must hold a clustering, but does not ({error}).", "Cluster again.") from error
+    embedder = load_embedder(folder / _EMBEDDER, seed)
+    if embedder.sha256 != card["embedder_sha256"]:
+        raise DamagedFile(f"The embedder in {folder} is not the one its clusters were found with.", "Cluster again.")
+    return Clustering(clusters, embedder, ids)

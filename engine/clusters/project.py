@@ -1,0 +1,79 @@
+"""Documents as points on a map (UMAP): fitted on a sample, the rest put in between, and which is which is kept.
+
+Shapes: N documents, D dimensions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from engine.errors import EngineError
+from engine.events import Progress
+
+FITTED = 20_000  # documents that shape the map; more take long and change little
+SHARD = 10_000
+NEIGHBOURS = 15  # UMAP's own default
+FEWEST = 5  # documents; UMAP's spectral start needs more points than directions
+
+
+@dataclass(frozen=True)
+class Map:
+    """Coordinates, float32; which documents shaped the map; the seed of all that was random."""
+
+    coordinates_N2: NDArray[np.float32]
+    is_fitted_N: NDArray[np.bool_]
+    seed: int
+
+    def save(self, folder: Path) -> None:
+        """Writes the map into a folder."""
+        tensors: dict[str, NDArray[Any]] = {"coordinates_N2": self.coordinates_N2, "is_fitted_N": self.is_fitted_N}
+        save_file(tensors, folder / "map.safetensors")
+        (folder / "map.json").write_text(json.dumps({"method": "umap", "seed": self.seed}), encoding="utf-8")
+
+
+def load_map(folder: Path) -> Map:
+    """The map as it was saved."""
+    tensors = load_file(folder / "map.safetensors")
+    card = json.loads((folder / "map.json").read_text(encoding="utf-8"))
+    return Map(tensors["coordinates_N2"], tensors["is_fitted_N"], card["seed"])
+
+
+def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0) -> Iterator[Progress | Map]:
+    """Progress after the fit and after each shard of the rest, then one Map; the same seed gives the same map."""
+    total = len(vectors_ND)
+    if total < FEWEST or num_fitted < FEWEST:
+        problem = f"A map must be fitted on at least {FEWEST} documents, but has {min(total, num_fitted)}."
+        raise EngineError(problem, "Take a larger sample.")
+    chosen = np.sort(np.random.default_rng(seed).permutation(total)[:num_fitted])
+    is_fitted_N = np.isin(np.arange(total), chosen)
+    vectors_ND = np.asarray(vectors_ND, dtype=np.float32)
+    coordinates_N2 = np.empty((total, 2), dtype=np.float32)
+    reducer = _umap(len(chosen), seed)
+    yield Progress(0, total, "documents", f"fitting the map on {len(chosen)} of them")
+    coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
+    rest = np.flatnonzero(~is_fitted_N)
+    for start in range(0, len(rest), SHARD):
+        yield Progress(len(chosen) + start, total, "documents", "putting the rest on the map")
+        shard = rest[start : start + SHARD]
+        coordinates_N2[shard] = reducer.transform(vectors_ND[shard])
+    yield Progress(total, total, "documents")
+    yield Map(coordinates_N2, is_fitted_N, seed)
+
+
+def _umap(num_documents: int, seed: int) -> Any:
+    try:
+        from umap import UMAP
+    except ImportError as error:
+        raise EngineError(
+            f"A map needs the package umap-learn, which cannot be imported here ({error}).",
+            "Install it: pip install umap-learn.",
+        ) from error
+    return UMAP(n_neighbors=min(NEIGHBOURS, num_documents - 1), random_state=seed, transform_seed=seed, n_jobs=1)
