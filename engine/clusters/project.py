@@ -6,6 +6,7 @@ Shapes: N documents, D dimensions.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,9 @@ def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0
 
 def _umap(num_documents: int, seed: int) -> Any:
     try:
-        from umap import UMAP
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # nothing here asks for it
+            from umap import UMAP
     except ImportError as error:
         raise EngineError(
             f"A map needs the package umap-learn, which cannot be imported here ({error}).",

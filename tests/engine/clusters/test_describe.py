@@ -1,0 +1,135 @@
+"""What clusters are about, and where they lie on the map."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.clusters.clusterers import find_clusters
+from engine.clusters.clusters import Clusters
+from engine.clusters.config import ClusterConfig, TfidfConfig
+from engine.clusters.describe import label_overlap, representatives, top_terms
+from engine.clusters.project import Map, load_map, project
+from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
+from engine.errors import EngineError
+from engine.events import Progress
+
+SUBJECTS = {
+    "law": ["court", "appeal", "plaintiff"],
+    "cake": ["sugar", "eggs", "butter"],
+    "sea": ["ship", "sail", "bay"],
+}
+
+
+def texts_of(num_each: int) -> tuple[list[str], list[str]]:
+    """Texts on three subjects, with the subject of each."""
+    generator = np.random.default_rng(0)
+    names = [name for name in SUBJECTS for _ in range(num_each)]
+    return [" ".join(generator.choice(SUBJECTS[name], 6)) for name in names], names
+
+
+def fitted(texts: list[str], scaling: str = "standardise") -> tuple[TfidfEmbedder, Clusters]:
+    *_, embedder = fit_tfidf(texts, TfidfConfig(dimension=3, scaling=scaling))  # type: ignore[arg-type]
+    assert isinstance(embedder, TfidfEmbedder)
+    *_, clusters = find_clusters(embedder.embed(texts).vectors_ND, ClusterConfig("balanced", 3))
+    assert isinstance(clusters, Clusters)
+    return embedder, clusters
+
+
+@pytest.mark.parametrize("scaling", ["standardise", "unit_rows"])
+def test_top_terms_are_the_words_of_the_subject(scaling: str) -> None:
+    texts, names = texts_of(12)
+    embedder, clusters = fitted(texts, scaling)
+    found = top_terms(embedder, clusters.centres_KD, 3)
+    for number, terms in enumerate(found):
+        subject = names[int(np.flatnonzero(clusters.labels_N == number)[0])]
+        assert sorted(terms) == sorted(SUBJECTS[subject])
+
+
+def test_representatives_are_members_and_the_nearest_comes_first() -> None:
+    texts, _ = texts_of(12)
+    embedder, clusters = fitted(texts)
+    vectors = embedder.embed(texts).vectors_ND
+    for number, chosen in enumerate(representatives(vectors, clusters, 4)):
+        distances = np.linalg.norm(vectors - clusters.centres_KD[number], axis=1)
+        members = clusters.labels_N == number
+        assert members[chosen].all()
+        assert distances[chosen].tolist() == sorted(distances[members])[:4]
+
+
+def test_clusters_that_are_the_labels_have_all_information() -> None:
+    found = label_overlap(np.array([1, 1, 0, 0], dtype=np.int32), ["a", "a", "b", "b"], 2)
+    assert found.labels == ("a", "b")
+    assert found.counts_LK.tolist() == [[0, 2], [2, 0]]
+    assert found.normalised_mutual_information == pytest.approx(1)
+
+
+def test_clusters_that_ignore_the_labels_have_none() -> None:
+    found = label_overlap(np.array([0, 1, 0, 1], dtype=np.int32), ["a", "a", "b", "b"], 3)
+    assert found.shares_LK.tolist() == [[0.5, 0.5, 0], [0.5, 0.5, 0]]
+    assert found.normalised_mutual_information == pytest.approx(0, abs=1e-9)
+
+
+def test_documents_without_a_label_are_left_out_and_counted() -> None:
+    found = label_overlap(np.array([0, 1, 1], dtype=np.int32), ["a", None, "b"], 2)
+    assert found.num_unlabelled == 1
+    assert found.counts_LK.sum() == 2
+
+
+@pytest.mark.parametrize(("names", "words"), [([None, None], "none has"), (["a"], "1 came for 2 documents")])
+def test_labels_that_say_nothing_are_refused(names: list[str | None], words: str) -> None:
+    with pytest.raises(EngineError, match=words):
+        label_overlap(np.zeros(2, dtype=np.int32), names, 2)
+
+
+def map_of(vectors: np.ndarray, num_fitted: int, seed: int = 0) -> Map:
+    *progress, found = project(vectors, num_fitted=num_fitted, seed=seed)
+    assert all(isinstance(one, Progress) for one in progress)
+    assert isinstance(found, Map)
+    return found
+
+
+def test_a_map_says_which_documents_shaped_it_and_puts_the_rest_near_their_like(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    centres = np.eye(3, 10) * 10
+    vectors = np.concatenate([centre + generator.normal(size=(40, 10)) for centre in centres])
+    found = map_of(vectors, 60)
+    assert found.coordinates_N2.dtype == np.float32
+    assert found.coordinates_N2.shape == (120, 2)
+    assert np.isfinite(found.coordinates_N2).all()
+    assert found.is_fitted_N.sum() == 60
+    subjects = np.repeat([0, 1, 2], 40)
+    middles = np.array([found.coordinates_N2[found.is_fitted_N & (subjects == one)].mean(0) for one in range(3)])
+    nearest = np.linalg.norm(found.coordinates_N2[:, None] - middles, axis=2).argmin(1)
+    assert (nearest == subjects)[~found.is_fitted_N].mean() > 0.9
+    found.save(tmp_path)
+    loaded = load_map(tmp_path)
+    np.testing.assert_array_equal(loaded.coordinates_N2, found.coordinates_N2)
+    np.testing.assert_array_equal(loaded.is_fitted_N, found.is_fitted_N)
+    assert loaded.seed == found.seed
+
+
+def test_the_same_seed_gives_the_same_map() -> None:
+    vectors = np.random.default_rng(1).normal(size=(40, 6))
+    one, again = map_of(vectors, 30, seed=5), map_of(vectors, 30, seed=5)
+    np.testing.assert_array_equal(one.coordinates_N2, again.coordinates_N2)
+    assert (map_of(vectors, 30, seed=6).is_fitted_N != one.is_fitted_N).any()
+
+
+@pytest.mark.parametrize("vectors", [np.ones((12, 4)), np.eye(5)], ids=["identical", "fewest"])
+def test_a_map_of_odd_documents_has_finite_coordinates(vectors: np.ndarray) -> None:
+    assert np.isfinite(map_of(vectors, 100).coordinates_N2).all()
+
+
+def test_too_few_documents_for_a_map_are_refused() -> None:
+    with pytest.raises(EngineError, match="at least 5 documents, but has 4"):
+        list(project(np.eye(4)))
+
+
+def test_a_machine_without_umap_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(EngineError, match="pip install umap-learn"):
+        list(project(np.eye(10)))
