@@ -23,6 +23,7 @@ from torch import Tensor
 CHUNK = 1 << 14  # rows smoothed at a time: their weights stay in the processor's cache
 COOLING = (4, 16, 64, 256)  # temperatures: the spread of the costs divided by these
 MAX_STEPS = 10  # Newton steps at one temperature; it takes two to four
+SAMPLE = 2000  # documents whose costs say how warm to begin
 NEAR_ENOUGH = 0.02  # of the size of a cluster, summed over all: what is left is moved exactly
 
 FAINTEST = -30.0  # log-weight: smaller ones change nothing, but their products are denormal, and slow
@@ -45,12 +46,19 @@ def _find_prices(costs_NK: Tensor, start_K: Tensor | None) -> Tensor:
     """Prices at which clusters are about equally large, float64 [K]."""
     num_documents, num_clusters = costs_NK.shape
     prices_K = torch.zeros(num_clusters, dtype=torch.float64) if start_K is None else start_K
-    spread = float((costs_NK.mean(1) - costs_NK.amin(1)).mean())
-    if spread <= _precision(costs_NK.numpy()):
+    spread = _spread(costs_NK)
+    if not spread:
         return prices_K  # all clusters lie in one place, or there is but one
     for divisor in COOLING if start_K is None else COOLING[-1:]:
         prices_K = _climb(costs_NK, prices_K, spread / divisor, num_documents / num_clusters)
     return prices_K
+
+
+def _spread(costs_NK: Tensor) -> float:
+    """How much a middling cluster costs more than the cheapest, for most documents: far clusters must not decide."""
+    sample = costs_NK[:: -(-len(costs_NK) // SAMPLE)].double()
+    extra_N = sample.quantile(0.5, dim=1) - sample.amin(1)
+    return float(extra_N.median()) or float(extra_N.mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class _Paths:
         self.num_documents, num_clusters = costs_NK.shape
         self.sizes_K = np.bincount(labels_N, minlength=num_clusters)
         self.edge_KK = np.full((num_clusters, num_clusters), np.inf)
-        self.tolerance = _precision(costs_NK)
+        self.tolerance = 1e-12 * float(np.abs(costs_NK).max(initial=0))  # rounding of float64
         for cluster in range(num_clusters):
             self._refresh(cluster)
 
@@ -157,7 +165,7 @@ class _Paths:
     def cheapest(self, sources_K: NDArray[np.bool_], targets_K: NDArray[np.bool_]) -> tuple[list[int], float]:
         """The cheapest path from any source to any target, and its cost (Bellman and Ford)."""
         cost_K = np.where(sources_K, 0.0, np.inf)
-        before_K = np.full(len(cost_K), -1)
+        rounds = []
         for _ in range(len(cost_K)):
             through_KK = cost_K[:, None] + self.edge_KK
             best_K = through_KK.argmin(0)
@@ -165,12 +173,14 @@ class _Paths:
             better_K = found_K < cost_K - self.tolerance
             if not better_K.any():
                 break
-            cost_K[better_K], before_K[better_K] = found_K[better_K], best_K[better_K]
-        end = int(np.where(targets_K, cost_K, np.inf).argmin())
-        path = [end]
-        while before_K[path[-1]] >= 0:
-            path.append(int(before_K[path[-1]]))
-        return path[::-1], float(cost_K[end])
+            cost_K = np.where(better_K, found_K, cost_K)
+            rounds.append(np.where(better_K, best_K, -1))
+        path = [int(np.where(targets_K, cost_K, np.inf).argmin())]
+        for before_K in reversed(rounds):
+            if before_K[path[-1]] >= 0:
+                path.append(int(before_K[path[-1]]))
+        path = _without_circles(path[::-1])
+        return path, sum(float(self.edge_KK[edge]) for edge in pairwise(path))
 
     def move(self, path: list[int], at_most: int) -> None:
         """Moves documents along a path, as many as have the same cost, so that identical documents move at once."""
@@ -187,10 +197,14 @@ class _Paths:
     def _cheapest_documents(self, source: int, target: int, at_most: int) -> NDArray[np.intp]:
         members = np.flatnonzero(self.labels_N == source)
         extra = self.costs_NK[members, target].astype(np.float64) - self.costs_NK[members, source]
-        chosen: NDArray[np.intp] = members[extra <= self.edge_KK[source, target] + self.tolerance][:at_most]
+        chosen: NDArray[np.intp] = members[extra <= self.edge_KK[source, target]][:at_most]
         return chosen
 
 
-def _precision(costs_NK: Floats) -> float:
-    """Differences of costs below this are rounding: float32 keeps seven digits."""
-    return float(1e-7 * np.abs(costs_NK).max(initial=0))
+def _without_circles(path: list[int]) -> list[int]:
+    """A path that visits no cluster twice; only rounding makes a circle seem to pay."""
+    found: list[int] = []
+    for cluster in path:
+        found = found[: found.index(cluster)] if cluster in found else found
+        found.append(cluster)
+    return found

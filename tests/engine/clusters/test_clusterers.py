@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from engine.clusters.balanced_assignment import balanced_assignment, even_out
+from engine.clusters.balanced_assignment import (
+    _find_prices,
+    _Paths,
+    _without_circles,
+    balanced_assignment,
+    even_out,
+)
 from engine.clusters.clusterers import find_clusters
 from engine.clusters.clusters import Clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod
+from engine.clusters.kmeans import first_centres
 from engine.clusters.random_clusters import drawn_cluster
 from engine.errors import EngineError
 from engine.events import Progress
 
+one_move = _Paths.move
 METHODS = get_args(ClusterMethod)
 every_method = pytest.mark.parametrize("method", METHODS)
 
@@ -144,10 +152,25 @@ def test_moves_alone_reach_the_optimum_from_the_nearest_clusters() -> None:
     assert costs[np.arange(90), labels].sum() == pytest.approx(least_cost(costs.astype(np.float64)), rel=1e-6)
 
 
+def test_identical_documents_move_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = []
+    monkeypatch.setattr(_Paths, "move", lambda self, *move: (moves.append(move), one_move(self, *move)))
+    labels = even_out(np.ones((5000, 40), dtype=np.float32), np.zeros(5000, dtype=np.int32))
+    assert set(np.bincount(labels)) == {125}
+    assert len(moves) == 39
+
+
+def test_an_outlier_disturbs_neither_balance_nor_end() -> None:
+    vectors = np.vstack([points(400), np.full((1, 8), 1e5, dtype=np.float32)])
+    assert sorted(cluster(vectors, "balanced", 16).sizes) == [25] * 15 + [26]
+
+
+def test_a_path_goes_in_no_circle() -> None:
+    assert _without_circles([4, 1, 2, 1, 3, 5, 3]) == [4, 1, 3]
+
+
 def test_prices_leave_little_to_move() -> None:
     """Without good prices the exact part would move thousands of documents one by one."""
-    from engine.clusters.balanced_assignment import _find_prices
-
     costs = torch.cdist(torch.from_numpy(points(4000)), torch.from_numpy(points(20, seed=1))).square()
     alone = costs.argmin(1).bincount(minlength=20)
     priced = (costs + _find_prices(costs, None)).argmin(1).bincount(minlength=20)
@@ -157,8 +180,6 @@ def test_prices_leave_little_to_move() -> None:
 
 def test_balanced_clusters_cost_no_more_than_those_of_k_means_constrained() -> None:
     peer = pytest.importorskip("k_means_constrained", reason="the oracle is installed by: make install-test")
-    from engine.clusters.kmeans import first_centres
-
     vectors = points(601, groups=9)
     found = cluster(vectors, "balanced", 6, seed=2)
     other = peer.KMeansConstrained(
