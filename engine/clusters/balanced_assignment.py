@@ -24,9 +24,11 @@ CHUNK = 1 << 14  # rows smoothed at a time: their weights stay in the processor'
 COOLING = (4, 16, 64, 256)  # temperatures: the spread of the costs divided by these
 MAX_STEPS = 10  # Newton steps at one temperature; it takes two to four
 SAMPLE = 2000  # documents whose costs say how warm to begin
-NEAR_ENOUGH = 0.02  # of the size of a cluster, summed over all: what is left is moved exactly
+NEAR_ENOUGH = 0.1  # of the size of a cluster, summed over all: what is left is moved exactly
 
-FAINTEST = -30.0  # log-weight: smaller ones change nothing, but their products are denormal, and slow
+FAINTEST = (
+    -30.0
+)  # log-weight beside the largest: smaller ones change nothing, but their products are denormal, and slow
 
 Labels = NDArray[np.int32]
 Floats = NDArray[Any]
@@ -88,9 +90,11 @@ def _smooth(costs_NK: Tensor, prices_K: Tensor, temperature: float, size: float)
     joint_KK = torch.zeros(num_clusters, num_clusters, dtype=torch.float64)
     for part in costs_NK.split(CHUNK):
         logits = (part + prices_K.float()).div_(-temperature)
-        total = logits.logsumexp(1, keepdim=True)
-        value -= temperature * float(total.sum(dtype=torch.float64))
-        weights = logits.sub_(total).clamp_(min=FAINTEST).exp_()
+        most = logits.amax(1, keepdim=True)
+        weights = logits.sub_(most).clamp_(min=FAINTEST).exp_()
+        total = weights.sum(1, keepdim=True)
+        value -= temperature * float((most + total.log()).sum(dtype=torch.float64))
+        weights.div_(total)
         mass_K += weights.sum(0)
         joint_KK += weights.T @ weights
     return _Smoothed(value, mass_K, joint_KK)

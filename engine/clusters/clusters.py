@@ -39,17 +39,13 @@ class Clusters:
         return sizes
 
 
-def squared_distances(
-    vectors_ND: NDArray[Any], centres_KD: NDArray[Any], squares_N: NDArray[Any] | None = None
-) -> NDArray[Any]:
-    """Squared Euclidean distances [N, K], in the precision of the vectors.
-
-    squares_N: the vectors' squared lengths, for who asks often.
-    """
+def squared_distances(vectors_ND: NDArray[Any], centres_KD: NDArray[Any]) -> NDArray[Any]:
+    """Squared Euclidean distances [N, K], in the precision of the vectors."""
     centres = centres_KD.astype(vectors_ND.dtype)
-    squares_N = squared_lengths(vectors_ND) if squares_N is None else squares_N
-    found_NK: NDArray[Any] = squares_N[:, None] - 2 * (vectors_ND @ centres.T) + squared_lengths(centres)
-    found_NK[found_NK < 0] = 0  # rounding
+    found_NK: NDArray[Any] = (
+        squared_lengths(vectors_ND)[:, None] - 2 * (vectors_ND @ centres.T) + squared_lengths(centres)
+    )
+    np.maximum(found_NK, 0, out=found_NK)  # rounding
     return found_NK
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.clusters.balanced_assignment import balanced_assignment
-from engine.clusters.clusters import Clusters, Floats, Labels, squared_distances, squared_lengths
+from engine.clusters.clusters import Clusters, Floats, Labels, squared_lengths
 from engine.clusters.config import ClusterConfig
 from engine.events import Progress
 
@@ -54,16 +54,20 @@ def first_centres(vectors_ND: Floats, num_clusters: int, seed: int) -> Floats:
     """
     generator = np.random.default_rng(seed)
     num_trials = 2 + int(np.log(num_clusters))  # as scikit-learn, after Arthur and Vassilvitskii
-    chosen = [int(generator.integers(len(vectors_ND)))]
+    chosen: list[int] = []
     squares_N = squared_lengths(vectors_ND)
-    nearest_N = squared_distances(vectors_ND, vectors_ND[chosen], squares_N)[:, 0]
-    while len(chosen) < num_clusters:
+    nearest_N = np.full(len(vectors_ND), np.inf, dtype=np.float32)
+    tried = generator.integers(len(vectors_ND), size=1)
+    while True:
+        distances_CN = squares_N - 2 * (vectors_ND[tried] @ vectors_ND.T) + squares_N[tried, None]
+        nearest_CN = np.minimum(nearest_N, np.maximum(distances_CN, 0, out=distances_CN), out=distances_CN)
+        best = int(nearest_CN.sum(1, dtype=np.float64).argmin())
+        chosen.append(int(tried[best]))
+        if len(chosen) == num_clusters:
+            break
+        nearest_N = nearest_CN[best]
         total_N = np.cumsum(nearest_N, dtype=np.float64)
         tried = np.searchsorted(total_N, generator.random(num_trials) * total_N[-1]).clip(max=len(total_N) - 1)
-        nearest_NC = np.minimum(nearest_N[:, None], squared_distances(vectors_ND, vectors_ND[tried], squares_N))
-        best = int(nearest_NC.sum(0, dtype=np.float64).argmin())
-        chosen.append(int(tried[best]))
-        nearest_N = nearest_NC[:, best]
     return vectors_ND[chosen]
 
 

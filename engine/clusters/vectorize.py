@@ -33,7 +33,6 @@ from engine.events import Progress
 
 REPORT_EVERY = 1000  # documents
 NOTHING = 1e-6  # of the length 1 of a tf-idf row: what varies less does not vary
-
 POWER_ITERATIONS = 5  # of the randomised SVD, as scikit-learn's TruncatedSVD does
 
 Floats = NDArray[np.float32]
