@@ -117,11 +117,11 @@ class TfidfEmbedder(Embedder[GrowingText]):
         lengths_N1 = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
         return vectors_ND / np.where(lengths_N1 > 0, lengths_N1, 1)
 
-    def word_scores(self, vectors_ND: NDArray[Any]) -> Vectors:
+    def word_scores(self, vectors_ND: NDArray[Any]) -> Floats:
         """How much each word [N, W] says in favour of a vector: the way back from scaling and SVD."""
         if self.config.scaling == "standardise":
             vectors_ND = vectors_ND * self._deviation_D + self._mean_D
-        scores_NW: Vectors = vectors_ND @ self._components_WD.T.astype(np.float64)
+        scores_NW: Floats = vectors_ND.astype(np.float32) @ self._components_WD.T
         return scores_NW
 
     def save(self, folder: Path) -> None:
