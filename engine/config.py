@@ -94,6 +94,12 @@ class TrainingConfig(Checked):
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
     evaluation_blocks: int = knob(8, "Held-out blocks per domain in such an evaluation.", ge=1)
+    patience: int | None = knob(
+        None,
+        "Stop after this many evaluations in a row without a better held-out loss, and keep the best weights; "
+        "empty makes every step and keeps the last.",
+        ge=1,
+    )
     seed: int = knob(0, "Seed of everything random.", ge=0)
 
 

@@ -54,6 +54,19 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """The end of a training with patience after `num_steps` of `wished_steps` updates.
+
+    The weights are those after `step` updates, whose losses on held-out text (nats per token) were the best on average.
+    """
+
+    step: int
+    num_steps: int
+    wished_steps: int
+    loss_by_domain: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """One generated token, its log-probability under the mixture, and the weight of each expert behind it."""
 
@@ -73,4 +86,4 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved
+Event = Progress | Step | Evaluated | Saving | Saved | Settled

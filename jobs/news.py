@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from engine.events import Evaluated, Event, Progress, Saved, Step
+from engine.events import Evaluated, Event, Progress, Saved, Settled, Step
 from jobs.estimate import Pace
 
 CURVE_POINTS = 1000  # a longer curve keeps every so-manieth step, always the same ones
@@ -87,6 +87,10 @@ class Reporter:
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(f"Checkpoint at step {event.step:,}.")
+                case Settled():
+                    # All the steps there will be: what is left of those wished is not waited for.
+                    self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are kept")
+                    self._messages.append(_settled_words(event))
 
     def take(self) -> News:
         """Everything since the last take; empty (false) when nothing happened."""
@@ -142,6 +146,13 @@ def _step_points(event: Step) -> list[Point]:
 
 def _flops_per_second(event: Step) -> float:
     return event.num_flops * event.tokens_per_second / event.num_tokens
+
+
+def _settled_words(event: Settled) -> str:
+    how = f"All {event.num_steps:,} steps are made"
+    if event.num_steps < event.wished_steps:
+        how = f"Stopped early, after step {event.num_steps:,} of {event.wished_steps:,}"
+    return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
 
 
 def _points(step: int, values: Mapping[str, float]) -> list[Point]:

@@ -1,12 +1,16 @@
-"""Checkpoints that are whole or absent: parameters and Adam's moments as safetensors, hashed, the last two kept."""
+"""Checkpoints that are whole or absent: parameters and Adam's moments as safetensors, hashed, the last two kept.
+
+With early stopping a checkpoint holds the weights of the best evaluation, too: it alone is enough to go on from.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -16,35 +20,48 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import DamagedFile, TrainingError
 from engine.files import new_folder, verify_folder
+from engine.training.course import Course
 
 _KEEP = 2
-_PARAMETERS = "parameters"
-_PARAMETERS_FILE, _MOMENTS_FILE = "parameters.safetensors", "optimizer.safetensors"
+_PARAMETERS, _BEST = "parameters", "best"
+_PARAMETERS_FILE, _MOMENTS_FILE, _BEST_FILE = "parameters.safetensors", "optimizer.safetensors", "best.safetensors"
+_CARD = "checkpoint.json"
 
 
 def training_state(
-    parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None = None
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer | None = None,
+    best: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Parameters as `parameters/NAME` and Adam's state as `KIND/NAME`; views, not copies."""
+    """Parameters as `parameters/NAME`, Adam's state as `KIND/NAME`, the best weights as `best/NAME`; no copies."""
     state = {f"{_PARAMETERS}/{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
         moments = {} if optimizer is None else optimizer.state.get(parameter, {})
         state |= {f"{kind}/{name}": torch.as_tensor(value).detach() for kind, value in moments.items()}
-    return state
+    return state | {f"{_BEST}/{name}": tensor for name, tensor in (best or {}).items()}
 
 
-def save_checkpoint(root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig) -> None:
+def save_checkpoint(
+    root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, course: Course | None = None
+) -> None:
     """Writes the state after `step` updates and drops all but the last two checkpoints."""
     own = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
-    prefix = f"{_PARAMETERS}/"
+    parameters, best = _of_kind(own, _PARAMETERS), _of_kind(own, _BEST)
+    moments = {name: tensor for name, tensor in own.items() if name.partition("/")[0] not in (_PARAMETERS, _BEST)}
     with new_folder(checkpoint_folder(root, step)) as aside:
-        parameters = {name.removeprefix(prefix): tensor for name, tensor in own.items() if name.startswith(prefix)}
         save_file(parameters, aside / _PARAMETERS_FILE)
-        save_file({name: tensor for name, tensor in own.items() if not name.startswith(prefix)}, aside / _MOMENTS_FILE)
-        card = {"step": step, "config": asdict(config)}
-        (aside / "checkpoint.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
+        save_file(moments, aside / _MOMENTS_FILE)
+        if best:
+            save_file(best, aside / _BEST_FILE)
+        card = {"step": step, "config": asdict(config), "course": asdict(course or Course())}
+        (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-_KEEP]:
         shutil.rmtree(old)
+
+
+def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+    prefix = f"{kind}/"
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def newest_step(root: Path, config: TrainingConfig) -> int:
@@ -57,8 +74,8 @@ def newest_step(root: Path, config: TrainingConfig) -> int:
             verify_folder(folder)
         except DamagedFile:
             continue
-        card = json.loads((folder / "checkpoint.json").read_text(encoding="utf-8"))
-        if card["config"] != asdict(config):
+        card = _card(folder)
+        if TrainingConfig(**card["config"]) != config:  # one written before a knob was there has its default
             raise TrainingError(
                 f"The checkpoint {folder} must be of the same settings, but they differ.",
                 "Start a new job for new settings.",
@@ -83,6 +100,25 @@ def restore(
             if name in parameters:
                 parameter = parameters[name]
                 optimizer.state[parameter][kind] = file.get_tensor(key).to(parameter.device)
+
+
+def course_at(root: Path, step: int) -> Course:
+    """How the evaluations of the first `step` updates went."""
+    return Course(**_card(checkpoint_folder(root, step)).get("course", {}))
+
+
+def best_weights(root: Path, step: int, names: Iterable[str]) -> dict[str, Tensor]:
+    """The best weights of the first `step` updates for these parameters; empty where none are kept."""
+    file_path = checkpoint_folder(root, step) / _BEST_FILE
+    if not file_path.exists():
+        return {}
+    with safe_open(file_path, "pt") as file:
+        return {name: file.get_tensor(name) for name in names}
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+    return found
 
 
 def checkpoint_folder(root: Path, step: int) -> Path:

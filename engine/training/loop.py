@@ -1,8 +1,8 @@
 """Training as an iterator of events: the caller drives, closing it means stop, and a checkpoint is left behind.
 
 A resumed training is the uninterrupted one to the last bit on the same CPU (law L17): the data follow from the step,
-the random state is seeded anew at every step, and Adam's moments are kept. The same loop runs in each process of a
-distributed training; what its processes exchange is its team's affair.
+the random state is seeded anew at every step, and Adam's moments are kept, as is what early stopping knows. The same
+loop runs in each process of a distributed training; what its processes exchange is its team's affair.
 
 Shapes: A accumulated batches, B rows, T positions.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -23,10 +23,19 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Event, Saved, Saving, Step
+from engine.events import Evaluated, Event, Saved, Saving, Settled, Step
 from engine.flops import Shape, training_flops
 from engine.models.demix import DemixModel
-from engine.training.checkpoint import checkpoint_folder, newest_step, restore, save_checkpoint, training_state
+from engine.training.checkpoint import (
+    best_weights,
+    checkpoint_folder,
+    course_at,
+    newest_step,
+    restore,
+    save_checkpoint,
+    training_state,
+)
+from engine.training.course import Course
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import ALONE, Team
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
@@ -40,16 +49,19 @@ def train(
     *,
     only_experts: Sequence[str] | None = None,
     balanced: bool = True,
+    watch: Callable[[], Mapping[str, float]] | None = None,
     team: Team = ALONE,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
     `only_experts` trains these experts alone and leaves every other tensor as it is (DEMix §6); None trains all.
     Unless `balanced`, domains of one expert take part as much as they have text.
+    `watch` gives more held-out losses of the model as it is (nats per token), to be told at each evaluation and before
+    the first update; they decide nothing. With patience the model holds the best weights at the end.
     In a team each process gives the same texts, and a model with its own experts only.
     Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is no number.
     """
-    return _Training(model, texts, config, folder, only_experts, balanced, team).events()
+    return _Training(model, texts, config, folder, only_experts, balanced, watch, team).events()
 
 
 class _Training:
@@ -61,9 +73,10 @@ class _Training:
         folder: Path,
         only: Sequence[str] | None,
         balanced: bool,
+        watch: Callable[[], Mapping[str, float]] | None,
         team: Team,
     ) -> None:
-        self.model, self.config, self.folder, self.team = model, config, folder, team
+        self.model, self.config, self.folder, self.watch, self.team = model, config, folder, watch, team
         self.sampler = BlockSampler(
             texts, config.block_size, config.sequences_per_domain, config.seed, team.rows, balanced
         )
@@ -71,31 +84,63 @@ class _Training:
         self.optimizer = make_optimizer(self.parameters, config)
         shape = Shape.of(model.lm.config.to_dict())
         self.flops_per_token = training_flops(shape, config.block_size, only_experts=only is not None)
+        self.course = Course()
+        self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
     def events(self) -> Iterator[Event]:
-        config = self.config
         step = saved = self._resume()
         try:
-            while step < config.num_steps:
-                news = self._update(step)
-                step += 1
-                yield news
-                if step % config.evaluate_every == 0 or step == config.num_steps:
+            while True:
+                if self._must_evaluate(step):
                     yield self._evaluate(step)
-                if step % config.checkpoint_every == 0 or step == config.num_steps:
+                is_over = self._is_over(step)
+                if is_over and self._settle():
+                    saved = -1
+                if step > saved and (is_over or step % self.config.checkpoint_every == 0):
                     yield Saving(step)
                     saved = step
                     yield self._save(step)
+                if is_over:
+                    break
+                news = self._update(step)
+                step += 1
+                yield news
         except GeneratorExit:
             if step > saved:
                 self._save(step)
             raise
+        if self.config.patience:
+            yield Settled(self.course.best_step, step, self.config.num_steps, self.course.best_losses)
 
     def _resume(self) -> int:
         step = self.team.agree(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
         if step:
             restore(self.folder, step, self.parameters, self.optimizer)
+            self.course = course_at(self.folder, step)
+            self.best = best_weights(self.folder, step, self.parameters)
         return step
+
+    def _must_evaluate(self, step: int) -> bool:
+        """Also after a stop that came between an update and its evaluation, so that none is left out."""
+        if step == 0:
+            is_due = bool(self.watch or self.config.patience)
+        else:
+            is_due = step % self.config.evaluate_every == 0 or step == self.config.num_steps
+        return is_due and self.course.evaluated_step < step
+
+    def _is_over(self, step: int) -> bool:
+        is_vain = self.config.patience is not None and self.course.num_worse >= self.config.patience
+        return is_vain or step >= self.config.num_steps
+
+    @torch.no_grad()
+    def _settle(self) -> bool:
+        """Puts the best weights into the model; False where that is done already, or there are none."""
+        if not self.best:
+            return False
+        for name, tensor in self.best.items():
+            self.parameters[name].copy_(tensor)
+        self.best = {}
+        return True
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
@@ -146,12 +191,16 @@ class _Training:
         batches = {text.name: self.sampler.held_out(text, self.config.evaluation_blocks) for text in self.sampler.texts}
         losses = {name: self._losses(batch)[None] for name, batch in batches.items()}  # all, before the first exchange
         whole = {name: self.team.whole(losses[name], b.places, b.num_rows) for name, b in batches.items()}
-        return Evaluated(step, {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()})
+        means = {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()}
+        self.course.evaluated_step = step
+        if self.config.patience and self.course.see(step, means, self.team):
+            self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+        return Evaluated(step, means | dict(self.watch() if self.watch else {}))
 
     def _save(self, step: int) -> Saved:
-        state = self.team.collect(training_state(self.parameters, self.optimizer))
+        state = self.team.collect(training_state(self.parameters, self.optimizer, self.best))
         if self.team.rank == 0:
-            save_checkpoint(self.folder, step, state, self.config)
+            save_checkpoint(self.folder, step, state, self.config, self.course)
         return Saved(step, str(checkpoint_folder(self.folder, step)))
 
     def _require_finite(self, loss: float, step: int) -> None:

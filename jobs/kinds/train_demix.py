@@ -12,7 +12,7 @@ from typing import Any, cast
 from sqlalchemy.orm import Session
 
 from engine.device import choose_device
-from engine.events import Evaluated, Event
+from engine.events import Evaluated, Event, Settled
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
@@ -102,11 +102,11 @@ def _mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> f
 
 
 def _follow(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]:
-    """Passes events on; gives the losses of the last evaluation."""
+    """Passes events on; gives the losses of the last evaluation, with patience of the best."""
     losses: dict[str, float] = {}
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
-            if isinstance(event, Evaluated):
+            if isinstance(event, Evaluated | Settled):
                 losses = dict(event.loss_by_domain)
             yield event
     return losses

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.events import Evaluated, Progress, Saved, Step
+from engine.events import Evaluated, Progress, Saved, Settled, Step
 from jobs import news
 from jobs.estimate import Estimate, Pace, duration
 from jobs.news import CURVE_POINTS, Reporter
@@ -85,6 +85,19 @@ def test_checkpoints_do_not_flood_the_events() -> None:
     for number in range(100):
         reporter.see(Saved(number, "there"))
     assert reporter.take().messages == ("Checkpoint at step 0.",)
+
+
+def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
+    reporter = Reporter()
+    reporter.see(step(40))
+    reporter.see(Settled(20, 40, 300, {"law": 4.0}))
+    taken = reporter.take()
+    assert taken.progress == news.ALMOST
+    assert taken.messages == (
+        "Stopped early, after step 40 of 300: the weights are those of step 20, the best on held-out text.",
+    )
+    reporter.see(Settled(280, 300, 300, {"law": 4.0}))
+    assert reporter.take().messages[0].startswith("All 300 steps are made: the weights are those of step 280")
 
 
 def test_what_could_not_be_written_is_written_later() -> None:

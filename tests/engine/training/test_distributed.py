@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the pro
 from ranks import Run, Told, alone, together
 
 from engine.config import MethodName, TrainingConfig
+from engine.events import Settled
 
 CONFIG = TrainingConfig(
     num_steps=10, block_size=16, sequences_per_domain=3, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
@@ -140,6 +141,28 @@ def test_resumed_on_as_many_it_is_the_uninterrupted_training_to_the_bit(  # L17
     assert seen == expected.losses
     ours, theirs = weights(cut), weights(whole)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def test_early_stopping_is_one_decision_of_all_processes_and_is_resumed_to_the_bit(make_run) -> None:  # L17
+    changes = {
+        "num_steps": 60, "learning_rate": 0.1, "clip": 1.0, "evaluate_every": 2, "checkpoint_every": 5, "patience": 3,
+    }  # fmt: skip
+    run, cut = (make_run("abc", folder, **changes) for folder in ("whole", "cut"))
+    told = together(2, run)
+    end = told[0].events[-1]
+    assert isinstance(end, Settled)
+    assert 0 < end.step < end.num_steps < 60
+    first = together(2, replace(cut, stop_after=end.step + 1))[0].losses
+    resumed = together(2, cut)
+    assert first + resumed[0].losses == told[0].losses
+    for one in [*told, *resumed]:
+        assert not one.error
+        assert one.events[-1] == end
+        assert one.shared == told[0].shared
+    ours, theirs = weights(cut, end.num_steps), weights(run, end.num_steps)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    more = together(4, cut)  # it is over on any number of processes
+    assert [one.events for one in more] == [[end]] * 4
 
 
 def test_a_loss_of_one_process_that_is_no_number_stops_all_before_anything_is_updated(make_run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,8 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Saved, Step
+from engine.events import Evaluated, Saved, Settled, Step
+from engine.files import write_manifest
 from engine.models.demix import DemixModel, Rows
 from engine.text.blocks import Tokens
 from engine.training.data import BlockSampler
@@ -236,6 +238,126 @@ def test_news_comes_in_order_and_the_last_step_is_evaluated_and_saved(make_model
     assert [event.step for event in events if isinstance(event, Saved)] == [5, 10, 12]
     assert set(events[0].loss_by_domain) == {f"domain {key}" for key in KEYS}
     assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+# early stopping --------------------------------------------------------------------------------------
+
+PATIENT = replace(CONFIG, num_steps=60, learning_rate=0.1, clip=1.0, evaluate_every=2, patience=3)  # soon too much
+
+
+def test_with_patience_training_stops_early_and_the_model_holds_the_best_weights(
+    make_model, make_texts, tmp_path: Path
+) -> None:
+    texts, model, seen = make_texts(KEYS), make_model(KEYS), {}
+    for event in train(model, texts, PATIENT, tmp_path):
+        if isinstance(event, Evaluated):
+            seen[event.step] = (sum(event.loss_by_domain.values()), weights(model))
+    assert isinstance(event, Settled)
+    steps = list(seen)
+    best = min(steps, key=lambda step: seen[step][0])
+    assert (event.step, event.num_steps, event.wished_steps) == (best, steps[-1], 60)
+    assert 0 < best == steps[-1 - PATIENT.patience] < steps[-1] < 60
+    assert all(torch.equal(tensor, seen[best][1][name]) for name, tensor in weights(model).items())
+    again = make_model(KEYS)
+    assert list(train(again, texts, PATIENT, tmp_path)) == [event]  # the last checkpoint is those weights
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(model).items())
+
+
+def test_a_training_that_only_makes_it_worse_keeps_the_weights_it_began_with(
+    make_model, make_texts, tmp_path: Path
+) -> None:
+    model = make_model(KEYS)
+    before, wild = weights(model), replace(PATIENT, learning_rate=3.0, warmup=0.0, clip=0.0, patience=2)
+    settled = list(train(model, make_texts(KEYS), wild, tmp_path))[-1]
+    assert (settled.step, settled.num_steps) == (0, 4)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
+
+
+def test_with_patience_to_the_end_the_best_weights_are_kept_too(make_model, make_texts, tmp_path: Path) -> None:
+    model, seen = make_model(KEYS), {}
+    for event in train(model, make_texts(KEYS), replace(PATIENT, patience=50), tmp_path):
+        if isinstance(event, Evaluated):
+            seen[event.step] = weights(model)
+    assert event.num_steps == event.wished_steps == 60
+    assert event.step < 60
+    assert all(torch.equal(tensor, seen[event.step][name]) for name, tensor in weights(model).items())
+
+
+def cut_before(events, stop_at) -> list:
+    """Everything up to the n-th event, at which the caller leaves."""
+    seen = []
+    for event in events:
+        seen.append(event)
+        if len(seen) == stop_at:
+            events.close()
+            break
+    return seen
+
+
+def test_early_stopping_resumed_after_any_event_is_uninterrupted(make_model, make_texts, tmp_path: Path) -> None:  # L17
+    texts, whole = make_texts(KEYS), make_model(KEYS)
+    expected = _told(train(whole, texts, PATIENT, tmp_path / "whole"))
+    for stop_at in range(1, len(expected) + 8, 4):  # Saving and Saved come between
+        folder = tmp_path / f"cut-{stop_at}"
+        first = _told(cut_before(train(make_model(KEYS), texts, PATIENT, folder), stop_at))
+        again = make_model(KEYS)
+        second = _told(train(again, texts, PATIENT, folder))
+        assert list(dict.fromkeys([*first, *second])) == expected
+        assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(whole).items())
+
+
+def _told(events) -> list:
+    """Steps by their losses, and everything that early stopping says."""
+    told = []
+    for event in events:
+        match event:
+            case Step():
+                told.append((event.step, event.loss))
+            case Evaluated() | Settled():
+                told.append((type(event).__name__, event.step, *event.loss_by_domain.values()))
+    return told
+
+
+def test_an_evaluation_that_a_stop_cut_off_is_made_up_for(make_model, make_texts, tmp_path: Path) -> None:
+    texts = make_texts(KEYS)
+    first = cut_before(train(make_model(KEYS), texts, CONFIG, tmp_path), 4)
+    assert [event.step for event in first] == [1, 2, 3, 4]
+    second = list(train(make_model(KEYS), texts, CONFIG, tmp_path))
+    assert [event.step for event in second if isinstance(event, Evaluated)] == [4, 8, 12]
+
+
+def test_what_is_watched_is_told_from_the_start_and_changes_nothing(make_model, make_texts, tmp_path: Path) -> None:
+    texts, plain, watched = make_texts(KEYS), make_model(KEYS), make_model(KEYS)
+    expected = losses(train(plain, texts, PATIENT, tmp_path / "plain"))
+    looks = iter(range(100, 0, -1))  # ever better, while the training gets worse
+    events = list(train(watched, texts, PATIENT, tmp_path / "watched", watch=lambda: {"other": float(next(looks))}))
+    told = [event for event in events if isinstance(event, Evaluated)]
+    assert losses(events) == expected
+    assert [(event.step, event.loss_by_domain["other"]) for event in told[:3]] == [(0, 100.0), (2, 99.0), (4, 98.0)]
+    assert "other" not in events[-1].loss_by_domain
+    assert all(torch.equal(tensor, watched.state_dict()[name]) for name, tensor in weights(plain).items())
+
+
+def test_without_patience_and_watching_nothing_is_evaluated_before_the_first_update(
+    make_model, make_texts, tmp_path: Path
+) -> None:
+    events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
+    assert isinstance(events[0], Step)
+    assert isinstance(events[-1], Saved)
+    assert not list(tmp_path.glob("step-*/best.safetensors"))
+
+
+def test_a_checkpoint_from_before_there_was_patience_is_continued(make_model, make_texts, tmp_path: Path) -> None:
+    texts, model = make_texts(KEYS), make_model(KEYS)
+    expected = losses(train(make_model(KEYS), texts, CONFIG, tmp_path / "whole"))
+    first = train(model, texts, CONFIG, tmp_path / "old")
+    cut = losses(cut_before(first, 3))
+    card = tmp_path / "old" / "step-00000003" / "checkpoint.json"
+    told = json.loads(card.read_text())
+    del told["course"], told["config"]["patience"]
+    card.write_text(json.dumps(told))
+    write_manifest(card.parent)
+    assert cut + losses(train(make_model(KEYS), texts, CONFIG, tmp_path / "old")) == expected
 
 
 def test_the_rate_rises_over_the_warm_up_and_falls_to_zero_in_a_line() -> None:

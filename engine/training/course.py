@@ -1,0 +1,32 @@
+"""How a training's evaluations have gone, kept in its checkpoints so that early stopping is resumed to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.training.distributed import Team
+
+
+@dataclass
+class Course:
+    """The evaluations so far, in steps and nats per token."""
+
+    evaluated_step: int = -1  # of the last one; -1 before the first
+    best_step: int = 0
+    best_losses: dict[str, float] = field(default_factory=dict)  # of each domain trained on; empty before the first
+    num_worse: int = 0  # evaluations in a row since the best one
+
+    def see(self, step: int, losses: Mapping[str, float], team: Team) -> bool:
+        """Takes in an evaluation; whether it is the best so far, as the first process sees it."""
+        is_better = bool(team.agree(int(_mean(losses) < (_mean(self.best_losses) if self.best_losses else math.inf))))
+        if is_better:
+            self.best_step, self.best_losses, self.num_worse = step, dict(losses), 0
+        else:
+            self.num_worse += 1
+        return is_better
+
+
+def _mean(losses: Mapping[str, float]) -> float:
+    return math.fsum(losses.values()) / len(losses)
