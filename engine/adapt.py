@@ -1,17 +1,24 @@
-"""Finding the parent of a new expert (DEMix §6): the posterior on held-out text of its domain proposes the nearest."""
+"""Adapting to a new domain (DEMix §6): its held-out text proposes the parent, and other domains are watched.
+
+Shapes: E experts, X tokens.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.errors import TrainingError
 from engine.events import Progress
+from engine.mixing.base import Gate
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
 from engine.models.demix import DemixModel
-from engine.scores import score_span
+from engine.scores import as_blocks, score_span
 from engine.text.blocks import Tokens
 
 PAPER_BLOCKS = 100  # §5.1: “100 sequences” of development data
@@ -42,3 +49,46 @@ def find_nearest(
     posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), torch.stack(scores)).mean(1)
     shares = dict(zip(keys, posterior_E.tolist(), strict=True))
     yield Nearest(keys[int(posterior_E.argmax())], shares, count)
+
+
+Span = NDArray[np.unsignedinteger]
+
+
+def first_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> Span:
+    """The first blocks of a domain's held-out text, with the one token more that the last predicts.
+
+    Raises TrainingError when there is no whole block.
+    """
+    count = min(num_blocks, tokens.num_blocks(block_size))
+    if count < 1:
+        raise TrainingError(
+            f"The held-out text of domain “{name}” must hold at least one block of {block_size} tokens to be watched, "
+            f"but holds {len(tokens)} tokens instead.", "Watch another domain, or choose a smaller block size.",
+        )  # fmt: skip
+    span: Span = tokens.array[: count * block_size + 1]
+    return span
+
+
+def losses_of(model: DemixModel, key: str, spans: Mapping[str, Span], block_size: int) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under the model with one of its experts."""
+    return {name: -float(score_span(model, key, span, block_size).mean()) for name, span in spans.items()}
+
+
+def losses_mixed(
+    gate: Gate,
+    others: Mapping[str, Tensor],
+    model: DemixModel,
+    key: str,
+    spans: Mapping[str, Span],
+    block_size: int,
+) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
+
+    `others` holds the log-likelihoods [E, X] of each text under the experts before it.
+    """
+    losses = {}
+    for name, span in spans.items():
+        newest_1X = torch.from_numpy(score_span(model, key, span, block_size))[None]
+        blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), block_size)
+        losses[name] = -gate.total(blocks_ENT) / newest_1X.numel()
+    return losses

@@ -152,10 +152,32 @@ class TrainExpert(Spec):
         None, description="Expert to copy; empty takes the nearest by its posterior on held-out text."
     )
     join: bool = Field(True, description="Put the new expert into the mixture when it is done.")
+    whole: bool = Field(
+        False,
+        description="Train the shared parameters, too (dense-DAPT): makes a mixture NAME, on a base of its own, of one "
+        "expert NAME/DOMAIN; the model it began from stays as it is.",
+    )
+    watch: list[Name] = Field(
+        default_factory=list,
+        description="Domains whose held-out loss is measured at each evaluation, to see what is forgotten (Fig. 6).",
+    )
     training: TrainingConfig = Field(
         default_factory=lambda: TrainingConfig(learning_rate=1e-4),
         description="How to train (the paper: a tenth of the rate).",
     )
+
+    @property
+    def expert(self) -> str:
+        """What the new expert is called."""
+        return f"{self.name}/{self.domain}" if self.whole else self.name
+
+    @model_validator(mode="after")
+    def _watch_others(self) -> TrainExpert:
+        if len(set(self.watch)) < len(self.watch) or self.domain in self.watch:
+            raise ValueError(
+                "name each domain to watch once, and not the one that is trained on: it is measured anyway"
+            )
+        return self
 
 
 class Evaluate(Spec):

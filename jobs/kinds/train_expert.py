@@ -1,44 +1,40 @@
-"""Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6)."""
+"""Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6).
+
+Or adapt the whole model, the paper's baseline Dense-DAPT: a copy of what all share is trained, too, and kept as a base
+of its own, so that the model it began from stays as it is.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from engine.adapt import Nearest, find_nearest
 from engine.device import choose_device
-from engine.errors import TrainingError
-from engine.events import Evaluated, Event
+from engine.events import Evaluated, Event, Settled
 from engine.files import Kept
-from engine.models.demix_files import load_demix
+from engine.models.demix import DemixModel
+from engine.models.demix_files import load_demix, save_base
 from engine.text.blocks import Tokens
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
 from engine.training.methods import METHOD_OF_ONE
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
+from jobs.kinds.parents import Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
+from jobs.kinds.watching import Watch, Watched, start_watch
 from jobs.work import Register, Work
-from workbench.errors import NotFound
-from workbench.services.mixtures import add_member, mixture_row
+from workbench.services.artifacts import register_artifact
+from workbench.services.generation import plan
+from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row
 from workbench.services.names import ensure_free
-from workbench.specs import TrainExpert
+from workbench.specs import MixtureSpec, TrainExpert
 from workbench.tables import Artifact, Expert, Mixture
-
-
-@dataclass(frozen=True)
-class _Parent:
-    """A possible parent, as it was when the job first looked."""
-
-    id: str
-    name: str
-    seed_id: str | None
-    kept: Kept
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,23 @@ class _Inputs:
     mixture_id: str
     base_id: str
     base: Kept
-    parents: tuple[_Parent, ...]
+    parents: tuple[Parent, ...]
+    watched: Watched | None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is on disk and has no row yet: the expert, where it came from, and for a whole model its base."""
+
+    expert: NewExpert
+    parent: Parent
+    parent_posterior: dict[str, float]
+    tokenizer_sha256: str
+    base_id: str | None
 
 
 def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
-    """Trains the new expert on its parent's base; every other file stays what it was (law L8)."""
+    """Trains the new expert from its parent; every other file stays what it was (law L8)."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.base.check()
@@ -59,95 +67,96 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     folder = yield from pack(work, inputs.domain, tokenizer)
     key = made_by(work.job_id, "expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
-    nearest = yield from _parent(work, inputs, text, spec.training.block_size)
-    model = load_demix(inputs.base, {nearest.key: _kept(inputs, nearest.key)}).to(choose_device(work.settings.device))
+    parent, posterior = yield from choose_parent(work, inputs.base, inputs.parents, text, spec.training.block_size)
+    model = load_demix(inputs.base, {key: parent.kept}).to(choose_device(work.settings.device))
     require_context(model, spec.training.block_size)
-    model.add_expert(key, copy_of=nearest.key)
-    model.remove_expert(nearest.key)
-    loss = None
-    for event in train(model, [text], spec.training, work.folder, only_experts=[key]):
-        if isinstance(event, Evaluated):
-            loss = event.loss_by_domain[text.name]
-        yield event
+    watch = None
+    if inputs.watched is not None:
+        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
+    loss = yield from _train(work, spec, model, text, watch)
+    base_id = _keep_base(work, model, tokenizer) if spec.whole else None
+    base_sha256 = work.storage.describe(base_id)[0] if base_id else str(inputs.base.sha256)
+    method = parent.method if spec.whole else METHOD_OF_ONE[model.experts_in]
     expert = keep_expert(
-        work, model, key, spec.name, [inputs.domain], method=METHOD_OF_ONE[model.experts_in],
-        dev_loss=loss, base_sha256=str(inputs.base.sha256), tokenizer_sha256=tokenizer.sha256,
+        work, model, key, spec.expert, [inputs.domain], method=method,
+        dev_loss=loss, base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
     )  # fmt: skip
-    return _register(work, spec, inputs, nearest, expert, tokenizer.sha256)
+    return _register(work, spec, inputs, _Made(expert, parent, posterior, tokenizer.sha256, base_id))
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
-    ensure_free(session, Expert, "expert", spec.name)
+    ensure_free(session, Expert, "expert", spec.expert)
+    if spec.whole:
+        ensure_free(session, Mixture, "mixture", spec.name)
     mixture = mixture_row(session, spec.mixture)
-    members = [member.expert for member in mixture.members]
-    candidates = members
-    if spec.parent is not None:
-        candidates = [member for member in members if member.name == spec.parent]
-        if not candidates:
-            raise NotFound(f"expert in “{spec.mixture}”", spec.parent, [member.name for member in members])
-    base = members[0].base
+    base = mixture.members[0].expert.base
     return _Inputs(
         domain=domain_files(session, work.storage, spec.domain), mixture_id=mixture.id,
         base_id=base.id, base=work.storage.kept(base),
-        parents=tuple(_Parent(e.id, e.name, e.seed_id, work.storage.kept(e.artifact)) for e in candidates),
+        parents=possible_parents(work.storage, mixture, spec.parent),
+        watched=_read_watched(session, work, spec, mixture) if spec.watch else None,
     )  # fmt: skip
 
 
-def _kept(inputs: _Inputs, id: str) -> Kept:
-    found = next((parent.kept for parent in inputs.parents if parent.id == id), None)
-    if found is None:
-        raise TrainingError(
-            "The parent that this training began from must still be in the mixture, but is gone.",
-            "Put it back, or start a new job.",
-        )
-    return found
+def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture) -> Watched:
+    domains = tuple(domain_files(session, work.storage, name) for name in spec.watch)
+    weight = average_weight([member.weight for member in mixture.members])
+    return Watched(domains, plan(session, work.storage, mixture.name), weight)
 
 
-def _parent(work: Work, inputs: _Inputs, text: DomainText, block_size: int) -> Generator[Event, None, Nearest]:
-    """The parent that was asked for, or the nearest one; a resumed job keeps the one it began from."""
-    choice = work.folder / "parent.json"
-    if choice.exists():
-        return Nearest(**json.loads(choice.read_text(encoding="utf-8")))
-    nearest = Nearest(inputs.parents[0].id, {}, 0)
-    if len(inputs.parents) > 1:
-        nearest = yield from _nearest(work, inputs, text, block_size)
-    aside = choice.with_suffix(".new")
-    aside.write_text(json.dumps(asdict(nearest)), encoding="utf-8")
-    aside.rename(choice)
-    return nearest
+def _train(
+    work: Work, spec: TrainExpert, model: DemixModel, text: DomainText, watch: Watch | None
+) -> Generator[Event, None, float | None]:
+    """Trains the expert alone, or the whole model; gives the held-out loss of the weights that stay."""
+    loss = None
+    only = None if spec.whole else [text.expert]
+    events = train(model, [text], spec.training, work.folder, only_experts=only, watch=watch)
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            if isinstance(event, Evaluated | Settled):
+                loss = event.loss_by_domain[text.name]
+            yield event
+    return loss
 
 
-def _nearest(work: Work, inputs: _Inputs, text: DomainText, block_size: int) -> Generator[Event, None, Nearest]:
-    parents = {parent.id: parent.kept for parent in inputs.parents}
-    model = load_demix(inputs.base, parents).to(choose_device(work.settings.device))
-    require_context(model, block_size)
-    if text.dev.num_blocks(block_size) < 1:
-        raise TrainingError(
-            f"The held-out text of “{text.name}” must hold at least one block of {block_size} tokens to find the "
-            f"nearest parent, but holds {len(text.dev)} tokens instead.", "Import more text, or name the parent.",
-        )  # fmt: skip
-    for news in find_nearest(model, list(parents), text.dev, block_size):
-        if isinstance(news, Nearest):
-            return news
-        yield news
-    raise AssertionError("find_nearest ends with its answer")
+def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
+    """The id of a new base, kept with its tokenizer."""
+    base_id = made_by(work.job_id, "base")
+    with work.storage.new(base_id) as folder:
+        save_base(model, folder)
+        tokenizer.save(folder)
+    return base_id
 
 
-def _register(
-    work: Work, spec: TrainExpert, inputs: _Inputs, nearest: Nearest, expert: NewExpert, tokenizer_sha256: str
-) -> Register:
-    parents = {parent.id: parent for parent in inputs.parents}
-    posterior = {parents[id].name: share for id, share in nearest.posterior.items() if id in parents}
+def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
+    config = asdict(spec.training) | ({"whole": True} if spec.whole else {})
 
     def register(session: Session) -> dict[str, Any]:
+        require_parent(session, made.parent)
         register_new_expert(
-            session, work, expert, base=session.get_one(Artifact, inputs.base_id), seed_id=parents[nearest.key].seed_id,
-            parent_id=nearest.key, tokenizer_sha256=tokenizer_sha256, config=asdict(spec.training),
-            metrics={"parent_posterior": posterior},
+            session, work, made.expert, base=_base(session, work, inputs, made), seed_id=made.parent.seed_id,
+            parent_id=made.parent.id, tokenizer_sha256=made.tokenizer_sha256, config=config,
+            metrics={"parent_posterior": made.parent_posterior},
         )  # fmt: skip
-        mixture = session.get(Mixture, inputs.mixture_id)  # by id: it may have been renamed or deleted meanwhile
-        if spec.join and mixture is not None:
-            add_member(session, mixture.name, spec.name)
-        return {"expert": spec.name, "parent": parents[nearest.key].name, "parent_posterior": posterior}
+        return {
+            "expert": spec.expert, "parent": made.parent.name, "parent_posterior": made.parent_posterior,
+            "mixture": _put_into_mixture(session, spec, inputs),
+        }  # fmt: skip
 
     return register
+
+
+def _base(session: Session, work: Work, inputs: _Inputs, made: _Made) -> Artifact:
+    if made.base_id is None:
+        return session.get_one(Artifact, inputs.base_id)
+    return register_artifact(session, work.storage, made.base_id, "demix-base", job_id=work.job_id)
+
+
+def _put_into_mixture(session: Session, spec: TrainExpert, inputs: _Inputs) -> str | None:
+    """The mixture that holds the new expert; None where it was not asked for, or is gone."""
+    if spec.whole:
+        return create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert])).name
+    mixture = session.get(Mixture, inputs.mixture_id)  # by id: another one may have the name now
+    if not spec.join or mixture is None:
+        return None
+    return add_member(session, mixture.name, spec.expert).name

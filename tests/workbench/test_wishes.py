@@ -45,6 +45,15 @@ def test_a_name_that_a_queued_job_will_take_is_taken(session: Session, number: i
         refuse_impossible(session, chain()[number])
 
 
+def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_domain(session: Session) -> None:
+    for spec in [*chain(), TrainExpert(name="dapt", domain="law", mixture="one", whole=True)]:
+        create_job(session, spec)
+    refuse_impossible(session, Evaluate(mixture="dapt"))
+    refuse_impossible(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))
+    with pytest.raises(BadSpec, match="A mixture called “dapt” exists already"):
+        refuse_impossible(session, TrainDemix(name="dapt", seed_model="seed", domains=["law"]))
+
+
 def test_all_complaints_come_at_once(session: Session) -> None:
     with pytest.raises(BadSpec) as caught:
         refuse_impossible(session, TrainDemix(name="m", seed_model="no-seed", domains=["x", "y"]))

@@ -100,7 +100,7 @@ def delete_corpus(session: Session, name: str) -> None:
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
         "expert": [one.name for one in session.scalars(select(Expert)) if set(names) & set(domains_of(one))],
-        "job": unfinished_jobs(session, ["domain", "domains"], names),
+        "job": unfinished_jobs(session, ["domain", "domains", "watch"], names),
     }
     refuse_if_used("corpus", name, users)
     forget_scores(session, Evaluation.domain_id.in_(ids))

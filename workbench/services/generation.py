@@ -58,6 +58,11 @@ class Plan:
     tokenizer_sha256: str
     gate: GateConfig
 
+    @property
+    def base(self) -> Kept:
+        """Where what all its experts share lies, and what it must hash to."""
+        return Kept(self.base_folder, self.base_sha256)
+
     def manifest(self) -> dict[str, Any]:
         """Which files, experts and weights make the answer."""
         return {
@@ -190,7 +195,7 @@ class Host:
 
     def _model(self, plan: Plan) -> DemixModel:
         experts = {expert.id: expert.kept for expert in plan.experts}
-        return self._cache.get(Kept(plan.base_folder, plan.base_sha256), experts)
+        return self._cache.get(plan.base, experts)
 
     def _tokenizer(self, plan: Plan) -> Tokenizer:
         from engine.text.tokenizer import load_tokenizer

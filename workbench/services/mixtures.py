@@ -70,12 +70,17 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
         raise NameTaken(f"member of “{mixture}”", expert)
     others = [member.weight for member in row.members]
     if weight is None:
-        weight = sum(others) / len(others) if any(others) else 1.0
+        weight = average_weight(others)
     _refuse(_complaints([*(member.expert for member in row.members), newcomer], [*others, weight]))
     position = max((member.position for member in row.members), default=-1) + 1
     row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
     session.flush()
     return _card(row)
+
+
+def average_weight(others: Sequence[float]) -> float:
+    """What an expert weighs beside others unless it is told otherwise."""
+    return sum(others) / len(others) if any(others) else 1.0
 
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:

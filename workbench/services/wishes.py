@@ -60,7 +60,7 @@ def made_by(spec: Spec) -> set[Thing]:
         case TrainDemix():
             return {("mixture", spec.name), *(("expert", name) for name in spec.experts)}
         case TrainExpert():
-            return {("expert", spec.name)}
+            return {("expert", spec.expert)} | ({("mixture", spec.name)} if spec.whole else set())
     return set()
 
 
@@ -73,7 +73,8 @@ def needed_by(spec: Spec) -> list[Thing]:
             return [("seed model", spec.seed_model), *(("domain", name) for name in spec.domains)]
         case TrainExpert():
             parent = [("expert", spec.parent)] if spec.parent else []
-            return [("domain", spec.domain), ("mixture", spec.mixture), *parent]
+            watched = [("domain", name) for name in spec.watch]
+            return [("domain", spec.domain), ("mixture", spec.mixture), *parent, *watched]
         case Evaluate():
             return [("mixture", spec.mixture), *(("domain", name) for name in spec.domains)]
         case CertifyRemoval():

@@ -1,0 +1,104 @@
+"""The parent of a new expert: the one that was asked for, or the nearest of its mixture (DEMix §6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from engine.adapt import Nearest, find_nearest
+from engine.config import MethodName
+from engine.device import choose_device
+from engine.errors import TrainingError
+from engine.events import Event
+from engine.files import Kept
+from engine.models.demix_files import load_demix
+from engine.training.data import DomainText
+from engine.training.loop import require_context
+from jobs.work import Work
+from workbench.errors import NotFound
+from workbench.storage import Storage
+from workbench.tables import Expert, Mixture
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A possible parent, as it was when the job looked."""
+
+    id: str
+    name: str
+    method: MethodName
+    seed_id: str | None
+    kept: Kept
+
+
+def possible_parents(storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
+    """The mixture's experts, or of them the one that was asked for; raises NotFound."""
+    members = [member.expert for member in mixture.members]
+    chosen = [member for member in members if name in (None, member.name)]
+    if not chosen:
+        raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
+    return tuple(Parent(e.id, e.name, cast(MethodName, e.method), e.seed_id, storage.kept(e.artifact)) for e in chosen)
+
+
+def choose_parent(
+    work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
+) -> Generator[Event, None, tuple[Parent, dict[str, float]]]:
+    """The parent, and the posterior of each candidate by name (empty where there was no choice).
+
+    A resumed job keeps the parent that it began from; raises TrainingError when that one is gone.
+    """
+    nearest = yield from _chosen(work, base, parents, text, block_size)
+    names = {parent.id: parent.name for parent in parents}
+    parent = next((one for one in parents if one.id == nearest.key), None)
+    if parent is None:
+        raise TrainingError(
+            "The parent that this training began from must still be in the mixture, but is gone.",
+            "Put it back, or start a new job.",
+        )
+    return parent, {names[id]: share for id, share in nearest.posterior.items() if id in names}
+
+
+def require_parent(session: Session, parent: Parent) -> None:
+    """Raises TrainingError when the parent was deleted while its copy was trained."""
+    if session.get(Expert, parent.id) is None:
+        raise TrainingError(
+            f"The parent “{parent.name}” must be there when its copy is registered, but was deleted meanwhile.",
+            "Start a new job with another parent.",
+        )
+
+
+def _chosen(
+    work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
+) -> Generator[Event, None, Nearest]:
+    choice = work.folder / "parent.json"
+    if choice.exists():
+        return Nearest(**json.loads(choice.read_text(encoding="utf-8")))
+    nearest = Nearest(parents[0].id, {}, 0)
+    if len(parents) > 1:
+        nearest = yield from _nearest(work, base, parents, text, block_size)
+    aside = choice.with_suffix(".new")
+    aside.write_text(json.dumps(asdict(nearest)), encoding="utf-8")
+    aside.rename(choice)
+    return nearest
+
+
+def _nearest(
+    work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
+) -> Generator[Event, None, Nearest]:
+    kept = {parent.id: parent.kept for parent in parents}
+    model = load_demix(base, kept).to(choose_device(work.settings.device))
+    require_context(model, block_size)
+    if text.dev.num_blocks(block_size) < 1:
+        raise TrainingError(
+            f"The held-out text of “{text.name}” must hold at least one block of {block_size} tokens to find the "
+            f"nearest parent, but holds {len(text.dev)} tokens instead.", "Import more text, or choose smaller blocks.",
+        )  # fmt: skip
+    for news in find_nearest(model, list(kept), text.dev, block_size):
+        if isinstance(news, Nearest):
+            return news
+        yield news
+    raise AssertionError("find_nearest ends with its answer")

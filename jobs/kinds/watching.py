@@ -1,0 +1,62 @@
+"""What else is measured while an expert is trained: how other domains fare under the model as it is (DEMix Fig. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from engine.adapt import first_blocks, losses_mixed, losses_of
+from engine.device import choose_device
+from engine.events import Event, Progress
+from engine.mixing.gates import make_gate
+from engine.models.demix import DemixModel
+from engine.models.demix_files import load_demix
+from engine.scores import score_span
+from engine.text.blocks import Tokens
+from engine.text.tokenizer import Tokenizer
+from engine.training.loop import require_context
+from jobs.kinds.tokens import DomainFiles, pack
+from jobs.work import Work
+from workbench.services.generation import Plan
+from workbench.specs import TrainExpert
+
+Watch = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The domains to watch, and the mixture that the new expert is added to, with the weight it will have there."""
+
+    domains: tuple[DomainFiles, ...]
+    mixture: Plan
+    weight: float
+
+
+def start_watch(
+    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: DemixModel, key: str
+) -> Generator[Event, None, Watch]:
+    """Gives each watched domain's held-out loss (nats per token) whenever it is called.
+
+    When the whole model is trained, it alone speaks. Otherwise the mixture as it will be, by its own gate: the experts
+    that were there are scored once, since they do not change.
+    """
+    size, texts = spec.training.block_size, {}
+    for domain in watched.domains:
+        folder = yield from pack(work, domain, tokenizer)
+        texts[domain.name] = first_blocks(
+            domain.name, Tokens.open(folder, "dev"), size, spec.training.evaluation_blocks
+        )
+    if spec.whole:
+        return lambda: losses_of(model, key, texts, size)
+    others = load_demix(watched.mixture.base, {one.id: one.kept for one in watched.mixture.experts})
+    others = others.to(choose_device(work.settings.device))
+    require_context(others, size)
+    known = {}
+    for number, (name, span) in enumerate(texts.items()):
+        rows = [torch.from_numpy(score_span(others, one.id, span, size)) for one in watched.mixture.experts]
+        known[name] = torch.stack(rows)
+        yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
+    gate = make_gate(watched.mixture.gate, [*(one.weight for one in watched.mixture.experts), watched.weight])
+    return lambda: losses_mixed(gate, known, model, key, texts, size)
