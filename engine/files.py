@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.errors import DamagedFile
 
@@ -26,6 +27,10 @@ class Kept:
     def check(self) -> str:
         """The manifest's SHA-256, once every byte proved to be the one that was written; else DamagedFile."""
         return verify_folder(self.folder, self.sha256)
+
+    def num_files(self) -> int:
+        """How many files its manifest lists."""
+        return len(_listed(self.folder / MANIFEST))
 
 
 def sha256_of(path: Path) -> str:
@@ -69,21 +74,32 @@ def verify_folder(folder: Path, sha256: str | None = None) -> str:
 
     Raises DamagedFile that names the first file which is missing, cut short or changed.
     """
+    for name, fault in faults_in(folder, sha256):
+        raise DamagedFile(f"{folder / name} {fault}", _MEND)
+    return sha256_of(folder / MANIFEST)
+
+
+def faults_in(folder: Path, sha256: str | None = None) -> Iterator[tuple[str, str]]:
+    """Every file that is not the one that was written, by its name in the folder, with what is wrong with it."""
     manifest = folder / MANIFEST
     try:
-        actual = sha256_of(manifest)
-        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+        actual, files = sha256_of(manifest), _listed(manifest)
     except (OSError, ValueError, KeyError) as error:
-        raise DamagedFile(f"{folder} must hold a readable {MANIFEST}, but does not ({error}).", _MEND) from None
+        yield MANIFEST, f"must be readable, but is not ({error})."
+        return
     if sha256 is not None and actual != sha256:
-        raise DamagedFile(f"The manifest of {folder} is not the one that was recorded.", _MEND)
+        yield MANIFEST, "is not the one that was recorded."
     for name, expected in files.items():
         file = folder / name
         if not file.is_file():
-            raise DamagedFile(f"{file} is missing.", _MEND)
-        if file.stat().st_size != expected["size_bytes"] or sha256_of(file) != expected["sha256"]:
-            raise DamagedFile(f"{file} is not the file that was written: its bytes changed.", _MEND)
-    return actual
+            yield name, "is missing."
+        elif file.stat().st_size != expected["size_bytes"] or sha256_of(file) != expected["sha256"]:
+            yield name, "is not the file that was written: its bytes changed."
+
+
+def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
+    files: dict[str, dict[str, Any]] = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+    return files
 
 
 _MEND = "Restore it from a copy, or run the job that made it again."

@@ -14,6 +14,7 @@ KINDS: dict[str, str] = {
     "train-demix": "jobs.kinds.train_demix:run",
     "train-expert": "jobs.kinds.train_expert:run",
     "evaluate": "jobs.kinds.evaluate:run",
+    "certify-addition": "jobs.kinds.certify_addition:run",
     "certify-removal": "jobs.kinds.certify_removal:run",
     "overlap": "jobs.kinds.overlap:run",
     "selfcheck": "jobs.kinds.selfcheck:run",

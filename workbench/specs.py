@@ -191,6 +191,17 @@ class Evaluate(Spec):
     max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
 
 
+class CertifyAddition(Spec):
+    """Certify an addition: nothing that was there has changed, and what each domain gained or lost (DEMix §6)."""
+
+    kind: Literal["certify-addition"] = "certify-addition"
+    expert: ExpertName = Field(description="Expert that was added.")
+    mixture: Name = Field(description="Mixture that holds it.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    block_size: int = Field(256, ge=8, description="Tokens of context at most.")
+    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
+
+
 class CertifyRemoval(Spec):
     """Certify a removal: what a mixture is without an expert, and what of its domain still comes out (DEMix §7)."""
 
@@ -233,7 +244,15 @@ class SelfCheck(Spec):
 
 
 AnySpec = Annotated[
-    ImportCorpus | MakeSeed | TrainDemix | TrainExpert | Evaluate | CertifyRemoval | MeasureOverlap | SelfCheck,
+    ImportCorpus
+    | MakeSeed
+    | TrainDemix
+    | TrainExpert
+    | Evaluate
+    | CertifyAddition
+    | CertifyRemoval
+    | MeasureOverlap
+    | SelfCheck,
     Field(discriminator="kind"),
 ]
 SPECS: dict[str, type[Spec]] = {
@@ -242,6 +261,7 @@ SPECS: dict[str, type[Spec]] = {
     "train-demix": TrainDemix,
     "train-expert": TrainExpert,
     "evaluate": Evaluate,
+    "certify-addition": CertifyAddition,
     "certify-removal": CertifyRemoval,
     "overlap": MeasureOverlap,
     "selfcheck": SelfCheck,

@@ -13,6 +13,7 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "train-demix": ("train demix", ("name",)),
     "train-expert": ("train expert", ("name",)),
     "evaluate": ("eval run", ("mixture",)),
+    "certify-addition": ("expert certify", ("expert",)),
     "certify-removal": ("expert certify-removal", ("expert",)),
 }
 

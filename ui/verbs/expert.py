@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from ui.parts.words import size
+from ui.verbs.addition import print_addition
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, takes
 from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say, tell
 from ui.verbs.removal import print_certificate
-from workbench.specs import CertifyRemoval
+from workbench.specs import CertifyAddition, CertifyRemoval
 
 app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, certify, delete.")
 
@@ -97,6 +98,33 @@ def note(
         experts.describe(session, name, notes=notes, tags=None if tags is None else split_commas([tags]))
         card = experts.get_expert(session, name)
     print_done(card, f"Noted on “{name}”.", as_json)
+
+
+@app.command("certify")
+@takes(CertifyAddition, "expert")
+def certify(spec: CertifyAddition, how: How) -> None:
+    """Certify an addition: nothing that was there changed, and what each domain gained; code 1 where it does not hold.
+
+    Read it with: workbench expert additions NAME.
+    """
+    submit(spec, how)
+
+
+@app.command("additions")
+def additions(name: ExpertName, as_json: Json = False) -> None:
+    """The certificates of an expert's addition: the newest with its numbers. With --json, all of them."""
+    from workbench.database import reading
+    from workbench.services.additions import additions_of
+
+    with reading() as session:
+        found = additions_of(session, name)
+    if as_json:
+        print_json(found)
+    elif found:
+        print_addition(found[0], len(found) - 1)
+    else:
+        line = f"workbench expert certify {shlex.quote(name)} --mixture MIXTURE"
+        say(f"No addition of “{name}” has been certified. Do it with: {line}")
 
 
 @app.command("certify-removal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,18 @@ DRAW_SECONDS = 0.5
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 
-def submit(spec: Spec, how: How) -> None:
-    """Hands a wish to the queue, or carries it out in this process; says what came of it."""
-    card = _run_here(spec, how.json) if how.here else _queue(spec, how)
+def submit(spec: Spec, how: How, after: Sequence[str] = ()) -> JobCard:
+    """Hands a wish to the queue, or carries it out in this process; says what came of it.
+
+    In the queue it waits for the jobs `after`.
+    """
+    if how.here:
+        card = run_here(spec, how.json)
+    else:
+        card = queue(spec, after)
+        card = follow(card.id, how.json) if how.wait else card
     report(card, how.json)
+    return card
 
 
 def report(card: JobCard, as_json: bool) -> None:
@@ -68,14 +76,15 @@ def follow(job_id: str, quiet: bool = False) -> JobCard:
     return card
 
 
-def _queue(spec: Spec, how: How) -> JobCard:
+def queue(spec: Spec, after: Sequence[str] = ()) -> JobCard:
+    """A wish as a job in the queue."""
     from jobs.submit import submit as send
 
-    job_id = send(spec)
-    return follow(job_id, how.json) if how.wait else card_of(job_id)
+    return card_of(send(spec, after=after))
 
 
-def _run_here(spec: Spec, quiet: bool) -> JobCard:
+def run_here(spec: Spec, quiet: bool) -> JobCard:
+    """A wish carried out in this process, with a progress bar unless `quiet`; gives the card at its end."""
     from jobs.submit import run_now
 
     job_id, events = run_now(spec)

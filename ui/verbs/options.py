@@ -72,7 +72,8 @@ def option_name(field: str) -> str:
 def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command], Command]:
     """Makes a command of a function `(spec, how)`: every field becomes an option, `arguments` go without a flag.
 
-    Knobs inside the spec (`training`, `shape`) become options of their own; `fixed` fields are not asked for.
+    Knobs inside the spec (`training`, `shape`) become options of their own; `fixed` fields are not asked for. What the
+    function takes by keyword alone is an option of the command, and no part of the wish.
     """
     found = [knob for knob in knobs(spec) if knob.name not in fixed]
     parameters = [knob.parameter(knob.name in arguments) for knob in found]
@@ -82,12 +83,19 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
     ]
 
     def decorate(function: Command) -> Command:
+        own = [
+            one
+            for one in inspect.signature(function, eval_str=True).parameters.values()
+            if one.kind is one.KEYWORD_ONLY
+        ]
+
         def command(**given: Any) -> None:
             how = How(**{name: given.pop(name) for name in HOW})
-            function(build(spec, {**given, **fixed}), how)
+            asked = {one.name: given.pop(one.name) for one in own}
+            function(build(spec, {**given, **fixed}), how, **asked)
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__ or spec.__doc__
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
         command.__annotations__ = {}
         return command
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from ui.verbs.following import submit
+from ui.verbs.following import queue, run_here, submit
 from ui.verbs.options import How, takes
-from workbench.specs import TrainDemix, TrainExpert
+from ui.verbs.output import tell
+from workbench.specs import CertifyAddition, TrainDemix, TrainExpert
 
 app = typer.Typer(no_args_is_help=True, help="Train experts: several at once, or one more beside those you have.")
+
+
+Certificate = Annotated[
+    bool, typer.Option("--certificate/--no-certificate", help="Certify afterwards that nothing that was there changed.")
+]
 
 
 @app.command("demix")
@@ -20,6 +28,19 @@ def demix(spec: TrainDemix, how: How) -> None:
 
 @app.command("expert")
 @takes(TrainExpert, "name")
-def expert(spec: TrainExpert, how: How) -> None:
-    """Add an expert: copy a parent, train only the copy on a domain, change nothing else."""
-    submit(spec, how)
+def expert(spec: TrainExpert, how: How, *, certificate: Certificate = True) -> None:
+    """Add an expert: copy a parent, train only the copy on a domain, change nothing else. Then certify that."""
+    card = submit(spec, how)
+    if certificate and spec.join and not spec.whole:
+        _certify(spec, how, card.id)
+
+
+def _certify(spec: TrainExpert, how: How, after: str) -> None:
+    """The certificate of the addition, run as the training was; beside JSON only its sentence is told."""
+    wish = CertifyAddition(expert=spec.name, mixture=spec.mixture, block_size=spec.training.block_size)
+    if how.json and not how.here:
+        tell(f"Its certificate follows, as job {queue(wish, after=[after]).id}.")
+    elif how.json:
+        tell(str(run_here(wish, quiet=True).result.get("sentence")))
+    else:
+        submit(wish, how, after=[after])

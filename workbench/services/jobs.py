@@ -18,7 +18,18 @@ from workbench.services.leases import fail_waiting, tell, waits
 from workbench.services.text import plain
 from workbench.settings import get_settings
 from workbench.specs import Spec
-from workbench.tables import Artifact, Corpus, Evaluation, Expert, Job, JobDependency, JobEvent, Metric, SeedModel
+from workbench.tables import (
+    Artifact,
+    Corpus,
+    Evaluation,
+    Expert,
+    Job,
+    JobDependency,
+    JobEvent,
+    Metric,
+    Report,
+    SeedModel,
+)
 
 StopRequest = Literal["cancel", "pause"]
 NEWEST = 200  # jobs that a list holds unless asked for more
@@ -119,7 +130,10 @@ def delete_job(session: Session, job_id: str) -> bool:
 
 
 def _is_named(session: Session, job_id: str) -> bool:
-    columns = (JobDependency.after_id, *(table.job_id for table in (Artifact, Corpus, SeedModel, Expert, Evaluation)))
+    columns = (
+        JobDependency.after_id,
+        *(table.job_id for table in (Artifact, Corpus, SeedModel, Expert, Evaluation, Report)),
+    )
     return any(session.scalar(select(column).where(column == job_id).limit(1)) for column in columns)
 
 

@@ -106,16 +106,22 @@ def _averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     return {name: None if None in column else sum(column) / len(column) for name, column in columns.items()}
 
 
-def scored_domains(session: Session, planned: Plan, split: str) -> dict[str, list[Evaluation]]:
+def scored_domains(
+    session: Session, planned: Plan, split: str, *, block_size: int | None = None, max_tokens: int | None = None
+) -> dict[str, list[Evaluation]]:
     """Domains on which every planned expert was scored on the same tokens, with the scores in the plan's order.
 
     The tokens are those that most members of the model were scored on, whether they take part or not: a toggle must
-    not change the text that is compared.
+    not change the text that is compared. A block size, and a most number of tokens, narrow the choice.
     """
     query = (
         select(Domain.name, Evaluation).join(Evaluation.domain).options(joinedload(Evaluation.artifact))
         .where(Evaluation.expert_id.in_(planned.member_ids), Evaluation.split == split).order_by(Domain.name)
     )  # fmt: skip
+    if block_size is not None:
+        query = query.where(Evaluation.block_size == block_size)
+    if max_tokens is not None:
+        query = query.where(Evaluation.num_tokens <= max_tokens)
     sets: dict[tuple[str, int, int], dict[str, Evaluation]] = {}
     for name, row in session.execute(query):
         sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row

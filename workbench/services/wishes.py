@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.specs import (
+    CertifyAddition,
     CertifyRemoval,
     Evaluate,
     ImportCorpus,
@@ -77,6 +78,8 @@ def needed_by(spec: Spec) -> list[Thing]:
             return [("domain", spec.domain), ("mixture", spec.mixture), *parent, *watched]
         case Evaluate():
             return [("mixture", spec.mixture), *(("domain", name) for name in spec.domains)]
+        case CertifyAddition():
+            return [("expert", spec.expert), ("mixture", spec.mixture)]
         case CertifyRemoval():
             retrained = [("mixture", spec.retrained)] if spec.retrained else []
             return [("expert", spec.expert), ("mixture", spec.mixture), *retrained]

@@ -1,0 +1,46 @@
+"""The certificate of an addition as rows for a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Findings = Mapping[str, Any]
+
+
+def change_rows(found: Findings) -> list[dict[str, Any]]:
+    """Perplexity of each domain before and after, the new one first."""
+    return [
+        {
+            "domain": one["domain"],
+            "which": "the new one" if one["is_new"] else "old",
+            "tokens": one["num_tokens"],
+            "before": one["before"],
+            "after": one["after"],
+            "change (%)": one["change_percent"],
+        }
+        for one in sorted(found["domains"], key=lambda one: not one["is_new"])
+    ]
+
+
+def folder_rows(found: Findings) -> list[dict[str, Any]]:
+    """What was hashed, and what came out."""
+    return [
+        {
+            "what": one["what"],
+            "files": one["num_files"],
+            "SHA-256 of its manifest": one["sha256"],
+            "recorded before the addition": one["recorded_before"],
+            "found": " ".join(one["faults"]) or "unchanged",
+        }
+        for one in found["folders"]
+    ]
+
+
+def alone_words(found: Findings) -> str:
+    """The new expert beside its parent, each alone; empty where nothing was measured."""
+    told = []
+    for one in found["alone"]:
+        beside = f", its parent {one['parent']:,.2f}" if one["parent"] is not None else ", its parent was not scored"
+        told.append(f"Alone on {one['domain']}: perplexity {one['expert']:,.2f} per token{beside}.")
+    return " ".join(told)

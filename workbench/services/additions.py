@@ -1,0 +1,175 @@
+"""Additions (DEMix §6): what there was before an expert came, and what each domain gained or lost by stored scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError
+from engine.files import Kept
+from workbench.cards import ReportCard
+from workbench.services.evaluations import perplexity
+from workbench.services.experts import domains_of, expert_row
+from workbench.services.generation import Plan, plan
+from workbench.services.mixtures import mixture_row
+from workbench.services.reports import list_reports
+from workbench.services.scores import load, scored_domains
+from workbench.storage import Storage
+from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture
+
+KIND = "addition"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A folder that was there: what it is, its place and hash, and when that hash was recorded (seconds since 1970)."""
+
+    id: str
+    what: str
+    kept: Kept
+    recorded_at: float
+
+
+@dataclass(frozen=True)
+class Addition:
+    """An expert in a mixture, what lies on disk around it, and the domains that tell what it did."""
+
+    expert_id: str
+    added_at: float
+    newcomer: Kept
+    base: Recorded
+    others: tuple[Recorded, ...]  # every other expert on the base, in this mixture or not
+    domains: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """Perplexity per token of a domain before and after."""
+
+    domain: str
+    num_tokens: int
+    before: float
+    after: float
+    is_new: bool  # the new expert's own domain
+
+    @property
+    def percent(self) -> float:
+        """The change; negative is better."""
+        return (self.after / self.before - 1) * 100
+
+
+def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: str) -> Addition:
+    """What a certificate has to look at; raises MixtureError when the expert takes no part beside another."""
+    mixed, row = mixture_row(session, mixture), expert_row(session, expert)
+    _two_plans(session, storage, mixed, row)
+    others = session.scalars(
+        select(Expert).where(Expert.base_id == row.base_id, Expert.id != row.id).order_by(Expert.name)
+    ).all()
+    return Addition(
+        row.id, row.created_at, storage.kept(row.artifact), _recorded(storage, row.base, "the base"),
+        tuple(_recorded(storage, one.artifact, f"expert {one.name}") for one in others),
+        tuple(_domains(session, mixed, row, split)),
+    )  # fmt: skip
+
+
+def changes(
+    session: Session, storage: Storage, mixture: str, expert: str, *, split: str, block_size: int, max_tokens: int
+) -> list[Change]:
+    """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
+    from engine.mixing.gates import make_gate
+    from engine.scores import mixed_perplexity
+
+    row = expert_row(session, expert)
+    before, after = _two_plans(session, storage, mixture_row(session, mixture), row)
+    sets = [
+        scored_domains(session, one, split, block_size=block_size, max_tokens=max_tokens) for one in (before, after)
+    ]
+    own, found = domains_of(row), []
+    for domain, evaluations in sets[1].items():
+        values = [
+            mixed_perplexity(make_gate(one.gate, [e.weight for e in one.experts]), *load(storage, scored[domain]))
+            for one, scored in zip((before, after), sets, strict=True)
+        ]
+        found.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
+    return found
+
+
+def beside_parent(
+    session: Session, expert: str, *, split: str, block_size: int, max_tokens: int
+) -> list[dict[str, Any]]:
+    """The expert and its parent, each alone, on the expert's domains; `parent` is None where that was not scored."""
+    row = expert_row(session, expert)
+    found = []
+    for domain in domains_of(row):
+        own = _scored_alone(session, row.id, domain, split, block_size, max_tokens)
+        parent = _scored_alone(session, row.parent_id, domain, split, block_size, max_tokens)
+        same = own is not None and parent is not None and own.num_tokens == parent.num_tokens
+        if own is not None:
+            told = perplexity(parent) if same and parent is not None else None
+            found.append({"domain": domain, "expert": perplexity(own), "parent": told})
+    return found
+
+
+def additions_of(session: Session, expert: str) -> list[ReportCard]:
+    """The certificates of an expert's additions, the newest first."""
+    return list_reports(session, kind=KIND, about_id=expert_row(session, expert).id)
+
+
+def verdict(faults: Sequence[str], num_files: int, num_tensors: int, found: Sequence[Change]) -> str:
+    """The certificate in one sentence."""
+    if faults:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        return f"NOT certified: something that was there before is not what it was. {faults[0]}{more}"
+    same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are what they were."
+    told = [f"by {_signed(one)} on {one.domain}" for one in found if one.is_new]
+    if old := [one for one in found if not one.is_new]:
+        worst = max(old, key=lambda one: one.percent)
+        told.append(f"by at most {_signed(worst)} on an old domain ({worst.domain})")
+    return f"{same} Perplexity changed {' and '.join(told)}." if told else same
+
+
+def _signed(one: Change) -> str:
+    return f"{one.percent:+.1f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert) -> tuple[Plan, Plan]:
+    """The mixture as it is saved, without the expert and with it."""
+    on = [m.expert.name for m in mixture.members if m.active and m.expert.enabled and m.weight > 0]
+    others = [name for name in on if name != row.name]
+    if row.name not in on or not others:
+        raise MixtureError(
+            f"“{row.name}” must take part in “{mixture.name}” beside another expert, but does not.",
+            f"Put it in with `workbench mix add`, or switch it on; then certify it. In “{mixture.name}”: "
+            f"{', '.join(on) or 'none'}.",
+        )
+    return tuple(plan(session, storage, mixture.name, active=names) for names in (others, on))  # type: ignore[return-value]
+
+
+def _recorded(storage: Storage, artifact: Artifact, what: str) -> Recorded:
+    return Recorded(artifact.id, what, storage.kept(artifact), artifact.created_at)
+
+
+def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> list[str]:
+    """The expert's own, those of the mixture's others, and every one that those were scored on."""
+    others = [member.expert for member in mixture.members if member.expert is not row]
+    scored = (
+        select(Domain.name).join(Evaluation, Evaluation.domain_id == Domain.id)
+        .where(Evaluation.expert_id.in_([one.id for one in others]), Evaluation.split == split)
+    )  # fmt: skip
+    old = {*session.scalars(scored), *(name for one in others for name in domains_of(one))}
+    return list(dict.fromkeys([*domains_of(row), *sorted(old)]))
+
+
+def _scored_alone(
+    session: Session, expert_id: str | None, domain: str, split: str, block_size: int, max_tokens: int
+) -> Evaluation | None:
+    wish = (
+        select(Evaluation).join(Evaluation.domain)
+        .where(Evaluation.expert_id == expert_id, Domain.name == domain, Evaluation.split == split)
+        .where(Evaluation.block_size == block_size, Evaluation.num_tokens <= max_tokens)
+    )  # fmt: skip
+    return session.scalar(wish.order_by(Evaluation.num_tokens.desc()).limit(1))
