@@ -25,6 +25,7 @@ from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt import run_here
 from jobs.submit import run_now, submit
+from ui.cli import main
 from workbench.cards import JobCard
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec, InUse
@@ -137,6 +138,19 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
     assert len(rows) == 3
     loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]
     assert curve(card.id, "court")[12] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"}).state == "done"
+    for mixture in ("small", "dapt"):
+        wish = {"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}
+        assert trained(wish).state == "done"
+    assert main(["eval", "forgetting", "small/court", "dapt", "--json"]) == 0
+    told = {row["domain"]: row for row in json.loads(capsys.readouterr().out)["domains"]}
+    assert told["court"]["change_percent"] > 20
+    assert told["sea"]["change_percent"] < -20
+    assert main(["eval", "forgetting", "small", "dapt"]) == 0
+    assert "On average over the 3 train domains: +" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])

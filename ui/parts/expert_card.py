@@ -6,11 +6,14 @@ import json
 
 import streamlit as st
 
+from ui.parts.addition import show_additions
 from ui.parts.comparison import flat
 from ui.parts.curves import show_curves
 from ui.parts.expert_end import show_end
+from ui.parts.forgetting import show_forgetting
 from ui.parts.lineage import lineage_dot, lineage_words
 from ui.parts.notices import explained, keep
+from ui.parts.parents import show_posterior
 from ui.parts.removal import show_removal_of
 from ui.parts.switches import show_switch
 from ui.parts.tables import show_table
@@ -29,8 +32,8 @@ def show_expert(card: ExpertCard) -> None:
         for tag in card.tags:
             st.badge(plain(tag), color="gray")
     _show_numbers(card)
-    tabs = st.tabs(["Lineage", "Curve", "Perplexities", "Provenance", "Removal", "Notes & tags", "Rename or delete"])
-    for tab, draw in zip(tabs, _PARTS, strict=True):
+    tabs = st.tabs(list(_PARTS))
+    for tab, draw in zip(tabs, _PARTS.values(), strict=True):
         with tab, explained():
             draw(card)
 
@@ -53,13 +56,16 @@ def _show_lineage(card: ExpertCard) -> None:
     st.markdown("##### Where it comes from, and where it takes part: read from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
     st.caption(plain(words))
+    show_posterior(card.metrics.get("parent_posterior") or {}, card.parent or "", f"expert_{card.id}")
 
 
 def _show_curve(card: ExpertCard) -> None:
     with reading() as session:
-        points = rows.metrics(session, card.job_id) if card.job_id else []
-    if points:
+        job = rows.get_job(session, card.job_id) if card.job_id else None
+        points = rows.metrics(session, job.id) if job else []
+    if job and points:
         show_curves(points, f"expert_{card.id}", subject=card.name)
+        show_forgetting(job, points, f"expert_{card.id}")
     else:
         st.caption("No curve was recorded for this expert: it was not trained by a job of this registry.")
 
@@ -115,4 +121,13 @@ def _show_notes(card: ExpertCard) -> None:
             st.rerun()
 
 
-_PARTS = (_show_lineage, _show_curve, _show_scores, _show_provenance, show_removal_of, _show_notes, show_end)
+_PARTS = {
+    "Lineage": _show_lineage,
+    "Curve": _show_curve,
+    "Perplexities": _show_scores,
+    "Addition": show_additions,
+    "Removal": show_removal_of,
+    "Provenance": _show_provenance,
+    "Notes & tags": _show_notes,
+    "Rename or delete": show_end,
+}

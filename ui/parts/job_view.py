@@ -12,7 +12,9 @@ from jobs import submit
 from jobs.work import log_path
 from ui.parts.causes import cause_of, next_step_of
 from ui.parts.curves import show_curves
+from ui.parts.forgetting import show_forgetting
 from ui.parts.notices import explained, keep, show_problem
+from ui.parts.parents import show_posterior
 from ui.parts.results import Sight, result_words, sight_of
 from ui.parts.states import is_over, look_of, places_of, sentence_of
 from ui.parts.throughput import COUNTED_AS, throughput_words
@@ -68,6 +70,9 @@ def _draw(job_id: str, key: str) -> None:
         _show_ending(job)
         _show_actions(job, key)
     show_curves(points, f"{key}_curves", subject=job.title)
+    show_forgetting(job, points, key)
+    if job.state == "done":
+        show_posterior(job.result.get("parent_posterior") or {}, job.result.get("parent", ""), key)
     _show_details(job, happened)
 
 

@@ -14,6 +14,7 @@ def offers_now() -> dict[str, list[str]]:
         return {
             "domain": domains,
             "domains": domains,
+            "watch": domains,
             "seed_model": [seed.name for seed in seeds.list_seeds(session)],
             "mixture": [mixture.name for mixture in mixtures.list_mixtures(session)],
             "parent": [expert.name for expert in experts.list_experts(session)],

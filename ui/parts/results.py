@@ -56,7 +56,9 @@ def _expert_words(result: Mapping[str, Any]) -> str:
     posterior = result.get("parent_posterior") or {}
     ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
     why = f", the nearest by the posterior on held-out text ({listed([f'{n} {w:.2f}' for n, w in ranked])})"
-    return f"It began as a copy of {result['parent']}{why if ranked else ''}."
+    mixture = result.get("mixture")
+    where = f" It is in the mixture {mixture}." if mixture else ""
+    return f"It began as a copy of {result['parent']}{why if ranked else ''}.{where}"
 
 
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -60,6 +60,32 @@ def show(
         )
 
 
+@app.command("forgetting")
+def forgetting(
+    before: Annotated[str, typer.Argument(help="A mixture (or an expert) as it was.")],
+    after: Annotated[str, typer.Argument(help="The mixture (or expert) that it became.")],
+    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "test",
+    as_json: Json = False,
+) -> None:
+    """How much a model forgot: its perplexity on each domain before and after (DEMix table 13), from stored scores."""
+    from workbench.database import reading
+    from workbench.services.forgetting import forgetting as compare
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = compare(session, get_storage(), before, after, split=split)
+    if as_json:
+        print_json(found)
+        return
+    columns = ["Domain", "Role", "Tokens", "Before", "After", "Change (%)"]
+    keys = ("domain", "role", "num_tokens", "before", "after", "change_percent")
+    rows = [[row[key] for key in keys] for row in found["domains"]]
+    print_table(columns, rows, empty="Both were scored on no common text. Score each with: workbench eval run MIXTURE")
+    for role, mean in found["averages"].items():
+        if mean["num_domains"]:
+            say(f"On average over the {mean['num_domains']} {role} domains: {mean['change_percent']:+.1f} %.")
+
+
 @app.command("removal")
 def removal(
     mixture: Mixture,

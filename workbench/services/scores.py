@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
+Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
 
 
 def mix_scores(
@@ -114,6 +115,25 @@ def scored_domains(
     The tokens are those that most members of the model were scored on, whether they take part or not: a toggle must
     not change the text that is compared. A block size, and a most number of tokens, narrow the choice.
     """
+    common: dict[str, dict[str, Evaluation]] = {}
+    sets = _sets(session, planned, split, block_size, max_tokens)
+    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: (len(item[1]), item[0])):
+        common[name] = by_expert  # the last is the most common, and of those the longest
+    ids = [expert.id for expert in planned.experts]
+    return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
+
+
+def scored_sets(session: Session, planned: Plan, split: str) -> dict[Measure, list[Evaluation]]:
+    """Every text that all planned experts were scored on, by its measure, with the scores in the plan's order."""
+    ids = [expert.id for expert in planned.experts]
+    sets = _sets(session, planned, split)
+    return {measure: [rows[id] for id in ids] for measure, rows in sets.items() if all(id in rows for id in ids)}
+
+
+def _sets(
+    session: Session, planned: Plan, split: str, block_size: int | None = None, max_tokens: int | None = None
+) -> dict[Measure, dict[str, Evaluation]]:
+    """The scores of the model's members on each text, by expert."""
     query = (
         select(Domain.name, Evaluation).join(Evaluation.domain).options(joinedload(Evaluation.artifact))
         .where(Evaluation.expert_id.in_(planned.member_ids), Evaluation.split == split).order_by(Domain.name)
@@ -122,14 +142,10 @@ def scored_domains(
         query = query.where(Evaluation.block_size == block_size)
     if max_tokens is not None:
         query = query.where(Evaluation.num_tokens <= max_tokens)
-    sets: dict[tuple[str, int, int], dict[str, Evaluation]] = {}
+    sets: dict[Measure, dict[str, Evaluation]] = {}
     for name, row in session.execute(query):
         sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row
-    common: dict[str, dict[str, Evaluation]] = {}
-    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: (len(item[1]), item[0])):
-        common[name] = by_expert  # the last is the most common, and of those the longest
-    ids = [expert.id for expert in planned.experts]
-    return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
+    return sets
 
 
 def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:

@@ -13,9 +13,9 @@ from streamlit.testing.v1 import AppTest
 from ui.client import Client
 from ui.errors import ServerDown
 from workbench.database import reading, transaction
-from workbench.services import experts, mixtures
+from workbench.services import experts, leases, mixtures, reports
 from workbench.services import jobs as rows
-from workbench.specs import SelfCheck
+from workbench.specs import SelfCheck, TrainExpert
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -93,6 +93,81 @@ def test_an_expert_is_renamed_and_stays_in_sight() -> None:
     named(app.button, "Rename").click().run()
     assert app.session_state["experts.chosen"] == ["statutes"]
     assert read(experts.get_expert, "statutes").name == "statutes"
+
+
+CERTIFICATE = {
+    "expert": "first/code", "mixture": "first", "ok": True, "sentence": "Nothing that existed was changed.",
+    "folders": [{"what": "the base", "num_files": 4, "sha256": "ab", "recorded_before": True, "faults": []}],
+    "domains": [
+        {"domain": "prose", "num_tokens": 9, "before": 8.0, "after": 7.5, "is_new": False, "change_percent": -6.25},
+        {"domain": "code", "num_tokens": 9, "before": 4.0, "after": 2.0, "is_new": True, "change_percent": -50.0},
+    ],
+    "alone": [{"domain": "code", "expert": 2.5, "parent": None}],
+}  # fmt: skip
+
+
+def test_an_addition_is_certified_from_the_experts_card() -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert "has not been certified" in told(app)
+    named(app.button, "Certify the addition").click().run()
+    assert not app.exception
+    (job,) = [one for one in read(rows.list_jobs) if one.kind == "certify-addition"]
+    assert (job.spec["expert"], job.spec["mixture"], job.title) == (
+        "first/code",
+        "first",
+        "Certify addition first/code",
+    )
+    assert "Certify addition first/code" in told(app)
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_certificate_is_read_on_the_experts_card(ok: bool) -> None:
+    with transaction() as session:
+        about = experts.get_expert(session, "first/code").id
+        for sentence in ("An older one.", "<b>NEWEST</b>"):
+            found = {**CERTIFICATE, "ok": ok, "sentence": sentence}
+            reports.register_report(session, "addition", "Addition", found, about_id=about)
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert not app.exception
+    boxes = [one.value.replace("\\", "") for one in (app.success if ok else app.error)]
+    assert boxes == ["<b>NEWEST</b>"]
+    assert "An older one." in told(app)
+    assert "Alone on code: perplexity 2.50 per token, its parent was not scored." in told(app)
+    table = next(one.value for one in app.dataframe if "which" in one.value.columns)
+    assert list(table["domain"]) == ["code", "prose"]
+
+
+def test_an_expert_in_no_mixture_has_no_addition_to_certify() -> None:
+    app = open_room("experts", experts__chosen=["laws again"])
+    assert "there is no addition to certify" in told(app)
+    assert not [one for one in app.button if one.label == "Certify the addition"]
+
+
+def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
+    app = open_room("train")
+    app.text_input(key="train-expert.name").set_value("dapt").run()
+    app.selectbox(key="train-expert.domain").select("poems").run()
+    named(app.checkbox, "Train the whole model instead").check().run()
+    app.multiselect(key="train-expert.watch").select("code").run()
+    assert "--whole --watch code" in "".join(one.value for one in app.code)
+    named(app.button, "Train the expert").click().run()
+    spec = read(rows.get_job, app.session_state["train-expert.job"]).spec
+    assert (spec["whole"], spec["watch"], spec["domain"]) == (True, ["code"], "poems")
+
+
+def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
+    wish = TrainExpert(name="poet", domain="poems", mixture="first", watch=["code"])
+    result = {"expert": "poet", "parent": "first/prose", "parent_posterior": {"first/prose": 0.9, "first/code": 0.1}}
+    with transaction() as session:
+        job_id = rows.create_job(session, wish)
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        curve = [(f"dev_loss/{name}", step, loss) for name in ("poems", "code") for step, loss in ((0, 3.0), (9, 2.0))]
+        leases.record(session, job_id, fence, progress=0.9, note="", eta=None, metrics=curve)
+        leases.finish(session, job_id, fence, "done", result=result)
+    app = open_room("jobs_page", job=job_id)
+    assert not app.exception
+    assert "While the target was learned" in told(app)
+    assert "Why this parent" in told(app)
 
 
 def test_the_train_form_asks_for_a_job() -> None:

@@ -10,9 +10,11 @@ import pytest
 from ui.parts.charts import curves, expert_bars, mixture_bars
 from ui.parts.contrasts import tinted_difference
 from ui.parts.correlations import affinity_words, verdict
+from ui.parts.forgetting import forgetting_picture
 from ui.parts.gaps import oracle_gap
 from ui.parts.heatmap import Scores, specialization
 from ui.parts.lineage import lineage_dot, lineage_words
+from ui.parts.parents import parent_picture
 from ui.parts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.parts.scatter import affinity_scatter
 from ui.parts.throughput import operations
@@ -227,3 +229,51 @@ def test_text_is_no_markup_in_a_tinted_difference() -> None:
 )
 def test_operations_are_told_in_a_unit_that_fits(count: float, words: str) -> None:
     assert operations(count) == words
+
+
+# what an adaptation did -----------------------------------------------------------------------------
+
+
+TRAINING = {"block_size": 32, "sequences_per_domain": 2, "accumulate": 3}
+
+
+def watched(end: float) -> list[MetricPoint]:
+    """A target that falls from 8 to 4, and two others that begin at 2 and 4; one of them ends at `end`."""
+    values = {"sea": (8.0, 4.0), "law": (2.0, 2.0), "code": (4.0, end)}
+    return [
+        MetricPoint(name=f"dev_loss/{name}", step=step, value=math.log(pair[place]))
+        for name, pair in values.items()
+        for place, step in enumerate((0, 10))
+    ]
+
+
+def test_forgetting_is_drawn_over_tokens_as_target_and_average_of_the_others() -> None:
+    spec = {"domain": "sea", "watch": ["law", "code"], "training": TRAINING}
+    picture = forgetting_picture(watched(end=6.0), spec)
+    assert picture is not None
+    assert [list(line.x) for line in picture.figure.data] == [[0, 1920], [0, 1920]]
+    assert [pytest.approx(list(line.y)) for line in picture.figure.data] == [[8, 4], [3, 4]]
+    assert "the others are forgotten" in picture.title
+    assert "target: sea goes from 8.00 per token to 4.00 after 1,920 tokens (-50.0 %)" in picture.words
+    assert "average of 2 watched domains goes from 3.00 per token to 4.00 after 1,920 tokens (+33.3 %)" in picture.words
+    assert [row["on code"] for row in picture.table] == pytest.approx([4, 6])
+
+
+@pytest.mark.parametrize(("end", "words"), [(4.0, "the others stay as they were"), (2.0, "read better, too")])
+def test_what_was_not_forgotten_is_not_said_to_be(end: float, words: str) -> None:
+    picture = forgetting_picture(watched(end), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING})
+    assert picture is not None
+    assert words in picture.title
+
+
+def test_before_every_domain_was_evaluated_there_is_no_picture_of_forgetting() -> None:
+    spec = {"domain": "sea", "watch": ["law", "verse"], "training": TRAINING}
+    assert forgetting_picture(watched(4.0), spec) is None
+
+
+def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
+    picture = parent_picture({"m/a": 0.2, "m/b": 0.8}, "m/b")
+    (bars,) = picture.figure.data
+    assert list(bars.y) == [0.8, 0.2]
+    assert bars.marker.color[0] != bars.marker.color[1]
+    assert "m/b 0.80; m/a 0.20. The parent is m/b." in picture.words

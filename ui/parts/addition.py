@@ -1,0 +1,59 @@
+"""The certificate of an expert's addition: asked for, watched, read."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from jobs.submit import submit
+from ui.parts.addition_words import alone_words, change_rows, folder_rows
+from ui.parts.job_view import show_job
+from ui.parts.notices import explained
+from ui.parts.tables import show_table
+from ui.parts.words import clock, plain
+from workbench.cards import ExpertCard, ReportCard
+from workbench.database import reading
+from workbench.services.additions import additions_of
+from workbench.specs import CertifyAddition
+
+_BLOCK_SIZE = 256  # of an expert that does not say what it was trained with
+
+
+def show_additions(card: ExpertCard) -> None:
+    """The newest certificate with its numbers, the older ones in a line each, and the way to another."""
+    with reading() as session:
+        reports = additions_of(session, card.name)
+    if reports:
+        _show_newest(reports[0])
+    else:
+        st.caption("Its addition to a mixture has not been certified: that nothing which was there has changed.")
+    for report in reports[1:]:
+        st.caption(plain(f"{clock(report.created_at)}: {report.findings['sentence']}"))
+    _show_button(card)
+
+
+def _show_newest(report: ReportCard) -> None:
+    found = report.findings
+    tell = st.success if found["ok"] else st.error
+    tell(plain(found["sentence"]), icon=":material/verified:" if found["ok"] else ":material/gpp_bad:")
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {alone_words(found)}"))
+    if rows := change_rows(found):
+        st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
+        show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
+    with st.expander("What was hashed", icon=":material/fingerprint:"):
+        show_table(folder_rows(found), f"hashes_{report.id}", "Folders that were there before, and what was found")
+
+
+def _show_button(card: ExpertCard) -> None:
+    key = f"certify_{card.id}"
+    if not card.mixtures:
+        st.caption("It is in no mixture: there is no addition to certify.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
+        if st.button("Certify the addition", icon=":material/verified:", key=key):
+            with explained():
+                size = int(card.config.get("block_size", _BLOCK_SIZE))
+                wish = CertifyAddition(expert=card.name, mixture=mixture, block_size=size)
+                st.session_state[f"{key}_job"] = submit(wish)
+    if job_id := st.session_state.get(f"{key}_job"):
+        show_job(job_id, key=f"{key}_job_view")

@@ -1,0 +1,89 @@
+"""What a training made of the domains that were watched beside its own (DEMix fig. 6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import streamlit as st
+
+from ui.parts.charts import PERPLEXITY
+from ui.parts.gallery import show_picture
+from ui.parts.pictures import COLOURS, MARK, Picture, label, new_figure
+from ui.parts.words import counted
+from workbench.cards import JobCard, MetricPoint
+
+_PREFIX = "dev_loss/"
+_NOTICEABLE = 1.0  # per cent of perplexity
+
+
+def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
+    """The picture of a training that watched other domains; nothing for any other job."""
+    picture = forgetting_picture(points, job.spec) if job.spec.get("watch") else None
+    if picture is not None:
+        show_picture(picture, f"{key}_forgetting")
+        if not job.spec["whole"]:
+            st.caption("The others are read by the mixture with its new expert: what was there did not change.")
+
+
+def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Picture | None:
+    """Perplexity over training tokens, of the target and on average of the others; None before an evaluation."""
+    curves = {name: _perplexities(points, name) for name in (spec["domain"], *spec["watch"])}
+    steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
+    if not steps:
+        return None
+    table = [_row(step, step * tokens_per_step(spec["training"]), curves, spec["domain"]) for step in steps]
+    target, others = f"target: {spec['domain']}", f"average of {counted(len(spec['watch']), 'watched domain')}"
+    figure = new_figure("tokens trained on", PERPLEXITY)
+    for name, column, colour in ((target, "target", COLOURS[0]), (others, "average of the others", MARK)):
+        values = [row[column] for row in table]
+        figure.add_scatter(
+            x=[row["tokens"] for row in table], y=values, name=label(name, 60), mode="lines+markers",
+            line={"color": colour},
+        )  # fmt: skip
+    words = f"Line chart: {_went(target, table, 'target')}; {_went(others, table, 'average of the others')}."
+    return Picture(figure, _title(table), words, table)
+
+
+def tokens_per_step(training: Mapping[str, Any]) -> int:
+    """Tokens of the one domain in an update."""
+    return int(training["block_size"] * training["sequences_per_domain"] * training["accumulate"])
+
+
+def _perplexities(points: Sequence[MetricPoint], domain: str) -> dict[int, float]:
+    return {one.step: math.exp(one.value) for one in points if one.name == f"{_PREFIX}{domain}"}
+
+
+def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], target: str) -> dict[str, Any]:
+    others = {name: curve[step] for name, curve in curves.items() if name != target}
+    return {
+        "step": step,
+        "tokens": tokens,
+        "target": curves[target][step],
+        "average of the others": fmean(others.values()),
+        **{f"on {name}": value for name, value in others.items()},
+    }
+
+
+def _title(table: Sequence[Mapping[str, Any]]) -> str:
+    change = _change(table, "average of the others")
+    found = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
+    return f"While the target was learned, {found}: read the end of each line against its beginning"
+
+
+def _fate(change: float) -> str:
+    return "forgotten" if change > 0 else "read better, too"
+
+
+def _went(name: str, table: Sequence[Mapping[str, Any]], column: str) -> str:
+    first, last = table[0], table[-1]
+    return (
+        f"{name} goes from {first[column]:,.2f} per token to {last[column]:,.2f} after {last['tokens']:,} tokens "
+        f"({_change(table, column):+.1f} %)"
+    )
+
+
+def _change(table: Sequence[Mapping[str, Any]], column: str) -> float:
+    return float(table[-1][column] / table[0][column] - 1) * 100
