@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,27 @@ def test_a_job_on_two_processes_makes_the_experts_that_one_process_makes(
         assert two.metrics["dev_perplexity"] == pytest.approx(one.metrics["dev_perplexity"], rel=1e-5)
         ours, theirs = (load_file(get_storage().path(expert.id) / "expert.safetensors") for expert in (two, one))
         assert all(float((ours[name] - t).norm()) <= 5e-5 * float(t.norm()) for name, t in theirs.items())
+
+
+def test_a_job_on_two_processes_stops_early_and_its_experts_are_the_best_ones(
+    trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_PROCESSES", "2")
+    get_settings.cache_clear()
+    wild = {**DEMIX["training"], "num_steps": 60, "learning_rate": 0.5, "evaluate_every": 2, "patience": 2}
+    card = trained({**DEMIX, "name": "wild", "training": wild})
+    assert card.state == "done", card.error
+    with reading() as session:
+        curves = [
+            {point.step: point.value for point in jobs.metrics(session, card.id, f"dev_loss/{name}")}
+            for name in DEMIX["domains"]
+        ]
+        found = [experts.get_expert(session, f"wild/{name}").metrics["dev_perplexity"] for name in DEMIX["domains"]]
+        told = [event.message for event in jobs.events(session, card.id)]
+    best = min(curves[0], key=lambda step: curves[0][step] + curves[1][step])
+    assert max(curves[0]) < 60
+    assert found == [pytest.approx(math.exp(curve[best])) for curve in curves]
+    assert any(f"the weights are those of step {best}" in one for one in told)
 
 
 def test_more_processes_than_the_batch_has_sequences_fail_with_the_numbers_to_choose(
