@@ -243,6 +243,15 @@ def test_trying_again_brings_back_those_that_waited(session: Session) -> None:
         end(session, one)
 
 
+def test_trying_again_brings_back_once_what_waited_in_two_ways(session: Session) -> None:
+    first = new_job(session)
+    left, right = new_job(session, after=[first]), new_job(session, after=[first])
+    last = new_job(session, after=[first, left, right])
+    end(session, first, "failed")
+    jobs.retry(session, first)
+    assert [state(session, one) for one in (first, left, right, last)] == ["queued"] * 4
+
+
 def test_trying_again_leaves_alone_what_failed_by_itself_or_waits_for_more(session: Session) -> None:
     first, other = new_job(session), new_job(session, title="Other")
     both = new_job(session, after=[first, other])

@@ -99,7 +99,8 @@ def retry(session: Session, job_id: str) -> None:
         )
     _queue_again(session, job, "Tried again.")
     for one in _failed_in_the_queue(session, job_id):
-        if not _failed_before(session, one):
+        is_queued = _row(session, one).state == "queued"  # by way of another that waited for this job, too
+        if not is_queued and not _failed_before(session, one):
             retry(session, one)
 
 
