@@ -1,0 +1,213 @@
+"""Claims about worlds whose answers are known get the marks they must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from tests.workbench.replications.worlds import DOMAINS, NOVEL, belief_of, evidence_of, losses_of
+from workbench.replications import affinity, growth
+from workbench.replications.bootstrap import Estimate, Loss, Place
+from workbench.replications.claims import BEYOND, judge
+from workbench.replications.demix import PAPER, READINGS, alone, demix_dapt, dense_dapt, system
+from workbench.replications.evidence import Evidence
+from workbench.replications.orders import ORDERS, Order, judge_order
+from workbench.replications.verdicts import (
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNTESTABLE,
+    Claim,
+    Mark,
+    is_above,
+    is_below,
+)
+
+CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
+AS_PRINTED = {  # nats per token in the paper's order
+    3: {"dense": 3.5, "dense-balanced": 3.4, "domain-token": 3.3, "naive": 3.2, "cached": 3.1},
+    5: {
+        "naive": 4.6, "average": 4.5, "dense": 4.4, "dense-balanced": 4.35, "domain-token": 4.3, "uniform": 4.2,
+        "updating": 4.1, "cached": 4.0,
+    },
+}  # fmt: skip
+
+
+def estimate(low: float, high: float, *by_seed: float) -> Estimate:
+    return Estimate((low + high) / 2, low, high, by_seed or ((low + high) / 2,))
+
+
+@pytest.mark.parametrize(
+    ("found", "mark", "why"),
+    [
+        (estimate(-3, -1), REPRODUCED, ""),
+        (estimate(-3, 1), NOT_REPRODUCED, "includes 0"),
+        (estimate(1, 3), NOT_REPRODUCED, "other way round"),
+        (estimate(-3, -1, -4.0, 0.5), NOT_REPRODUCED, "not in every seed"),
+        (None, UNTESTABLE, "not there"),
+    ],
+)
+def test_a_mark_needs_the_whole_interval_and_every_seed(found: Estimate | None, mark: Mark, why: str) -> None:
+    verdict = is_below(CLAIM, found)
+    assert verdict.mark == mark
+    assert why in verdict.why
+    if found is not None:
+        mirrored = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
+        assert is_above(CLAIM, mirrored).mark == mark
+
+
+def test_a_border_moves_what_counts_as_a_rise() -> None:
+    assert is_below(CLAIM, estimate(0.2, 0.8), 1.0).mark == REPRODUCED
+    undecided = is_below(CLAIM, estimate(0.2, 1.4), 1.0)
+    assert (undecided.mark, undecided.why) == (NOT_REPRODUCED, "Undecided: the interval includes 1.")
+
+
+def printed_world(table: int) -> dict[Place, Loss]:
+    """A world in which everything is in the order of the paper's table, in every reading."""
+    domains = DOMAINS if table == 3 else NOVEL
+    nats = {system(mode, reading): mean for mode, mean in AS_PRINTED[table].items() for reading in READINGS}
+    return losses_of(nats, domains)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: f"{order.table}:{order.lower}<{order.higher}")
+def test_every_order_is_reproduced_where_it_holds_and_its_opposite_is_not(order: Order) -> None:
+    evidence = evidence_of(printed_world(order.table))
+    assert judge_order(evidence, order, PAPER).mark == REPRODUCED
+    turned = judge_order(evidence, Order(order.table, order.higher, order.lower), PAPER)
+    assert turned.mark == NOT_REPRODUCED
+    assert turned.why.startswith("The other way round")
+
+
+def test_the_numbers_of_the_paper_stand_in_every_order_as_it_claims_them() -> None:
+    for order in ORDERS:
+        lower, higher = (order.numbers[one][0] for one in (order.lower, order.higher))
+        assert lower < higher
+
+
+def test_equal_systems_are_undecided_in_most_worlds() -> None:
+    marks = [
+        judge_order(evidence_of(losses_of({"naive": 3.0, "dense": 3.0}, DOMAINS, chance=n)), ORDERS[0], PAPER).mark
+        for n in range(40)
+    ]
+    assert marks.count(REPRODUCED) <= 3
+
+
+def without_scores() -> Evidence:
+    return evidence_of({})
+
+
+def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
+    verdicts = judge(without_scores(), PAPER)
+    assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
+    assert all(verdict.why for verdict in verdicts)
+    assert len(verdicts) > len(BEYOND) + len(ORDERS)
+
+
+# figures ------------------------------------------------------------------------------------------
+
+
+def at_home(own: float, away: float, changed: Mapping[tuple[str, str], float] | None = None) -> dict[Place, Loss]:
+    """Each expert's loss at home and away; `changed` by (expert, domain)."""
+    losses: dict[Place, Loss] = {}
+    for domain in DOMAINS:
+        nats = {alone(one): own if one == domain else (changed or {}).get((one, domain), away) for one in DOMAINS}
+        losses |= losses_of(nats, [domain])
+    return losses
+
+
+def verdict_on(evidence: Evidence, claim: Claim) -> Mark:
+    return next(one.mark for one in affinity.judge_affinity(evidence) if one.claim == claim)
+
+
+def test_one_stranger_at_home_elsewhere_breaks_the_diagonal() -> None:
+    assert verdict_on(evidence_of(at_home(3.0, 3.4)), affinity.DIAGONAL) == REPRODUCED
+    broken = at_home(3.0, 3.4, {("sea", "code"): 2.9})
+    assert verdict_on(evidence_of(broken), affinity.DIAGONAL) == NOT_REPRODUCED
+
+
+@pytest.mark.parametrize(("slope", "mark"), [(-1.0, REPRODUCED), (1.0, NOT_REPRODUCED)])
+def test_affinity_goes_with_overlap_only_where_it_does(slope: float, mark: Mark) -> None:
+    draw = np.random.default_rng(3)
+    overlap = {(one, other): 1.0 for one in DOMAINS for other in DOMAINS}
+    for place, one in enumerate(DOMAINS):
+        for other in DOMAINS[place + 1 :]:
+            overlap[one, other] = overlap[other, one] = float(draw.uniform(0.1, 0.5))
+    away = {pair: 3.5 + slope * share for pair, share in overlap.items()}
+    evidence = evidence_of(at_home(3.0, 3.5, away), overlap=overlap)
+    assert verdict_on(evidence, affinity.AFFINITY) == mark
+    assert verdict_on(evidence_of(at_home(3.0, 3.5, away)), affinity.AFFINITY) == UNTESTABLE
+
+
+def test_dense_wins_where_domains_overlap_most() -> None:
+    overlap = {(one, other): 0.1 * (DOMAINS.index(one) + DOMAINS.index(other)) for one in DOMAINS for other in DOMAINS}
+    losses: dict[Place, Loss] = {}
+    for place, domain in enumerate(DOMAINS):
+        losses |= losses_of({"dense": 3.0, "naive": 2.9 + 0.06 * place}, [domain], own=0.001)
+    found = affinity.judge_affinity(evidence_of(losses, overlap=overlap))[0]
+    assert (found.claim, found.mark) == (affinity.TABLE_4, REPRODUCED)
+    assert "naive is worse on 2 of 4: sea, kitchen" in found.ours
+
+
+def beliefs(own: float, blocks: int = 100) -> dict[tuple[int, str], object]:
+    """The own expert has this posterior in every block, give or take."""
+    draw, found = np.random.default_rng(0), {}
+    for seed in range(2):
+        for place, domain in enumerate(DOMAINS):
+            posterior_EN = np.full((len(DOMAINS), blocks), (1 - own) / (len(DOMAINS) - 1))
+            posterior_EN[place] = own
+            noisy = np.abs(posterior_EN + draw.normal(0, 0.02, posterior_EN.shape))
+            found[seed, domain] = belief_of(noisy / noisy.sum(0))
+    return found
+
+
+def test_the_own_expert_must_have_the_highest_posterior_on_every_domain() -> None:
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.7)), affinity.KNOWN) == REPRODUCED
+    assert verdict_on(evidence_of({}, beliefs=beliefs(0.2)), affinity.KNOWN) == NOT_REPRODUCED
+    weak = beliefs(0.7) | {key: one for key, one in beliefs(0.1).items() if key[1] == "sea"}
+    assert verdict_on(evidence_of({}, beliefs=weak), affinity.KNOWN) == NOT_REPRODUCED
+
+
+def test_a_mean_posterior_has_settled_where_it_no_longer_moves() -> None:
+    steady = np.tile([[0.6], [0.4]], 100)
+    assert affinity.settled_after(steady) == 1
+    late = steady.copy()
+    late[:, 70:] = [[0.0], [1.0]]
+    assert affinity.settled_after(late) > 70
+    assert verdict_on(evidence_of({}, beliefs={(0, "law"): belief_of(steady), (0, "sea"): belief_of(steady)}, seeds=1),
+                      affinity.STABLE) == REPRODUCED  # fmt: skip
+    assert verdict_on(evidence_of({}, beliefs={(0, "law"): belief_of(late), (0, "sea"): belief_of(late)}, seeds=1),
+                      affinity.STABLE) == NOT_REPRODUCED  # fmt: skip
+
+
+# adding, adapting, removing --------------------------------------------------------------------------
+
+
+def grown(training: float, novel: float) -> list[tuple[Claim, Mark]]:
+    """Marks where the added experts and dense-DAPT change the losses (nats) so."""
+    cached, more = system("cached", PAPER), system("grown", PAPER)
+    names = [name(one) for one in NOVEL for name in (dense_dapt, lambda n: demix_dapt(n, PAPER))]
+    losses = losses_of({cached: 3.0, "dense": 3.0, **dict.fromkeys([more, *names], 3.0 + training)}, DOMAINS)
+    losses |= losses_of({cached: 4.0, "dense": 4.0, **dict.fromkeys([more, *names], 4.0 + novel)}, NOVEL)
+    return [(one.claim, one.mark) for one in growth.judge_growth(evidence_of(losses), PAPER)]
+
+
+def test_adding_lowers_novel_text_and_must_not_raise_training_text() -> None:
+    good = {claim.sentence: mark for claim, mark in grown(training=0.0, novel=-0.3)}
+    assert good[growth.MORE_NOVEL.sentence] == good[growth.MORE_TRAINING.sentence] == REPRODUCED
+    assert good[growth.DEMIX_NOVEL.sentence] == good[growth.DEMIX_TRAINING.sentence] == REPRODUCED
+    assert good[growth.DENSE_NOVEL.sentence] == REPRODUCED
+    assert good[growth.DENSE_TRAINING.sentence] == NOT_REPRODUCED
+    bad = {claim.sentence: mark for claim, mark in grown(training=0.2, novel=0.1)}
+    assert bad[growth.MORE_TRAINING.sentence] == bad[growth.MORE_NOVEL.sentence] == NOT_REPRODUCED
+    assert bad[growth.DENSE_TRAINING.sentence] == REPRODUCED
+    assert bad[growth.DENSE_NOVEL.sentence] == NOT_REPRODUCED
+
+
+def test_removal_is_judged_on_the_domains_that_were_retrained_without() -> None:
+    names = [system(mode, PAPER) for mode in ("cached", "minus expert", "minus domain")]
+    losses = losses_of(dict(zip(names, (3.0, 3.3, 3.4), strict=True)), DOMAINS)
+    losses = {place: one for place, one in losses.items() if place[0] != names[2] or place[1:] == (0, "law")}
+    marks = [one.mark for one in growth.judge_growth(evidence_of(losses, removed=["law"]), PAPER)[-2:]]
+    assert marks == [REPRODUCED, REPRODUCED]
+    assert growth.judge_growth(evidence_of(losses), PAPER)[-1].mark == UNTESTABLE

@@ -1,0 +1,100 @@
+"""Losses come from stored scores by the engine's own gates, or are left out with what is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.config import TrainingConfig
+from engine.files import Kept
+from engine.mixing.modes import compare_modes
+from engine.mixing.posterior import PosteriorGate, estimate_prior
+from engine.scores import whole_blocks
+from workbench.replications.demix import CODE, PAPER, Reading, Run, alone, system
+from workbench.replications.scored import Measured, ScoreKey, Stored, Subject, measure
+from workbench.replications.sizes import SIZES
+
+BLOCK, TEST, DEV = 16, 160, 80
+SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
+SUBJECT = Subject("rep", 1, ("law", "sea"), ("poems",), ("law",), SIZE)
+RUN = Run("rep", 0)
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
+    """Scores of the DEMix experts everywhere, of Dense on test text, and of law's absence."""
+    draw, found = np.random.default_rng(0), {}
+    demix = [(expert, split) for expert in RUN.experts("demix", SUBJECT.domains) for split in ("test", "dev")]
+    others = [(RUN.expert("dense", "law"), "test"), (f"{RUN.without('law')}/sea", "test"), (RUN.added("poems"), "test")]
+    for expert, split in [*demix, *others]:
+        for domain in SUBJECT.everywhere:
+            count = TEST if split == "test" else DEV
+            folder = tmp_path / f"{len(found)}"
+            folder.mkdir()
+            np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
+            (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
+            found[expert, domain, split] = Stored(Kept(folder, ""), count)
+    return found
+
+
+def measured(scores: dict[ScoreKey, Stored]) -> Measured:
+    into = Measured()
+    assert len(list(measure(SUBJECT, scores, into))) == 3
+    return into
+
+
+def rows(scores: dict[ScoreKey, Stored], domain: str, split: str) -> torch.Tensor:
+    experts = RUN.experts("demix", SUBJECT.domains)
+    folders = [scores[expert, domain, split].kept.folder for expert in experts]
+    return torch.stack([torch.from_numpy(np.load(folder / "logprobs.npy")) for folder in folders])
+
+
+@pytest.mark.parametrize("reading", [PAPER, CODE, Reading("prefix", 0.3)], ids=str)
+@pytest.mark.parametrize("domain", ["law", "poems"])
+def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: str, reading: Reading) -> None:
+    dev_ENT = whole_blocks(rows(scores, domain, "dev"), BLOCK)
+    prior_E = estimate_prior(PosteriorGate([1.0, 1.0], reading.evidence), dev_ENT, DEV // BLOCK)
+    expected = compare_modes(
+        rows(scores, domain, "test"), BLOCK, own=0 if domain == "law" else None, cached_prior_E=prior_E,
+        evidence=reading.evidence, newest_weight=reading.newest_weight,
+    )  # fmt: skip
+    found = measured(scores).losses
+    for mode in ("average", "uniform", "updating", "cached"):
+        loss = found[system(mode, reading), 0, domain]
+        assert loss.perplexity == pytest.approx(getattr(expected, mode), rel=1e-7)
+        assert (len(loss.nats_N), loss.tokens_N.sum()) == (TEST // BLOCK, TEST)
+    naive = expected.label if domain == "law" else expected.naive  # the label where there is one, else the best
+    assert found["naive", 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
+
+
+def test_each_expert_stands_alone_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
+    found = measured(scores).losses
+    expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
+    assert [found[alone(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(expected.tolist())
+
+
+def test_what_was_not_scored_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
+    names = {name for name, _, _ in measured(scores).losses}
+    assert {"dense", "naive", system("minus expert", PAPER)} <= names
+    assert not names & {"dense-balanced", "domain-token", system("grown", PAPER), system("minus domain", PAPER)}
+
+
+def test_too_little_development_text_is_no_prior_and_no_belief(scores: dict[ScoreKey, Stored]) -> None:
+    short = {key: replace(one, num_tokens=DEV - 1) if key[2] == "dev" else one for key, one in scores.items()}
+    found = measured(short)
+    assert found.beliefs == {}
+    assert not {name for name, _, _ in found.losses} & {system("cached", PAPER), system("minus expert", PAPER)}
+    assert (system("uniform", PAPER), 0, "law") in found.losses
+
+
+def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[ScoreKey, Stored]) -> None:
+    belief = measured(scores).beliefs[0, "poems"]
+    assert belief.experts == ("rep-s0/law", "rep-s0/sea")
+    assert belief.posterior_EN.shape == (2, DEV // BLOCK)
+    assert belief.updating_EN.shape == (2, DEV // BLOCK + 1)
+    assert belief.posterior_EN.sum(0) == pytest.approx(np.ones(DEV // BLOCK))

@@ -1,0 +1,99 @@
+"""What a replication of DEMix compares, and what its things are called in the registry.
+
+Names derive from the replication's: `NAME-s0` is the DEMix mixture of the first seed, `NAME-s0-dense` the dense one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.config import Evidence, MethodName
+
+METHODS: tuple[MethodName, ...] = ("demix", "dense", "dense-balanced", "domain-token")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the posterior and its updating prior are read: the paper's text and its released code differ."""
+
+    evidence: Evidence
+    newest_weight: float
+
+    def __str__(self) -> str:
+        return f"{self.evidence}, newest block {self.newest_weight:g}"
+
+
+PAPER = Reading("prefix", 0.7)
+CODE = Reading("last_token", 0.3)
+READINGS = (PAPER, CODE, Reading("prefix", 0.3), Reading("last_token", 0.7))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed of a replication: names of what it makes."""
+
+    name: str
+    seed: int
+
+    @property
+    def seed_model(self) -> str:
+        return f"{self.name}-s{self.seed}"
+
+    def mixture(self, method: MethodName) -> str:
+        """The mixture that a method trains."""
+        return self.seed_model if method == "demix" else f"{self.seed_model}-{method}"
+
+    def expert(self, method: MethodName, domain: str) -> str:
+        """The expert of a method that knows a training domain; the dense ones have one for all."""
+        own = "dense" if method in ("dense", "dense-balanced") else domain
+        return f"{self.mixture(method)}/{own}"
+
+    def experts(self, method: MethodName, domains: Sequence[str]) -> list[str]:
+        """All experts of a method, once each."""
+        return list(dict.fromkeys(self.expert(method, domain) for domain in domains))
+
+    def added(self, novel: str) -> str:
+        """The expert that DEMix-DAPT adds for a novel domain."""
+        return f"{self.seed_model}-{novel}"
+
+    def adapted(self, novel: str) -> str:
+        """The mixture that dense-DAPT makes of the dense model; its one expert is NAME/NOVEL."""
+        return f"{self.mixture('dense')}-{novel}"
+
+    def without(self, domain: str) -> str:
+        """The DEMix mixture trained without a domain (–Domain, table 7)."""
+        return f"{self.seed_model}-no-{domain}"
+
+
+def own(mixture: str, domain: str) -> str:
+    """A mixture's expert of a domain."""
+    return f"{mixture}/{domain}"
+
+
+# systems whose losses are compared: what a model's scores become in one way of using them -----------------------------
+
+
+def system(mode: str, reading: Reading) -> str:
+    """The name of a mode under a reading; modes that no reading touches have one name."""
+    if mode == "updating":
+        return f"updating|{reading.evidence}|{reading.newest_weight:g}"
+    return f"{mode}|{reading.evidence}" if mode in _BY_EVIDENCE else mode
+
+
+_BY_EVIDENCE = ("uniform", "cached", "grown", "minus expert", "minus domain")
+
+
+def alone(domain: str) -> str:
+    """The DEMix expert of a domain by itself (figure 2)."""
+    return f"alone|{domain}"
+
+
+def dense_dapt(novel: str) -> str:
+    """The dense model after dense-DAPT on a novel domain."""
+    return f"dense-dapt|{novel}"
+
+
+def demix_dapt(novel: str, reading: Reading) -> str:
+    """The mixture with the one expert more that DEMix-DAPT made for a novel domain."""
+    return f"demix-dapt|{novel}|{reading.evidence}"

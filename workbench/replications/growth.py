@@ -1,0 +1,76 @@
+"""What adding, adapting and removing do: figure 6, and tables 6, 7 and 13."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.replications.bootstrap import Step
+from workbench.replications.demix import Reading, demix_dapt, dense_dapt, system
+from workbench.replications.evidence import Evidence
+from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
+
+SMALL_RISE = 1.0  # %: what is “not up” rises by less than this
+
+MORE_NOVEL = Claim("Table 6", "an expert for each novel domain lowers the perplexity on novel text", "16.0 < 21.4")
+MORE_TRAINING = Claim(
+    "Table 6", f"and does not raise it on the training domains (by {SMALL_RISE:g} % or more)", "17.7 against 17.8"
+)
+MINUS_EXPERT = Claim("Table 7", "without its expert a domain has more perplexity (+Expert < –Expert)", "18.2 < 28.5")
+MINUS_DOMAIN = Claim("Table 7", "a model that never saw it has more still (–Expert < –Domain)", "28.5 < 30.6")
+DENSE_TRAINING = Claim("Table 13, Figure 6", "dense-DAPT raises the perplexity on the training domains", "+70.1 %")
+DENSE_NOVEL = Claim("Table 13, Figure 6", "dense-DAPT lowers the perplexity on its target", "–55.1 %")
+DEMIX_TRAINING = Claim(
+    "Figure 6", f"DEMix-DAPT does not raise it on the training domains (by {SMALL_RISE:g} % or more)", "unchanged"
+)
+DEMIX_NOVEL = Claim("Figure 6", "DEMix-DAPT lowers the perplexity on its target", "close to dense-DAPT, or better")
+
+
+def judge_growth(evidence: Evidence, reading: Reading) -> list[Verdict]:
+    """All claims on adding, adapting and removing."""
+    return [*judge_adding(evidence, reading), *_judge_dense(evidence), *_judge_removal(evidence, reading)]
+
+
+def judge_adding(evidence: Evidence, reading: Reading) -> list[Verdict]:
+    """Those that depend on how the posterior is read: a mixture of more experts."""
+    subject, resampled = evidence.subject, evidence.resampled
+    before, after = system("cached", reading), system("grown", reading)
+    dapt = _adapted(evidence, lambda novel: demix_dapt(novel, reading))
+    targets = [Step(demix_dapt(novel, reading), before, novel) for novel in dapt]
+    old = [Step(demix_dapt(novel, reading), before, domain) for novel in dapt for domain in subject.domains]
+    rise = resampled.changes([Step(after, before, domain) for domain in subject.domains])
+    return [
+        is_below(MORE_NOVEL, resampled.difference(after, before, subject.novel), unit="perplexity"),
+        is_below(MORE_TRAINING, rise, SMALL_RISE, unit="%"),
+        is_below(DEMIX_NOVEL, resampled.changes(targets), unit="%"),
+        is_below(DEMIX_TRAINING, resampled.changes(old), SMALL_RISE, unit="%"),
+    ]
+
+
+def _judge_dense(evidence: Evidence) -> list[Verdict]:
+    adapted = _adapted(evidence, dense_dapt)
+    old = [Step(dense_dapt(novel), "dense", domain) for novel in adapted for domain in evidence.subject.domains]
+    targets = [Step(dense_dapt(novel), "dense", novel) for novel in adapted]
+    return [
+        is_above(DENSE_TRAINING, evidence.resampled.changes(old), unit="%"),
+        is_below(DENSE_NOVEL, evidence.resampled.changes(targets), unit="%"),
+    ]
+
+
+def _adapted(evidence: Evidence, name: Callable[[str], str]) -> list[str]:
+    """The novel domains to which a model was adapted and scored, in some seed."""
+    subject = evidence.subject
+    return [n for n in subject.novel if evidence.resampled.seeds_with([name(n)], [*subject.domains, n])]
+
+
+def _judge_removal(evidence: Evidence, reading: Reading) -> list[Verdict]:
+    subject, resampled = evidence.subject, evidence.resampled
+    with_it, minus = system("cached", reading), system("minus expert", reading)
+    never = system("minus domain", reading)
+    found = resampled.difference(with_it, minus, subject.domains)
+    if not subject.removed:
+        unseen = untestable(MINUS_DOMAIN, "No model was trained without a domain.")
+    else:
+        ours = f"on {', '.join(subject.removed)}; the others were not retrained without: each is a whole training"
+        difference = resampled.difference(minus, never, subject.removed)
+        unseen = is_below(MINUS_DOMAIN, difference, ours=ours, unit="perplexity")
+    return [is_below(MINUS_EXPERT, found, unit="perplexity"), unseen]

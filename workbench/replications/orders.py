@@ -1,0 +1,93 @@
+"""Tables 3 and 5: which way to train or to mix has less perplexity than which other, averaged over domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.replications import paper
+from workbench.replications.demix import Reading, system
+from workbench.replications.evidence import Evidence
+from workbench.replications.verdicts import Claim, Verdict, is_below
+
+WORDS = {
+    "dense": "Dense",
+    "dense-balanced": "Dense (balanced)",
+    "domain-token": "+Domain-token",
+    "naive": "DEMix (naive)",
+    "average": "DEMix (average)",
+    "uniform": "DEMix (uniform)",
+    "updating": "DEMix (updating)",
+    "cached": "DEMix (cached)",
+}
+_READ = ("uniform", "updating", "cached")  # modes that a reading of the posterior touches
+
+
+@dataclass(frozen=True)
+class Order:
+    """One system has less perplexity than another."""
+
+    table: int
+    lower: str
+    higher: str
+
+    @property
+    def numbers(self) -> Mapping[str, paper.Row]:
+        """The paper's perplexities of the table."""
+        return paper.TABLE_3 if self.table == 3 else paper.TABLE_5
+
+    @property
+    def claim(self) -> Claim:
+        lower, higher = (self.numbers[one][0] for one in (self.lower, self.higher))
+        text = "the training domains" if self.table == 3 else "the novel domains"
+        sentence = f"{WORDS[self.lower]} has less perplexity than {WORDS[self.higher]} on {text}"
+        return Claim(f"Table {self.table}", sentence, f"{lower} < {higher}")
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it depends on how the posterior is read."""
+        return self.lower in _READ or self.higher in _READ
+
+
+ORDERS = (
+    Order(3, "naive", "dense"),
+    Order(3, "cached", "dense"),
+    Order(3, "dense-balanced", "dense"),
+    Order(3, "domain-token", "dense-balanced"),
+    Order(3, "naive", "domain-token"),
+    Order(3, "cached", "naive"),
+    Order(5, "average", "naive"),
+    Order(5, "dense", "average"),
+    Order(5, "uniform", "dense"),
+    Order(5, "updating", "uniform"),
+    Order(5, "cached", "updating"),
+    Order(5, "cached", "dense"),
+    Order(5, "dense-balanced", "dense"),
+    Order(5, "domain-token", "dense-balanced"),
+)
+
+
+def judge_orders(evidence: Evidence, reading: Reading) -> list[Verdict]:
+    """All orders of both tables under one reading."""
+    return [judge_order(evidence, order, reading) for order in ORDERS]
+
+
+def judge_order(evidence: Evidence, order: Order, reading: Reading) -> Verdict:
+    """One order: the difference of the two averages."""
+    domains = evidence.subject.domains if order.table == 3 else evidence.subject.novel
+    lower, higher = system(order.lower, reading), system(order.higher, reading)
+    own = [evidence.resampled.average(one, domains) for one in (lower, higher)]
+    ours = " against ".join(f"{one.value:.2f}" for one in own if one)
+    return is_below(order.claim, evidence.resampled.difference(lower, higher, domains), ours=ours, unit="perplexity")
+
+
+def averages(evidence: Evidence, table: int, reading: Reading) -> list[dict[str, object]]:
+    """The rows of table 3 or 5: the paper's averages by model size, and ours with its interval."""
+    domains = evidence.subject.domains if table == 3 else evidence.subject.novel
+    numbers = paper.TABLE_3 if table == 3 else paper.TABLE_5
+    rows = []
+    for mode, printed in numbers.items():
+        found = evidence.resampled.average(system(mode, reading), domains)
+        ours = {"ours": found.value, "low": found.low, "high": found.high} if found else {}
+        rows.append({"system": WORDS[mode], **dict(zip(paper.SIZES, printed, strict=True)), **ours})
+    return rows

@@ -1,0 +1,77 @@
+"""How a claim fared: the paper's number, ours, the interval, and one of three marks.
+
+A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does every seed by itself;
+else it is *not reproduced*, also where the interval holds the border, and the reason says which. *Not testable here* is
+what needs scores, sizes or domains that are not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from workbench.replications.bootstrap import Estimate
+
+Mark = Literal["reproduced", "not reproduced", "not testable here"]
+REPRODUCED: Mark = "reproduced"
+NOT_REPRODUCED: Mark = "not reproduced"
+UNTESTABLE: Mark = "not testable here"
+MARKS: tuple[Mark, ...] = (REPRODUCED, NOT_REPRODUCED, UNTESTABLE)
+NO_SCORES = "Its scores are not there: a job that makes them has not ended well."
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of the paper, where it stands, and its numbers."""
+
+    where: str  # table or figure
+    sentence: str
+    paper: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one claim fared; `value` has its unit and its interval, `by_seed` the value in each seed."""
+
+    claim: Claim
+    mark: Mark
+    why: str = ""
+    ours: str = ""
+    estimate: Estimate | None = None
+    unit: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a report keeps it."""
+        found = asdict(self.estimate) if self.estimate else {"value": None, "low": None, "high": None, "by_seed": ()}
+        return {**asdict(self.claim), "mark": self.mark, "why": self.why, "ours": self.ours, "unit": self.unit, **found}
+
+
+def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
+    """A claim that nothing here can speak to."""
+    return Verdict(claim, UNTESTABLE, why, ours)
+
+
+def is_below(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = "") -> Verdict:
+    """The verdict on a claim that a number is below a border."""
+    if found is None:
+        return untestable(claim, ours=ours)
+    why = _doubt(found, border)
+    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
+
+
+def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = "") -> Verdict:
+    """The verdict on a claim that a number is above a border."""
+    if found is None:
+        return untestable(claim, ours=ours)
+    turned = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
+    why = _doubt(turned, -border)
+    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
+
+
+def _doubt(found: Estimate, border: float) -> str:
+    """Why a number cannot be called below the border; empty when it can."""
+    if found.low > border:
+        return "The other way round, by the whole interval."
+    if found.high >= border:
+        return f"Undecided: the interval includes {abs(border):g}."
+    return "Undecided: by the interval yes, but not in every seed." if max(found.by_seed) >= border else ""
