@@ -17,6 +17,7 @@ KINDS: dict[str, str] = {
     "certify-addition": "jobs.kinds.certify_addition:run",
     "certify-removal": "jobs.kinds.certify_removal:run",
     "overlap": "jobs.kinds.overlap:run",
+    "replicate": "jobs.kinds.replicate:run",
     "selfcheck": "jobs.kinds.selfcheck:run",
 }
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -60,9 +60,9 @@ app = make_app(get_settings())
 app.task(run, name=RUN)
 
 
-def run_most_urgent(settings: Settings) -> bool:
-    """Runs the job that should be next; False when none waits, or the one that does cannot even be claimed."""
-    with chosen(settings) as job_id:
+def run_most_urgent(settings: Settings, among: Collection[str] | None = None) -> bool:
+    """Runs the job that should be next (of these; None: of all); False when none waits or none can be claimed."""
+    with chosen(settings, among) as job_id:
         if job_id is None:
             return False
         before = row_of(settings, job_id).fence
@@ -75,12 +75,12 @@ def run_most_urgent(settings: Settings) -> bool:
 
 
 @contextmanager
-def chosen(settings: Settings) -> Iterator[str | None]:
+def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
     """The most urgent waiting job that no other thread of this worker has chosen."""
     with _choosing:
         with database.reading(settings) as session:
             ids = rows.due(session, time.time(), resend_seconds=0)
-        job_id = next((one for one in ids if one not in _chosen), None)
+        job_id = next((one for one in ids if one not in _chosen and (among is None or one in among)), None)
         if job_id is not None:
             _chosen.add(job_id)
     try:

@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 from engine.config import Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
 from engine.training.methods import METHODS
 from workbench.errors import BadSpec
+from workbench.replications.sizes import SizeName
 
 
 def _name(value: str) -> str:
@@ -185,6 +186,7 @@ class Evaluate(Spec):
 
     kind: Literal["evaluate"] = "evaluate"
     mixture: Name = Field(description="Mixture whose experts are scored.")
+    experts: list[ExpertName] = Field(default_factory=list, description="Experts on its base to score, too.")
     domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
     block_size: int = Field(256, ge=8, description="Tokens of context at most.")
@@ -237,6 +239,29 @@ class MeasureOverlap(Spec):
         return names
 
 
+class Replicate(Spec):
+    """Judge a paper's claims by the models and scores that jobs of this name made, and write the report."""
+
+    kind: Literal["replicate"] = "replicate"
+    name: Name = Field(description="Name of the replication; the names of all that it makes begin with it.")
+    paper: Literal["demix"] = Field("demix", description="The paper.")
+    size: SizeName = Field("tiny", description="tiny (two CPU cores, an hour), small (a GPU) or smoke (seconds).")
+    seeds: int = Field(2, ge=1, le=20, description="Seeds; everything is made once for each.")
+    domains: list[Name] = Field(min_length=2, description="Training domains.")
+    novel: list[Name] = Field(min_length=1, description="Novel domains.")
+    removed: list[Name] = Field(default_factory=list, description="Training domains that a model is trained without.")
+    imports: list[ImportCorpus] = Field(default_factory=list, description="Text to import before all else.")
+    partial: bool = Field(False, description="Report what is there now, and say what is missing.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Replicate:
+        if len({*self.domains, *self.novel}) < len(self.domains) + len(self.novel):
+            raise ValueError("name each domain once, as training or as novel")
+        if not set(self.removed) <= set(self.domains):
+            raise ValueError("only a training domain can be left out of the training")
+        return self
+
+
 class SelfCheck(Spec):
     """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
 
@@ -252,6 +277,7 @@ AnySpec = Annotated[
     | CertifyAddition
     | CertifyRemoval
     | MeasureOverlap
+    | Replicate
     | SelfCheck,
     Field(discriminator="kind"),
 ]
@@ -264,6 +290,7 @@ SPECS: dict[str, type[Spec]] = {
     "certify-addition": CertifyAddition,
     "certify-removal": CertifyRemoval,
     "overlap": MeasureOverlap,
+    "replicate": Replicate,
     "selfcheck": SelfCheck,
 }
 _adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)

@@ -15,7 +15,9 @@ from workbench.specs import Evaluate
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     """One folder of scores per expert and domain that has none."""
-    scores = yield from score_missing(work, spec.mixture, spec.domains, spec.split, spec.block_size, spec.max_tokens)
+    scores = yield from score_missing(
+        work, spec.mixture, spec.domains, spec.split, spec.block_size, spec.max_tokens, also=spec.experts
+    )
 
     def register(session: Session) -> dict[str, Any]:
         return {"mixture": spec.mixture, "scored": register_scores(session, work, scores)}

@@ -25,6 +25,7 @@ from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.evaluations import register_evaluation
+from workbench.services.experts import expert_row
 from workbench.services.mixtures import mixture_row
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -43,14 +44,22 @@ class Scored:
 
 
 def score_missing(
-    work: Work, mixture: str, domains: Sequence[str] | None, split: str, block_size: int, max_tokens: int
+    work: Work,
+    mixture: str,
+    domains: Sequence[str] | None,
+    split: str,
+    block_size: int,
+    max_tokens: int,
+    *,
+    also: Sequence[str] = (),
 ) -> Generator[Event, None, list[Scored]]:
     """The scores that no evaluation holds yet, of every expert on every domain (None: all domains).
 
+    `also` names experts on the same base that are not in the mixture.
     One folder per expert and domain; a resumed job keeps those that are whole. Register them with `register_scores`.
     """
     with work.reading() as session:
-        inputs = _read(session, work, mixture, domains)
+        inputs = _read(session, work, mixture, domains, also)
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
     texts = {}
@@ -95,8 +104,9 @@ class _Missing:
     artifact_id: str
 
 
-def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | None) -> _Inputs:
+def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | None, also: Sequence[str]) -> _Inputs:
     experts = [member.expert for member in mixture_row(session, mixture).members]
+    experts += [expert_row(session, name) for name in also]
     names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
     return _Inputs(
         base=work.storage.kept(experts[0].base),

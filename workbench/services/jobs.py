@@ -6,18 +6,18 @@ What the worker does (claim, renew, record, finish) is in `leases`. Whatever hap
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 
 from workbench.cards import EventCard, JobCard, MetricPoint
-from workbench.errors import JobError, NotFound
+from workbench.errors import BadSpec, JobError, NotFound
 from workbench.services.leases import fail_waiting, tell, waits
 from workbench.services.text import plain
 from workbench.settings import get_settings
-from workbench.specs import Spec
+from workbench.specs import Spec, parse_spec
 from workbench.tables import (
     Artifact,
     Corpus,
@@ -54,7 +54,19 @@ def create_job(
     return job.id
 
 
-_KINDS = {"selfcheck": "Self-check", "overlap": "Measure overlap"}  # where the kind alone does not read well
+def wait_for(session: Session, job_id: str, after: Iterable[str]) -> None:
+    """Lets a job that has not begun wait for these, too."""
+    present = set(session.scalars(select(JobDependency.after_id).where(JobDependency.job_id == job_id)))
+    session.add_all(JobDependency(job_id=job_id, after_id=one) for one in dict.fromkeys(after) if one not in present)
+    session.flush()
+
+
+# Where the kind alone does not read well.
+_KINDS = {
+    "selfcheck": "Self-check",
+    "overlap": "Measure overlap",
+    "replicate": "Report on",
+}  # where the kind alone does not read well
 
 
 def title_of(spec: Spec) -> str:
@@ -211,6 +223,24 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
 def get_job(session: Session, job_id: str) -> JobCard:
     """One job as it stands."""
     return _cards(session, [_row(session, job_id)])[0]
+
+
+def find_wishes(session: Session, wishes: Sequence[Spec]) -> list[JobCard | None]:
+    """For each wish the newest job that asks exactly for it; None where nobody asked yet."""
+    kinds = {wish.model_dump()["kind"] for wish in wishes}
+    asked = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
+    newest = {_wish_of(job): job for job in session.scalars(asked)}
+    found = [newest.get(wish.model_dump_json()) for wish in wishes]
+    cards = {card.id: card for card in _cards(session, [job for job in found if job])}
+    return [cards[job.id] if job else None for job in found]
+
+
+def _wish_of(job: Job) -> str:
+    """What a job asks for; one from before a field was added asks for its default."""
+    try:
+        return str(parse_spec(job.spec).model_dump_json())
+    except BadSpec:
+        return ""
 
 
 def list_jobs(

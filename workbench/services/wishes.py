@@ -51,6 +51,11 @@ def refuse_impossible(session: Session, spec: Spec) -> None:
         raise BadSpec(complaints)
 
 
+def is_there(session: Session, thing: Thing) -> bool:
+    """Whether a thing is in the registry, or will be once the unfinished jobs are done."""
+    return _exists(session, thing) or any(thing in made_by(parse_spec(job.spec)) for job in _unfinished(session))
+
+
 def made_by(spec: Spec) -> set[Thing]:
     """What a wish will put into the registry, as far as its names are known before the work."""
     match spec:
@@ -77,7 +82,8 @@ def needed_by(spec: Spec) -> list[Thing]:
             watched = [("domain", name) for name in spec.watch]
             return [("domain", spec.domain), ("mixture", spec.mixture), *parent, *watched]
         case Evaluate():
-            return [("mixture", spec.mixture), *(("domain", name) for name in spec.domains)]
+            experts = [("expert", name) for name in spec.experts]
+            return [("mixture", spec.mixture), *experts, *(("domain", name) for name in spec.domains)]
         case CertifyAddition():
             return [("expert", spec.expert), ("mixture", spec.mixture)]
         case CertifyRemoval():

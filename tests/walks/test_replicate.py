@@ -1,0 +1,65 @@
+"""A replication from a folder of text to its report, at the size that only shows that everything runs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from engine.errors import Problem
+from jobs.attempt import run_here
+from jobs.replications import submit_replication, wish_for
+from tests.walks.conftest import write_domain
+from workbench.cards import JobCard
+from workbench.database import reading
+from workbench.services import experts, jobs, mixtures, reports
+from workbench.storage import get_storage
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two training domains and a novel one."""
+    for place, names in (("train", ("court", "kitchen")), ("novel", ("sea",))):
+        (tmp_path / place).mkdir()
+        for name in names:
+            write_domain(tmp_path / place, name)
+    return tmp_path
+
+
+def carry_out(ids: list[str]) -> list[JobCard]:
+    """Runs these jobs one after another, as one worker would; the cards they leave."""
+    for job_id in ids:
+        with suppress(Problem):  # the card has the words
+            list(run_here(job_id))
+    with reading() as session:
+        return [jobs.get_job(session, job_id) for job_id in ids]
+
+
+def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(folder: Path) -> None:
+    cards = carry_out(submit_replication(wish_for(folder, "rep", "smoke", 1)))
+    assert [card.error for card in cards if card.state != "done"] == []
+    with reading() as session:
+        (report,) = reports.list_reports(session, kind="replication")
+    found = report.findings
+    assert found["unfinished"] == []
+    tested = [claim for claim in found["claims"] if claim["mark"] != "not testable here"]
+    assert {claim["where"] for claim in tested} >= {"Table 3", "Table 5", "Table 6", "Table 7", "Figure 2", "Figure 4"}
+    assert all(claim["low"] <= claim["value"] <= claim["high"] for claim in tested)
+    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
+    assert {row["system"] for row in found["curves"]} == {"demix", "dense", "dense-balanced", "domain-token"}
+    assert {row["text"] for row in found["forgetting"]} == {"target", "training domains"}
+    with reading() as session:
+        members = [member.domain for member in mixtures.get_mixture(session, "rep-s0").members]
+        added = experts.get_expert(session, "rep-s0-sea")
+    assert members == ["court", "kitchen"]  # DEMix-DAPT copies one of these: none that was added may be among them
+    assert added.parent in ("rep-s0/court", "rep-s0/kitchen")
+    pages = get_storage().path(str(report.artifact_id))
+    assert "DEMix (naive) has less perplexity than Dense" in (pages / "report.md").read_text(encoding="utf-8")
+    page = (pages / "report.html").read_text(encoding="utf-8")
+    assert page.count("Plotly.newPlot(") >= 5
+    assert 'src="http' not in page
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found
