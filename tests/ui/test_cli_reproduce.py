@@ -1,0 +1,92 @@
+"""workbench reproduce: asked for, gone on with, reported in part, and refused with words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.replications import plan, wish_for
+from ui.cli import main
+from workbench.database import reading, transaction
+from workbench.services import jobs, leases
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("train/law", "train/sea", "novel/poems"):
+        path = tmp_path / "text" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    return tmp_path / "text"
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a verb printed."""
+    code = main(["reproduce", *arguments, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert code == 0, told
+    return told
+
+
+def test_a_folder_is_asked_for_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
+    assert first["name"] == "demix-smoke"
+    assert len(first["jobs"]) == len(plan(wish_for(folder, "demix-smoke", "smoke", 1)))
+    assert ask(capsys, "demix", "--name", "demix-smoke", "--size", "smoke") == first
+    (row,) = ask(capsys, "list")
+    assert (row["name"], row["seeds"], row["done"], row["report"]) == ("demix-smoke", 1, 0, None)
+
+
+def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "early")
+    told = ask(capsys, "report", "early")
+    assert Path(told["files"]["html"]).is_file()
+    assert "0 of" in told["summary"]
+    report = ask(capsys, "show", "early")["report"]
+    assert {claim["mark"] for claim in report["findings"]["claims"]} == {"not testable here"}
+    assert len(report["findings"]["unfinished"]) == len(plan(wish_for(folder, "early", "smoke", 2))) - 1
+    assert main(["reproduce", "show", "early"]) == 0
+    said = capsys.readouterr().out
+    assert "DEMix (naive) has less perplexity" in said
+    assert "jobs have not ended yet" in said
+
+
+def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job_id, *_) = ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "rep")["jobs"]
+    with transaction() as session:
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, "failed", error="The disk broke.")
+    assert main(["reproduce", "report", "rep"]) == 0  # what is there can be reported all the same
+    capsys.readouterr()
+    ids = ask(capsys, "demix", "--name", "rep", "--size", "smoke")["jobs"]
+    with reading() as session:
+        assert {jobs.get_job(session, one).state for one in ids} == {"queued"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demix", "FOLDER", "--domains", "a,b"], "both are given"),
+        (["demix", "--name", "nobody"], "no replication called “nobody”"),
+        (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
+        (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
+        (["demix", "/no/such/folder"], "there is none"),
+        (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
+        (["report", "nobody"], "no replication called “nobody”"),
+        (["show", "nobody"], "no report of “nobody” yet"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_words_and_asks_for_nothing(
+    folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [str(folder) if word == "FOLDER" else word for word in arguments]
+    assert main(["reproduce", *told]) == 2
+    assert words in capsys.readouterr().err
+    with reading() as session:
+        assert jobs.list_jobs(session) == []

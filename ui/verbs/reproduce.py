@@ -1,0 +1,217 @@
+"""workbench reproduce: a paper's tables and figures from your own text, each claim marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from ui.errors import BadUsage, JobFailed
+from ui.parts.words import counted, duration
+from ui.verbs.options import Here, Json, Wait, split_commas
+from ui.verbs.output import day, print_json, print_table, say, tell
+from workbench.replications.sizes import SizeName
+from workbench.specs import Replicate, parse_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from workbench.cards import JobCard, ReportCard
+
+app = typer.Typer(no_args_is_help=True, help="Reproduce a paper: its jobs, its claims, one report.")
+
+Name = Annotated[str, typer.Argument(help="Name of a replication.")]
+
+
+def _sentence(field: str) -> str:
+    return Replicate.model_fields[field].description or ""
+
+
+@app.command("demix")
+def demix(
+    folder: Annotated[
+        str, typer.Argument(show_default=False, help="Folder with train/ and novel/, one file for each domain.")
+    ] = "",
+    size: Annotated[SizeName, typer.Option(help=_sentence("size"))] = "tiny",
+    seeds: Annotated[int, typer.Option(min=1, max=20, help=_sentence("seeds"))] = 2,
+    name: Annotated[str, typer.Option(help=_sentence("name") + " Empty: demix-SIZE.")] = "",
+    domains: Annotated[list[str], typer.Option(help="Imported training domains, instead of FOLDER.")] = [],  # noqa: B006
+    novel: Annotated[list[str], typer.Option(help="Imported novel domains, instead of FOLDER.")] = [],  # noqa: B006
+    removed: Annotated[list[str], typer.Option(help=_sentence("removed") + " Empty: the first ones.")] = [],  # noqa: B006
+    here: Here = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Reproduce DEMix (Gururangan et al., 2021) on your text; asked again under the same name, it goes on."""
+    from jobs.replications import submit_replication
+
+    wish = _wish(folder, name or f"demix-{size}", size, seeds, split_commas(domains), split_commas(novel))
+    if removed:
+        wish = parse_spec({**wish.model_dump(), "removed": split_commas(removed)})
+    ids = submit_replication(wish)
+    if here or wait:
+        _show_progress(ids, here, quiet=as_json)
+    _report(wish.name, ids, as_json)
+
+
+def _wish(
+    folder: str, name: str, size: SizeName, seeds: int, domains: Sequence[str], novel: Sequence[str]
+) -> Replicate:
+    """From a folder, from domains that are there, or the one of this name that was begun before."""
+    from jobs.replications import find_replication, wish_for, wish_on
+    from workbench.database import reading
+
+    if folder and (domains or novel):
+        raise BadUsage("The text must come from FOLDER or from --domains and --novel, but both are given instead.")
+    if folder:
+        return wish_for(Path(folder).expanduser().absolute(), name, size, seeds)
+    if domains or novel:
+        return wish_on(domains, novel, name, size, seeds)
+    with reading() as session:
+        return find_replication(session, name)
+
+
+@app.command("report")
+def report(name: Name, as_json: Json = False) -> None:
+    """Write the report of what is there now; what is missing is marked so."""
+    from jobs.replications import find_replication
+    from jobs.submit import run_now
+    from workbench.database import reading
+
+    with reading() as session:
+        wish = find_replication(session, name)
+    job_id, events = run_now(wish.model_copy(update={"partial": True}))
+    for _ in events:
+        pass
+    _report(name, [job_id], as_json)
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """Every replication: how far it is, and how its claims fare."""
+    rows = list(_overview())
+    if as_json:
+        print_json(rows)
+    else:
+        table = [
+            (row["name"], row["size"], row["seeds"], f"{row['done']} of {row['jobs']}", row["summary"]) for row in rows
+        ]
+        empty = "There is no replication yet. Begin one with: workbench reproduce demix FOLDER"
+        print_table(["Replication", "Size", "Seeds", "Jobs done", "Claims"], table, empty=empty)
+
+
+def _overview() -> Iterator[dict[str, Any]]:
+    from jobs.replications import jobs_of, plan, replications
+    from workbench.database import reading
+    from workbench.replications.findings import summary
+    from workbench.services.replications import newest_report
+
+    with reading() as session:
+        for wish in replications(session):
+            found, card = jobs_of(session, wish), newest_report(session, wish.name)
+            yield {
+                "name": wish.name, "size": wish.size, "seeds": wish.seeds, "jobs": len(plan(wish)),
+                "done": sum(job.state == "done" for job in found.values()),
+                "report": card and card.id, "summary": summary(card.findings) if card else "",
+            }  # fmt: skip
+
+
+@app.command("show")
+def show(name: Name, as_json: Json = False) -> None:
+    """The claims of the newest report, the paper's numbers beside yours."""
+    from workbench.replications.findings import summary
+    from workbench.replications.report import with_interval
+
+    card = _newest(name)
+    if card is None:
+        raise BadUsage(f"There is no report of “{name}” yet.", f"Write one with: workbench reproduce report {name}")
+    if as_json:
+        print_json({"report": card, "files": _files(card)})
+        return
+    rows = [
+        (claim["where"], claim["sentence"], claim["paper"], claim["ours"], with_interval(claim), claim["mark"])
+        for claim in card.findings["claims"]
+    ]
+    print_table(["Where", "Claim", "Paper", "Yours", "Difference [95 %]", "Mark"], rows, empty="There is no claim.")
+    say(f"{summary(card.findings)} {day(card.created_at)}: {_files(card)['html']}")
+
+
+def _report(name: str, ids: Sequence[str], as_json: bool) -> None:
+    """What came of it: the report, or how far it is; a job that failed becomes this command's failure."""
+    from jobs.here import cards_of
+    from workbench.replications.findings import summary
+
+    cards = cards_of(ids)
+    last, card = cards[-1], _newest(name)
+    if last.state == "failed":
+        raise _failure(name, cards)
+    files = _files(card) if card and last.state == "done" else {}
+    told = summary(card.findings) if card and files else ""
+    if as_json:
+        print_json({"name": name, "jobs": list(ids), "state": last.state, "summary": told, "files": files})
+    elif files:
+        say(f"{told}\n{files['html']}\n{files['markdown']}")
+    else:
+        done = sum(one.state == "done" for one in cards)
+        say(f"{name}: {done} of {counted(len(cards), 'job')} done; the rest waits for a worker (`workbench up`).")
+
+
+def _failure(name: str, cards: Sequence[JobCard]) -> JobFailed:
+    """The first job that failed of itself."""
+    cause = next((one for one in cards if one.state in ("failed", "cancelled") and one.attempt), cards[-1])
+    return JobFailed(
+        f"{cause.title} has {cause.state}: {cause.error}".rstrip(": "),
+        f"Mend it and go on: workbench reproduce demix --name {name}. Or report what is there: workbench reproduce "
+        f"report {name}",
+    )
+
+
+def _newest(name: str) -> ReportCard | None:
+    from workbench.database import reading
+    from workbench.services.replications import newest_report
+
+    with reading() as session:
+        return newest_report(session, name)
+
+
+def _files(card: ReportCard) -> dict[str, str]:
+    from workbench.settings import get_settings
+    from workbench.storage import get_storage
+
+    folder = get_storage(get_settings()).path(str(card.artifact_id))
+    return {"html": str(folder / "report.html"), "markdown": str(folder / "report.md")}
+
+
+def _show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
+    """A bar over all jobs on stderr until they have ended; carries them out in this process's children if asked."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from jobs.here import carry_out, watch
+
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False))
+    stream = cast("Generator[list[JobCard], None, None]", carry_out(ids) if here else watch(ids))
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress, closing(stream):
+        bar = progress.add_task("starting", total=float(len(ids)))
+        try:
+            for cards in stream:
+                progress.update(bar, completed=sum(_share(card) for card in cards), description=_line(cards))
+        except KeyboardInterrupt:
+            tell("Stopped. The same command goes on from here.")
+            raise
+
+
+def _share(card: JobCard) -> float:
+    return 1.0 if card.state == "done" else card.progress
+
+
+def _line(cards: Sequence[JobCard]) -> str:
+    done = sum(card.state == "done" for card in cards)
+    running = [f"{card.title} {card.progress:.0%}" for card in cards if card.state == "running"]
+    began = min((card.started_at for card in cards if card.started_at), default=None)
+    ended = max((card.finished_at or 0.0 for card in cards), default=0.0)
+    spent = f" in {duration(ended - began)}" if began and ended > began else ""
+    return f"{done} of {len(cards)} jobs done{spent} · {' · '.join(running) or 'waiting for a worker'}"
