@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ui.parts.rooms import CORPORA, EXPERTS, SELFCHECK, SHARED_TEXT, SPECIALIZATION, TRAIN, Room
+from ui.parts.rooms import CORPORA, EXPERTS, REPLICATIONS, SELFCHECK, SHARED_TEXT, SPECIALIZATION, TRAIN, Room
 from ui.parts.verdicts import summary
 from ui.parts.words import counted, listed
 from workbench.cards import JobCard
@@ -41,6 +41,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "certify-addition": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
     "certify-removal": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
     "overlap": (SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
+    "replicate": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
 }
 
@@ -70,5 +71,6 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "certify-addition": lambda r: str(r["sentence"]),
     "certify-removal": lambda r: str(r["sentence"]),
     "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
+    "replicate": lambda r: str(r["summary"]),
     "selfcheck": summary,
 }

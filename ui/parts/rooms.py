@@ -33,7 +33,20 @@ MIXTURES = Room("rooms/mixtures.py", "Mixtures", ":material/tune:", "Keep")
 SPECIALIZATION = Room("rooms/specialization.py", "Specialization", ":material/grid_on:", "Explain")
 POSTERIORS = Room("rooms/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
 SELFCHECK = Room("rooms/selfcheck.py", "Self-check", ":material/rule:", "Explain")
+REPLICATIONS = Room("rooms/replications.py", "Replication", ":material/experiment:", "Explain")
 PLAYGROUND = Room("rooms/playground.py", "Playground", ":material/forum:", "Talk")
 SHARED_TEXT = "Shared text"  # a view of the specialization
 
-ROOMS = (OVERVIEW, CORPORA, TRAIN, JOBS, EXPERTS, MIXTURES, SPECIALIZATION, POSTERIORS, SELFCHECK, PLAYGROUND)
+ROOMS = (
+    OVERVIEW,
+    CORPORA,
+    TRAIN,
+    JOBS,
+    EXPERTS,
+    MIXTURES,
+    SPECIALIZATION,
+    POSTERIORS,
+    REPLICATIONS,
+    SELFCHECK,
+    PLAYGROUND,
+)

@@ -24,6 +24,7 @@ EMPTY = {
     "mixtures": "There is no mixture yet.",
     "specialization": "There is no expert yet.",
     "posteriors": "There is no mixture yet.",
+    "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",
     "playground": "does not answer",
 }
@@ -36,6 +37,7 @@ FILLED = {
     "mixtures": "Who takes part",
     "specialization": "Each expert is best at home",
     "posteriors": "Show the posterior",
+    "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",
     "playground": "does not answer",
 }

@@ -1,0 +1,90 @@
+"""The page of replications: asked for by one click, followed while it runs, read claim by claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from jobs.replications import plan, submit_replication, wish_for
+from jobs.submit import run_now
+from tests.ui.studio.test_studio_pages import complaints, told
+from workbench.database import reading, transaction
+from workbench.services import jobs, leases
+from workbench.specs import Replicate
+
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("train/law", "train/<b>sea", "novel/poems"):
+        path = tmp_path / "text" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    return tmp_path / "text"
+
+
+@pytest.fixture
+def wish(folder: Path) -> Replicate:
+    return wish_for(folder, "rep", "smoke", 1)
+
+
+def open_page(**chosen: Any) -> AppTest:
+    app = AppTest.from_file(STUDIO, default_timeout=30)
+    for key, value in chosen.items():
+        app.session_state[key.replace("__", ".")] = value
+    return app.run().switch_page("rooms/replications.py").run()
+
+
+def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(folder: Path) -> None:
+    app = open_page(replication__size="smoke")
+    assert "No paper has been reproduced here yet." in told(app)
+    app.text_input(key="replication.folder").set_value(str(folder)).run()
+    assert f"workbench reproduce demix {folder} --size smoke --seeds 2 --name demix-smoke" in app.code[0].value
+    app.button(key="replication.submit").click().run()
+    assert not complaints(app)
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == len(plan(wish_for(folder, "demix-smoke", "smoke", 2)))
+    assert "0 of " in told(app)
+
+
+def test_a_folder_that_is_none_is_refused_where_it_was_asked_for() -> None:
+    app = open_page(replication__folder="/no/such/folder")
+    app.button(key="replication.submit").click().run()
+    assert "there is none" in app.error[0].value.replace("\\", "")
+    app.text_input(key="replication.folder").set_value("").run()
+    app.button(key="replication.submit").click().run()
+    assert "give the path of a folder" in app.error[0].value.replace("\\", "")
+
+
+def test_its_jobs_are_followed_and_a_failure_is_told_with_the_way_on(wish: Replicate) -> None:
+    first, *_ = submit_replication(wish)
+    app = open_page()
+    assert f"0 of {len(plan(wish))} jobs done" in told(app)
+    assert "rep: import" in told(app)
+    with transaction() as session:
+        fence = leases.claim(session, first, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, first, fence, "failed", error="The disk broke.", next_step="Mend it.")
+    app = open_page()
+    assert "The disk broke." in told(app)
+    app.button(key="replication.go_on").click().run()
+    with reading() as session:
+        assert jobs.get_job(session, first).state == "queued"
+
+
+def test_a_report_is_shown_with_its_marks_and_can_be_taken_along(wish: Replicate) -> None:
+    submit_replication(wish)
+    for _ in run_now(wish.model_copy(update={"partial": True}))[1]:
+        pass
+    app = open_page()
+    assert not complaints(app)
+    assert "0 of" in app.subheader[0].value.replace("\\", "")
+    claims = app.dataframe[0].value
+    assert set(claims["mark"]) == {"not testable here"}
+    assert "18.4 < 20.6" in set(claims["paper"])
+    assert {one.label for one in app.get("download_button")} >= {"Report (HTML)", "Markdown"}
