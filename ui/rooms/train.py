@@ -91,7 +91,7 @@ def _ask_expert(offers: Offers) -> None:
 
 
 def _ask_score(offers: Offers) -> None:
-    ask_for("evaluate", offers, "Score the experts")
+    ask_for("evaluate", offers, "Score the experts", skip=("experts",))
 
 
 _FORMS: dict[str, Callable[[Offers], None]] = {
