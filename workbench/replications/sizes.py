@@ -46,7 +46,7 @@ SIZES: dict[SizeName, Size] = {
         vocab_size=2048,
         training=TrainingConfig(
             num_steps=2000, block_size=128, sequences_per_domain=4, learning_rate=6e-3, clip=1.0,
-            checkpoint_every=500, evaluate_every=100, evaluation_blocks=16,
+            checkpoint_every=500, evaluate_every=200, evaluation_blocks=32,
         ),
         adapting=TrainingConfig(
             num_steps=300, block_size=128, sequences_per_domain=16, learning_rate=6e-4, clip=1.0,
