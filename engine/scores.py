@@ -68,16 +68,14 @@ def score_span(
         ids[1 : whole + 1].view(-1, block_size).split(batch_size),
         strict=True,
     )
-    parts.extend(_logprobs(model, key, inputs_NT, targets_NT) for inputs_NT, targets_NT in blocks if whole)
+    parts.extend(_log_likelihoods(model, key, *block) for block in blocks if whole)
     if whole < total:
-        parts.append(_logprobs(model, key, ids[None, whole:total], ids[None, whole + 1 :]))
+        parts.append(_log_likelihoods(model, key, ids[None, whole:total], ids[None, whole + 1 :]))
     return torch.cat([part.flatten() for part in parts]).cpu().numpy()
 
 
-def _logprobs(model: DemixModel, key: str, inputs_NT: Tensor, targets_NT: Tensor) -> Tensor:
-    logits_NTV = model(inputs_NT, Rows.all_to(key, len(inputs_NT)))
-    losses = torch.nn.functional.cross_entropy(logits_NTV.float().flatten(0, 1), targets_NT.flatten(), reduction="none")
-    return -losses.view(targets_NT.shape)
+def _log_likelihoods(model: DemixModel, key: str, inputs_NT: Tensor, targets_NT: Tensor) -> Tensor:
+    return model.log_likelihoods(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
 
 
 def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:

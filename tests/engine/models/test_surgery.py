@@ -16,7 +16,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from engine.config import ModelConfig
+from engine.config import ExpertsIn, ModelConfig
 from engine.errors import EngineError, ModelError
 from engine.models.demix import DemixModel, Rows
 from engine.models.families import LAYOUTS, fresh_model, layout_of, load_model
@@ -52,6 +52,21 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
     model = DemixModel(copy.deepcopy(lm), ["a", "b"]).eval()
     assert torch.equal(model(ids, Rows.all_to("a", 3)), before)
     assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
+
+
+@pytest.mark.parametrize("experts_in", ["ffn", "token"])
+@pytest.mark.parametrize("family", sorted(LAYOUTS))
+@torch.no_grad()
+def test_the_likelihood_of_a_text_is_what_its_logits_say(
+    family: str, experts_in: ExpertsIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.models.demix._LOGITS_AT_ONCE", 300 * 7)  # 7 of the 30 positions at a time
+    model = DemixModel(decoder(family), ["a", "b"], experts_in).eval()
+    for number, parameter in enumerate(model.expert_parameters("b").values()):
+        parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    ids, targets, rows = torch.randint(0, 300, (3, 10)), torch.randint(0, 300, (3, 10)), Rows(("a", "b"), (1, 2))
+    wanted = model(ids, rows).log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    torch.testing.assert_close(model.log_likelihoods(ids, targets, rows), wanted, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
