@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+RUN_IN_ORDER = ["first_expert.md", "how_to/explain_experts.md", "how_to/forget_and_remove.md"]  # one registry for all
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -23,18 +25,31 @@ def commands(path: Path) -> list[str]:
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ workbench")]
 
 
-def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
-    tutorial = commands(ROOT / "docs" / "first_expert.md")
-    assert len(tutorial) > 10
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+    """Somebody who types every command of a document, in one folder for all of them."""
+    folder = tmp_path_factory.mktemp("reader")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
     # A port nobody listens on: `say` must not ask an API server that happens to run here.
     clean |= {"WORKBENCH_API_PORT": "9", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for line in tutorial:
-        ended = subprocess.run(
-            shlex.split(line), cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=240, check=False
-        )
-        assert ended.returncode == 0, f"{line}\n{ended.stdout}\n{ended.stderr}"
-    assert (tmp_path / ".workbench" / "registry.db").is_file()
+
+    def follow(document: Path) -> None:
+        for line in commands(document):
+            ended = subprocess.run(
+                shlex.split(line), cwd=folder, env=clean, capture_output=True, text=True, timeout=240, check=False
+            )
+            assert ended.returncode == 0, f"{line}\n{ended.stdout}\n{ended.stderr}"
+        assert (folder / ".workbench" / "registry.db").is_file()
+
+    return follow
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", RUN_IN_ORDER)
+def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: str) -> None:
+    document = ROOT / "docs" / name
+    assert len(commands(document)) > 4
+    reader(document)
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
