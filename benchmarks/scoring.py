@@ -24,7 +24,8 @@ from decoding import VOCAB, different_experts, separate_models  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
-from engine.scores import score_span  # noqa: E402
+from engine.scores import score_text  # noqa: E402
+from engine.text.excerpt import excerpt_of  # noqa: E402
 
 
 @torch.inference_mode()
@@ -44,7 +45,8 @@ def by_loop(models: list[Any], tokens: np.ndarray, block_size: int) -> torch.Ten
 
 def by_workbench(model: DemixModel, tokens: np.ndarray, block_size: int) -> torch.Tensor:
     """Scores [E, tokens] as the evaluation job makes them."""
-    return torch.stack([torch.from_numpy(score_span(model, key, tokens, block_size)) for key in model.keys])
+    text = excerpt_of(tokens, block_size)
+    return torch.stack([torch.from_numpy(score_text(model, key, text)) for key in model.keys])
 
 
 def main() -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.errors import TrainingError
@@ -18,8 +16,9 @@ from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
 from engine.models.demix import DemixModel
-from engine.scores import as_blocks, score_span
+from engine.scores import as_blocks, score_text
 from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
 
 PAPER_BLOCKS = 100  # §5.1: “100 sequences” of development data
 
@@ -40,38 +39,29 @@ def find_nearest(
 
     The posterior starts from a uniform prior in every block; `sample` must hold at least one block.
     """
-    count = min(num_blocks, sample.num_blocks(block_size))
+    text = Excerpt.of_blocks(sample, block_size, num_blocks)
     scores: list[Tensor] = []
     for number, key in enumerate(keys):
-        span = sample.array[: count * block_size + 1]
-        scores.append(torch.from_numpy(score_span(model, key, span, block_size)).view(count, block_size))
+        scores.append(torch.from_numpy(score_text(model, key, text)).view(-1, block_size))
         yield Progress(number + 1, len(keys), "experts", "looking for the nearest parent")
     posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), torch.stack(scores)).mean(1)
     shares = dict(zip(keys, posterior_E.tolist(), strict=True))
-    yield Nearest(keys[int(posterior_E.argmax())], shares, count)
+    yield Nearest(keys[int(posterior_E.argmax())], shares, len(text.starts_N))
 
 
-Span = NDArray[np.unsignedinteger]
-
-
-def first_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> Span:
-    """The first blocks of a domain's held-out text, with the one token more that the last predicts.
-
-    Raises TrainingError when there is no whole block.
-    """
-    count = min(num_blocks, tokens.num_blocks(block_size))
-    if count < 1:
+def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> Excerpt:
+    """Blocks of a domain's held-out text. Raises TrainingError when there is no whole block."""
+    if tokens.num_blocks(block_size) < 1:
         raise TrainingError(
             f"The held-out text of domain “{name}” must hold at least one block of {block_size} tokens to be watched, "
             f"but holds {len(tokens)} tokens instead.", "Watch another domain, or choose a smaller block size.",
         )  # fmt: skip
-    span: Span = tokens.array[: count * block_size + 1]
-    return span
+    return Excerpt.of_blocks(tokens, block_size, num_blocks)
 
 
-def losses_of(model: DemixModel, key: str, spans: Mapping[str, Span], block_size: int) -> dict[str, float]:
+def losses_of(model: DemixModel, key: str, texts: Mapping[str, Excerpt]) -> dict[str, float]:
     """Mean loss (nats per token) of each text under the model with one of its experts."""
-    return {name: -float(score_span(model, key, span, block_size).mean()) for name, span in spans.items()}
+    return {name: -float(score_text(model, key, text).mean()) for name, text in texts.items()}
 
 
 def losses_mixed(
@@ -79,16 +69,15 @@ def losses_mixed(
     others: Mapping[str, Tensor],
     model: DemixModel,
     key: str,
-    spans: Mapping[str, Span],
-    block_size: int,
+    texts: Mapping[str, Excerpt],
 ) -> dict[str, float]:
     """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
 
     `others` holds the log-likelihoods [E, X] of each text under the experts before it.
     """
     losses = {}
-    for name, span in spans.items():
-        newest_1X = torch.from_numpy(score_span(model, key, span, block_size))[None]
-        blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), block_size)
+    for name, text in texts.items():
+        newest_1X = torch.from_numpy(score_text(model, key, text))[None]
+        blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
         losses[name] = -gate.total(blocks_ENT) / newest_1X.numel()
     return losses

@@ -1,7 +1,8 @@
 """Token log-likelihoods of every expert on held-out text: computed once, kept, mixed any number of times (law L19).
 
-A score folder holds `logprobs.npy`, float32 [tokens], and `scores.json` with the block size. The blocks are
-independent: block i predicts tokens iT+1 … (i+1)T from what precedes them in the block; the last one may be shorter.
+A score folder holds `logprobs.npy`, float32 [tokens], in the order of the excerpt's blocks; where each of these begins
+(`starts.npy`) and in which document (`documents.npy`); and `scores.json` with the block size and the text's hash. The
+blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
 Shapes: E experts, N blocks, T positions.
 """
 
@@ -22,60 +23,57 @@ from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.models.demix import DemixModel, Rows
+from engine.text.excerpt import Excerpt
 
 Floats = NDArray[np.float32]
 
 
 def score_tokens(
-    model: DemixModel,
-    key: str,
-    tokens: NDArray[np.unsignedinteger],
-    folder: Path,
-    *,
-    block_size: int,
-    batch_size: int = 8,
+    model: DemixModel, key: str, text: Excerpt, folder: Path, *, batch_size: int = 8
 ) -> Iterator[Progress]:
-    """Writes one expert's log-likelihood of every token but the first into a folder.
+    """Writes one expert's log-likelihood of every token of an excerpt into a folder.
 
-    Raises ScoresError when there are fewer than two tokens.
+    Raises ScoresError when there is nothing to predict.
     """
-    total = len(tokens) - 1
+    total = text.num_tokens
     if total < 1:
         raise ScoresError(
             "Text to score must hold at least 2 tokens, but holds fewer.", "Import more text for this domain."
         )
     scores = np.lib.format.open_memmap(folder / "logprobs.npy", mode="w+", dtype=np.float32, shape=(total,))
-    step = block_size * batch_size
-    for start in range(0, total, step):
-        stop = min(start + step, total)
-        scores[start:stop] = score_span(model, key, tokens[start : stop + 1], block_size, batch_size)
-        yield Progress(stop, total, "tokens")
+    done = 0
+    for part in _score(model, key, text, batch_size):
+        scores[done : done + len(part)] = part
+        done += len(part)
+        yield Progress(done, total, "tokens")
     scores.flush()
-    (folder / "scores.json").write_text(json.dumps({"block_size": block_size, "num_tokens": total}), encoding="utf-8")
+    np.save(folder / "starts.npy", text.starts_N)
+    np.save(folder / "documents.npy", text.documents_N)
+    card = {"block_size": text.block_size, "num_tokens": total, "text_sha256": text.sha256}
+    (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
+
+
+def score_text(model: DemixModel, key: str, text: Excerpt, batch_size: int = 8) -> Floats:
+    """One expert's log-likelihood of every token of an excerpt, in its order."""
+    return np.concatenate([np.zeros(0, dtype=np.float32), *_score(model, key, text, batch_size)])
 
 
 @torch.inference_mode()
-def score_span(
-    model: DemixModel, key: str, span: NDArray[np.unsignedinteger], block_size: int, batch_size: int = 8
-) -> Floats:
-    """One expert's log-likelihood of every token of a span but the first, in independent blocks."""
-    ids = torch.from_numpy(span.astype(np.int64)).to(model.device)
-    total = len(ids) - 1
-    whole = total // block_size * block_size
-    parts: list[Tensor] = []
-    blocks = zip(
-        ids[:whole].view(-1, block_size).split(batch_size),
-        ids[1 : whole + 1].view(-1, block_size).split(batch_size),
-        strict=True,
-    )
-    parts.extend(_log_likelihoods(model, key, *block) for block in blocks if whole)
-    if whole < total:
-        parts.append(_log_likelihoods(model, key, ids[None, whole:total], ids[None, whole + 1 :]))
-    return torch.cat([part.flatten() for part in parts]).cpu().numpy()
+def _score(model: DemixModel, key: str, text: Excerpt, batch_size: int) -> Iterator[Floats]:
+    for inputs, targets in text.batches(batch_size):
+        inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in (inputs, targets))
+        logprobs_NT = model.log_likelihoods(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
+        yield logprobs_NT.flatten().cpu().numpy()
 
 
-def _log_likelihoods(model: DemixModel, key: str, inputs_NT: Tensor, targets_NT: Tensor) -> Tensor:
-    return model.log_likelihoods(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
+def block_documents(folder: Path) -> NDArray[np.int32]:
+    """The number, within its split, of the document in which each scored block begins."""
+    return np.asarray(np.load(folder / "documents.npy", allow_pickle=False), dtype=np.int32)
+
+
+def block_starts(folder: Path) -> NDArray[np.int64]:
+    """Where in its split each scored block begins."""
+    return np.asarray(np.load(folder / "starts.npy", allow_pickle=False), dtype=np.int64)
 
 
 def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:

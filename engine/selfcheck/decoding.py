@@ -20,7 +20,7 @@ from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
 from engine.sampling import tempered
-from engine.scores import mix_scores, score_span
+from engine.scores import mix_scores, score_text
 from engine.selfcheck.ground import (
     BLOCK,
     EVEN,
@@ -36,6 +36,7 @@ from engine.selfcheck.ground import (
     save_model,
 )
 from engine.selfcheck.law import Finding, gap, relative_gap
+from engine.text.excerpt import excerpt_of
 
 LEFT = ("law", "news", "verse")  # without the second
 SEEDS = (1, 2)
@@ -78,7 +79,8 @@ def _generation_is_the_scorer(ground: Ground, model: DemixModel) -> Iterator[Fin
             if not new:  # the end of the document was drawn at once
                 continue
             num_drawn += new
-            scores_EX = torch.stack([torch.from_numpy(score_span(model, key, ids, size)) for key in KEYS])
+            text = excerpt_of(ids, size)
+            scores_EX = torch.stack([torch.from_numpy(score_text(model, key, text)) for key in KEYS])
             scored_T = mix_scores(gate, scores_EX, size)[-new:]
             yield Finding(relative_gap(said_T, scored_T), relative_gap(said_T, scores_EX[0, -new:]))
     yield Finding(0.0, num_drawn)

@@ -28,6 +28,7 @@ from engine.models.demix_files import save_base, save_expert
 from engine.models.families import fresh_model
 from engine.scores import open_scores, score_tokens
 from engine.text.blocks import Tokens
+from engine.text.excerpt import excerpt_of
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
 
@@ -81,7 +82,7 @@ class Ground:
         """Such scores [E, X], written to a new folder and read from there."""
         folders = [self.new_folder() for _ in KEYS]
         for key, folder in zip(KEYS, folders, strict=True):
-            for _ in score_tokens(model, key, self.array, folder, block_size=block_size, batch_size=batch_size):
+            for _ in score_tokens(model, key, excerpt_of(self.array, block_size), folder, batch_size=batch_size):
                 pass
         return open_scores(folders)[0]
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from engine.errors import TrainingError
 from engine.models.demix import Rows
 from engine.text.blocks import Tokens
+from engine.text.excerpt import spread
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,9 @@ class BlockSampler:
         return self._take([(text, text.train, index) for text, index in blocks])
 
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
-        """The first held-out blocks of one domain."""
-        count = min(num_blocks, text.dev.num_blocks(self.block_size))
-        return self._take([(text, text.dev, i) for i in range(count)])
+        """Held-out blocks of one domain, evenly spread: the first ones would be those of a document or two."""
+        places = spread(text.dev.num_blocks(self.block_size), num_blocks)
+        return self._take([(text, text.dev, int(i)) for i in places])
 
     def _of_each(self, number: int) -> list[tuple[DomainText, int]]:
         """The blocks of a batch: as many of every domain."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -18,6 +16,7 @@ from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
 from engine.scores import score_tokens
 from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import load_tokenizer
 from engine.training.loop import require_context
 from jobs.kinds.ids import made_by
@@ -65,14 +64,14 @@ def score_missing(
     texts = {}
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
-        texts[domain] = Tokens.open(folder, split).array[: max_tokens + 1]
+        texts[domain] = Excerpt.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
-        todo = _missing(session, work, inputs, texts, split, block_size)
+        todo = _missing(session, work, inputs, texts, split)
     if todo:
         model = load_demix(inputs.base, inputs.experts).to(choose_device(work.settings.device))
         require_context(model, block_size)
-        yield from _score_all(work, model, todo, block_size)
-    return [_scored(work, one, split, block_size) for one in todo]
+        yield from _score_all(work, model, todo)
+    return [_scored(work, one, split) for one in todo]
 
 
 def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> int:
@@ -100,7 +99,7 @@ class _Missing:
 
     expert_id: str
     domain: DomainFiles
-    tokens: NDArray[Any]
+    text: Excerpt
     artifact_id: str
 
 
@@ -116,40 +115,39 @@ def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | N
 
 
 def _missing(
-    session: Session, work: Work, inputs: _Inputs, texts: dict[DomainFiles, NDArray[Any]], split: str, block_size: int
+    session: Session, work: Work, inputs: _Inputs, texts: dict[DomainFiles, Excerpt], split: str
 ) -> list[_Missing]:
-    def measure(tokens: NDArray[Any]) -> str:  # one job may score a domain more than once
-        return f"{split} {block_size} {len(tokens)}"
+    def measure(text: Excerpt) -> str:  # one job may score a domain more than once
+        return f"{split} {text.block_size} {text.num_tokens}"
 
     done = {
-        (row.expert_id, row.domain_id, row.num_tokens)
-        for row in session.scalars(
-            select(Evaluation).where(Evaluation.split == split, Evaluation.block_size == block_size)
-        )
+        (row.expert_id, row.domain_id, row.block_size, row.num_tokens)
+        for row in session.scalars(select(Evaluation).where(Evaluation.split == split))
     }
     return [
-        _Missing(expert_id, domain, tokens, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(tokens)}"))
-        for domain, tokens in texts.items()
+        _Missing(expert_id, domain, text, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
+        for domain, text in texts.items()
         for expert_id in inputs.experts
-        if (expert_id, domain.id, len(tokens) - 1) not in done
+        if (expert_id, domain.id, text.block_size, text.num_tokens) not in done
     ]
 
 
-def _score_all(work: Work, model: DemixModel, todo: list[_Missing], block_size: int) -> Generator[Event, None, None]:
-    total, before = sum(len(one.tokens) - 1 for one in todo), 0.0
+def _score_all(work: Work, model: DemixModel, todo: list[_Missing]) -> Generator[Event, None, None]:
+    total, before = sum(one.text.num_tokens for one in todo), 0.0
     for one in todo:
         if not work.storage.path(one.artifact_id).exists():
             with work.storage.new(one.artifact_id) as folder:
-                for news in score_tokens(model, one.expert_id, one.tokens, folder, block_size=block_size):
+                for news in score_tokens(model, one.expert_id, one.text, folder):
                     yield Progress(before + news.done, total, "tokens", f"scoring {one.domain.name}")
-        before += len(one.tokens) - 1
+        before += one.text.num_tokens
 
 
-def _scored(work: Work, one: _Missing, split: str, block_size: int) -> Scored:
+def _scored(work: Work, one: _Missing, split: str) -> Scored:
     path = work.storage.path(one.artifact_id) / "logprobs.npy"
     logprobs = np.load(path, mmap_mode="r", allow_pickle=False)
     total = float(logprobs.sum(dtype=np.float64))
-    return Scored(one.expert_id, one.domain.id, split, block_size, one.artifact_id, len(logprobs), total)
+    size = one.text.block_size
+    return Scored(one.expert_id, one.domain.id, split, size, one.artifact_id, len(logprobs), total)
 
 
 def _is_there(session: Session, one: Scored) -> bool:

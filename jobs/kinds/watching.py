@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.adapt import first_blocks, losses_mixed, losses_of
+from engine.adapt import losses_mixed, losses_of, watched_blocks
 from engine.device import choose_device
 from engine.events import Event, Progress
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
-from engine.scores import score_span
+from engine.scores import score_text
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer
 from engine.training.loop import require_context
@@ -45,18 +45,18 @@ def start_watch(
     size, texts = spec.training.block_size, {}
     for domain in watched.domains:
         folder = yield from pack(work, domain, tokenizer)
-        texts[domain.name] = first_blocks(
+        texts[domain.name] = watched_blocks(
             domain.name, Tokens.open(folder, "dev"), size, spec.training.evaluation_blocks
         )
     if spec.whole:
-        return lambda: losses_of(model, key, texts, size)
+        return lambda: losses_of(model, key, texts)
     others = load_demix(watched.mixture.base, {one.id: one.kept for one in watched.mixture.experts})
     others = others.to(choose_device(work.settings.device))
     require_context(others, size)
     known = {}
-    for number, (name, span) in enumerate(texts.items()):
-        rows = [torch.from_numpy(score_span(others, one.id, span, size)) for one in watched.mixture.experts]
+    for number, (name, text) in enumerate(texts.items()):
+        rows = [torch.from_numpy(score_text(others, one.id, text)) for one in watched.mixture.experts]
         known[name] = torch.stack(rows)
         yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
     gate = make_gate(watched.mixture.gate, [*(one.weight for one in watched.mixture.experts), watched.weight])
-    return lambda: losses_mixed(gate, known, model, key, texts, size)
+    return lambda: losses_mixed(gate, known, model, key, texts)

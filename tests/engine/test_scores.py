@@ -14,8 +14,9 @@ from engine.errors import ScoresError
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel, Rows
-from engine.scores import as_blocks, mix_scores, open_scores, perplexity, score_span, score_tokens
+from engine.scores import as_blocks, mix_scores, open_scores, perplexity, score_text, score_tokens
 from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt, excerpt_of
 
 BLOCK = 16
 Score = Callable[..., tuple[Tensor, int]]
@@ -30,7 +31,7 @@ def score(model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path)
         for key in keys:
             folder = tmp_path / f"{key}-{batch_size}"
             folder.mkdir(exist_ok=True)
-            list(score_tokens(model, key, make_tokens(3, 75).array, folder, block_size=BLOCK, batch_size=batch_size))
+            list(score_tokens(model, key, Excerpt.of(make_tokens(3, 75), BLOCK), folder, batch_size=batch_size))
             folders.append(folder)
         return open_scores(folders)
 
@@ -42,9 +43,8 @@ def test_scores_are_the_log_likelihoods_of_the_tokens(model: DemixModel, make_to
     with torch.no_grad():
         logprobs_TV = model(ids[None, :-1], Rows.all_to("law", 1))[0].log_softmax(-1)
     expected = logprobs_TV.gather(1, ids[1:, None])[:, 0]
-    torch.testing.assert_close(
-        torch.from_numpy(score_span(model, "law", ids.numpy(), BLOCK)), expected, atol=1e-5, rtol=0
-    )
+    found = torch.from_numpy(score_text(model, "law", excerpt_of(ids.numpy(), BLOCK)))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_perplexity_does_not_depend_on_the_batch_size(score: Score, model: DemixModel) -> None:  # L9
@@ -109,7 +109,7 @@ def test_scores_of_different_texts_are_not_mixed(model: DemixModel, make_tokens,
     for length in (40, 50):
         folder = tmp_path / str(length)
         folder.mkdir()
-        list(score_tokens(model, "law", make_tokens(3, length).array, folder, block_size=BLOCK))
+        list(score_tokens(model, "law", Excerpt.of(make_tokens(3, length), BLOCK), folder))
         folders.append(folder)
     with pytest.raises(ScoresError, match="same tokens"):
         open_scores(folders)
@@ -117,4 +117,4 @@ def test_scores_of_different_texts_are_not_mixed(model: DemixModel, make_tokens,
 
 def test_text_of_one_token_cannot_be_scored(model: DemixModel, make_tokens, tmp_path: Path) -> None:
     with pytest.raises(ScoresError, match="at least 2 tokens"):
-        list(score_tokens(model, "law", make_tokens(3, 1).array, tmp_path, block_size=BLOCK))
+        list(score_tokens(model, "law", Excerpt.of(make_tokens(3, 1), BLOCK), tmp_path))

@@ -20,8 +20,9 @@ from engine.errors import Problem
 from engine.events import Step
 from engine.mixing.gates import make_gate
 from engine.models.demix_files import load_demix
-from engine.scores import as_blocks, score_span
+from engine.scores import as_blocks, score_text
 from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt import run_here
 from jobs.submit import run_now, submit
@@ -111,8 +112,8 @@ def dev_loss(expert: str, domain: str) -> float:
         assert artifact is not None
         tokens = Tokens.open(storage.path(artifact.id), "dev")
     (one,) = planned.experts
-    span = tokens.array[: min(8, tokens.num_blocks(32)) * 32 + 1]
-    return -float(score_span(load_demix(planned.base, {one.id: one.kept}), one.id, span, 32).mean())
+    text = Excerpt.of_blocks(tokens, 32, 8)
+    return -float(score_text(load_demix(planned.base, {one.id: one.kept}), one.id, text).mean())
 
 
 def test_what_is_watched_is_the_whole_model_as_it_is(trained: Do) -> None:
@@ -131,9 +132,9 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
         artifact = find_artifact(session, f"tokens:{corpora.get_domain(session, 'court').id}:{tokenizer.sha256}")
         assert artifact is not None
         tokens = Tokens.open(storage.path(artifact.id), "dev")
-    span = tokens.array[: min(8, tokens.num_blocks(32)) * 32 + 1]
+    text = Excerpt.of_blocks(tokens, 32, 8)
     model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
-    rows = torch.stack([torch.from_numpy(score_span(model, one.id, span, 32)) for one in planned.experts])
+    rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
     gate = make_gate(GateConfig(), [one.weight for one in planned.experts])
     assert len(rows) == 3
     loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]

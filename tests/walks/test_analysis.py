@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from engine.errors import ScoresError
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import Tokenizer, load_tokenizer
 from ui.api.app import create_app
 from ui.cli import main
 from workbench.cards import JobCard
@@ -125,8 +125,8 @@ def stored_scores(session: Session, expert: str) -> NDArray[np.float32]:
 
 
 @pytest.mark.usefixtures("scored")
-def test_where_two_experts_differ_is_shown_by_document_and_token() -> None:
-    found = ask(contrast, "kitchen", "small/court", "small/kitchen", num_documents=2, max_tokens=30)
+def test_where_two_experts_differ_is_shown_by_passage_and_token() -> None:
+    found = ask(contrast, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
     with reading() as session:
         table = perplexity_table(session, "small")
     court, kitchen = (row[table["domains"].index("kitchen")] for row in table["perplexity"])
@@ -137,20 +137,27 @@ def test_where_two_experts_differ_is_shown_by_document_and_token() -> None:
     with reading() as session:
         tokenizer = load_tokenizer(get_storage().path(expert_row(session, EXPERTS[0]).base_id))
         scores = [stored_scores(session, name) for name in EXPERTS]
-    ids = [tokenizer.encode(str(one["text"])) for one in ask(preview_documents, "kitchen", split="test")]
-    for document in found["worst"] + found["best"]:
-        number = document["number"]
-        assert "".join(document["tokens"]) == tokenizer.decode(ids[number][:30])
-        begin = sum(1 + len(one) for one in ids[:number])  # score i is that of token i + 1
-        assert document["differences"] == pytest.approx((scores[0] - scores[1])[begin : begin + 30], abs=1e-5)
-        assert document["num_tokens"] == len(ids[number])
+    ids = []
+    for one in ask(preview_documents, "kitchen", split="test"):
+        ids += [tokenizer.bos_id, *tokenizer.encode(str(one["text"]))]
+    for passage in found["worst"] + found["best"]:
+        whole = [n for n in range(0, len(ids) - 1, 32) if tokens_at(tokenizer, ids, n) == "".join(passage["tokens"])]
+        assert whole, "a passage is a block of the text that was scored"
+        expected = [(scores[0] - scores[1])[n : n + 30] for n in whole]  # score n is that of token n + 1
+        assert any(passage["differences"] == pytest.approx(one, abs=1e-5) for one in expected)
+
+
+def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
+    """What a block's first 30 predicted tokens say."""
+    shown = tokenizer.stream()
+    return "".join(shown.push(one) for one in ids[start + 1 : start + 33][:30])
 
 
 @pytest.mark.usefixtures("scored")
-def test_a_document_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
+def test_a_passage_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
     found = ask(contrast, "sea", "small/court", "small/kitchen", max_tokens=1000)
-    for document in found["worst"]:
-        assert document["mean"] == pytest.approx(sum(document["differences"]) / document["num_tokens"])
+    for passage in found["worst"]:
+        assert passage["mean"] == pytest.approx(sum(passage["differences"]) / passage["num_tokens"])
 
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:

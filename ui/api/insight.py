@@ -77,7 +77,7 @@ def posteriors(asked: PosteriorMapRequest, house: InHouse) -> dict[str, Any]:
 
 @router.post("/v1/workbench/contrast")
 def contrasted(asked: ContrastRequest, house: InHouse) -> dict[str, Any]:
-    """The documents of a domain on which one expert does worst and best against another, from stored scores."""
+    """The passages of a domain on which one expert does worst and best against another, from stored scores."""
     return contrast(house.settings, asked)
 
 

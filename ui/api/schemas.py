@@ -220,7 +220,7 @@ class ContrastRequest(Asked):
     domain: str = Field(description="Name of a domain.")
     expert: str = Field(description="Name of an expert.")
     rival: str = Field(description="Name of the expert to compare it with, such as the domain's own.")
-    num_documents: int = Field(3, ge=1, le=50, description="Documents at each end.")
+    num_passages: int = Field(3, ge=1, le=50, description="Passages at each end.")
     max_tokens: int = Field(200, ge=1, le=2000, description="Tokens shown of each.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 

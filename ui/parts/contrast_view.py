@@ -1,4 +1,4 @@
-"""A cell of the heatmap down to its text: the documents where an expert does worst and best against the home expert."""
+"""A cell of the heatmap down to its text: the passages where an expert does worst and best against the home expert."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
-from ui.parts.contrasts import contrast_words, document_words, tinted_difference
+from ui.parts.contrasts import contrast_words, passage_words, tinted_difference
 from ui.parts.errands import fetched
 from ui.parts.heatmap import Scores
 from ui.parts.words import plain
@@ -66,10 +66,10 @@ def _show(found: Mapping[str, Any]) -> None:
         )
     )
     worst, best = st.columns(2, gap="large")
-    for column, title, documents in ((worst, "Worst", found["worst"]), (best, "Best", found["best"])):
+    for column, title, passages in ((worst, "Worst", found["worst"]), (best, "Best", found["best"])):
         with column:
             st.markdown(f"**{title} against the home expert**")
-            for document in documents:
+            for passage in passages:
                 with st.container(border=True):
-                    st.caption(plain(document_words(document)))
-                    st.html(tinted_difference(document["tokens"], document["differences"]))
+                    st.caption(plain(passage_words(passage)))
+                    st.html(tinted_difference(passage["tokens"], passage["differences"]))

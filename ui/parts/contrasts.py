@@ -12,21 +12,21 @@ _STRONGEST = 0.55  # half transparent at most: the page's own text colour stays 
 
 
 def contrast_words(found: Mapping[str, Any]) -> str:
-    """Who is better on the whole, by how much, over how many documents."""
+    """Who is better on the whole, by how much, over how much text."""
     overall = found["overall"]
     verb = "predicts better than" if overall > 0 else "predicts worse than"
     return (
         f"On {found['domain']} ({found['split']}), {found['expert']} {verb} {found['rival']} by {abs(overall):.3f} "
-        f"nats per token, over {found['num_documents']:,} documents that were scored to their end."
+        f"nats per token, over {found['num_passages']:,} passages from {found['num_documents']:,} documents."
     )
 
 
-def document_words(document: Mapping[str, Any]) -> str:
-    """One document: its place, length and mean difference."""
-    shown = len(document["tokens"])
-    cut = f", the first {shown:,} shown" if shown < document["num_tokens"] else ""
-    length = f"{document['num_tokens']:,} tokens{cut}"
-    return f"Document {document['number'] + 1}: {document['mean']:+.3f} nats per token over {length}"
+def passage_words(passage: Mapping[str, Any]) -> str:
+    """One passage: its document, length and mean difference."""
+    shown = len(passage["tokens"])
+    cut = f", the first {shown:,} shown" if shown < passage["num_tokens"] else ""
+    length = f"{passage['num_tokens']:,} tokens{cut}"
+    return f"From document {passage['document'] + 1}: {passage['mean']:+.3f} nats per token over {length}"
 
 
 def tinted_difference(tokens: Sequence[str], differences: Sequence[float]) -> str:

@@ -197,7 +197,7 @@ def contrast(
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """On which documents of a domain an expert does worst and best against another, from stored scores."""
+    """On which passages of a domain an expert does worst and best against another, from stored scores."""
     from workbench.database import reading
     from workbench.services.contrasts import contrast as find
     from workbench.storage import get_storage
@@ -211,15 +211,15 @@ def contrast(
     rows = [
         (
             title,
-            document["number"],
-            document["num_tokens"],
-            document["mean"],
-            " ".join("".join(document["tokens"]).split())[:80],
+            passage["document"] + 1,
+            passage["num_tokens"],
+            passage["mean"],
+            " ".join("".join(passage["tokens"]).split())[:80],
         )
         for title in ("worst", "best")
-        for document in found[title]
+        for passage in found[title]
     ]
-    print_table(["", "Document", "Tokens", "Nats per token", "Text"], rows, empty="No document was scored to its end.")
+    print_table(["", "Document", "Tokens", "Nats per token", "Text"], rows, empty="Nothing was scored.")
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

@@ -1,10 +1,8 @@
-"""Where two experts differ on a domain: its documents and tokens, from stored scores and stored tokens."""
+"""Where two experts differ on a domain: its passages and tokens, from stored scores and stored tokens."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from engine.errors import ScoresError
 from workbench.services.artifacts import find_artifact
 from workbench.services.corpora import domain_row
 from workbench.services.experts import expert_row
-from workbench.services.scores import load
+from workbench.services.scores import load, places
 from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -35,38 +33,39 @@ def contrast(
     rival: str,
     *,
     split: str = "test",
-    num_documents: int = 3,
+    num_passages: int = 3,
     max_tokens: int = 200,
 ) -> dict[str, Any]:
-    """The scored documents of a domain on which an expert does worst and best against a rival, token by token.
+    """The scored passages of a domain on which an expert does worst and best against a rival, token by token.
 
-    A difference is log p(expert) − log p(rival) in nats: above 0 the expert predicted the token better. `worst` and
-    `best` hold documents with their `mean` difference over all their tokens, `num_tokens`, and of the first
-    `max_tokens` the `tokens` as text and their `differences`. `overall` is the mean over all documents.
+    A passage is a block of text that was scored by itself. A difference is log p(expert) − log p(rival) in nats: above
+    0 the expert predicted the token better. `worst` and `best` hold passages with the number of the `document` they
+    begin in (from 0), their `mean` difference over all their `num_tokens`, and of the first `max_tokens` the `tokens`
+    as text and their `differences`. `overall` is the mean over all tokens.
     Raises ScoresError when the two were not scored on the same tokens, or the tokens are gone.
     """
     first, second, row = expert_row(session, expert), expert_row(session, rival), domain_row(session, domain)
     pair = _pair(session, row, [first, second], split)
     tokens, tokenizer = _text(session, storage, row, first, split)
-    (better_X, worse_X), _ = load(storage, pair)
-    difference_X = (better_X.double() - worse_X.double()).numpy()
-    documents = _documents(tokens, difference_X)
-    ranked = sorted(documents, key=lambda document: document["mean"])
+    (better_X, worse_X), block_size = load(storage, pair)
+    passages = _passages((better_X.double() - worse_X.double()).numpy(), block_size)
+    starts_N, documents_N = places(storage, pair[0])
+    ranked = sorted(range(len(passages)), key=lambda n: (float(passages[n].mean()), n))
 
-    def told(document: dict[str, Any]) -> dict[str, Any]:
-        ids = tokens.array[document["start"] + 1 : document["end"]][:max_tokens].tolist()
+    def told(n: int) -> dict[str, Any]:
+        differences, start = passages[n], int(starts_N[n]) + 1
         shown = tokenizer.stream()
+        ids = tokens.array[start : start + len(differences)][:max_tokens].tolist()
         return {
-            "number": document["number"], "mean": document["mean"], "num_tokens": document["num_tokens"],
-            "tokens": [shown.push(id) for id in ids],
-            "differences": difference_X[document["start"] : document["end"] - 1][:max_tokens].tolist(),
+            "document": int(documents_N[n]), "mean": float(differences.mean()), "num_tokens": len(differences),
+            "tokens": [shown.push(id) for id in ids], "differences": differences[:max_tokens].tolist(),
         }  # fmt: skip
 
     return {
-        "domain": domain, "expert": expert, "rival": rival, "split": split, "num_documents": len(documents),
-        "overall": float(difference_X.mean()),
-        "worst": [told(one) for one in ranked[:num_documents]],
-        "best": [told(one) for one in reversed(ranked[num_documents:][-num_documents:])],
+        "domain": domain, "expert": expert, "rival": rival, "split": split, "num_passages": len(passages),
+        "num_documents": len(set(documents_N.tolist())), "overall": float(np.concatenate(passages).mean()),
+        "worst": [told(n) for n in ranked[:num_passages]],
+        "best": [told(n) for n in reversed(ranked[num_passages:][-num_passages:])],
     }  # fmt: skip
 
 
@@ -102,14 +101,6 @@ def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, sp
     return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
 
 
-def _documents(tokens: Tokens, difference_X: Differences) -> list[dict[str, Any]]:
-    """Every document that was scored to its end: place and mean difference. Score i is that of token i + 1."""
-    borders = [*tokens.starts.tolist(), len(tokens)]
-    found = []
-    for number, (start, end) in enumerate(pairwise(borders)):
-        if end - 1 > len(difference_X):
-            break
-        if end - start > 1:
-            mean = math.fsum(difference_X[start : end - 1]) / (end - 1 - start)
-            found.append({"number": number, "start": start, "end": end, "mean": mean, "num_tokens": end - 1 - start})
-    return found
+def _passages(difference_X: Differences, block_size: int) -> list[Differences]:
+    """The scored tokens block by block; the last may be shorter."""
+    return np.split(difference_X, range(block_size, len(difference_X), block_size))

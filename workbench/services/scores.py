@@ -21,6 +21,8 @@ from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
@@ -153,6 +155,14 @@ def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, i
     from engine.scores import open_scores
 
     return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
+
+
+def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where in its split each scored block begins, and in which of its documents."""
+    from engine.scores import block_documents, block_starts
+
+    folder = _checked(storage.kept(evaluation.artifact))
+    return block_starts(folder), block_documents(folder)
 
 
 @lru_cache(maxsize=4096)

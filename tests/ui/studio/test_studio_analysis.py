@@ -91,8 +91,8 @@ class Answers:
         }  # fmt: skip
 
     def contrast(self, **wish: Any) -> dict[str, Any]:
-        document = {"number": 3, "mean": -0.5, "num_tokens": 9, "tokens": ["<b>", "x"], "differences": [-1.5, 0.5]}
-        return {**wish, "overall": -0.25, "num_documents": 7, "worst": [document], "best": []}
+        passage = {"document": 3, "mean": -0.5, "num_tokens": 9, "tokens": ["<b>", "x"], "differences": [-1.5, 0.5]}
+        return {**wish, "overall": -0.25, "num_passages": 9, "num_documents": 7, "worst": [passage], "best": []}
 
     def estimate_prior(self, **_: Any) -> dict[str, Any]:
         raise ServerRefused("A prior must be estimated on 100 blocks, but there are 2 instead.", "Score more.")
