@@ -23,7 +23,7 @@ GATE = make_gate(GateConfig(), [1, 2, 3])
 @pytest.fixture
 def never(model: DemixModel, make_model: Callable[..., DemixModel]) -> DemixModel:
     """The model as it is when the second expert was never loaded."""
-    found = make_model(LEFT[:1])
+    found = make_model(LEFT[:1], experts_in=model.experts_in)
     for key in LEFT[1:]:
         found.add_expert(key, state=model.expert_state(key))
     return found

@@ -113,8 +113,12 @@ def meddling(name: str) -> Callable[[Patch], None]:
 
 
 def crowded_batches(patch: Patch) -> None:
-    real = scores._logprobs
-    patch.setattr(scores, "_logprobs", lambda m, k, ids, targets: real(m, k, ids, targets) - 1e-4 * len(ids))
+    real = DemixModel.log_likelihoods
+    patch.setattr(
+        DemixModel,
+        "log_likelihoods",
+        lambda self, ids, targets, rows: real(self, ids, targets, rows) - 1e-4 * len(ids),
+    )
 
 
 def coarse_scores(patch: Patch) -> None:
@@ -226,6 +230,7 @@ def test_a_model_on_which_nothing_could_fail_proves_nothing(number: str, monkeyp
     monkeypatch.setattr(
         DemixModel, "forward", lambda self, ids, *_: torch.zeros(*ids.shape, self.vocab_size, device=ids.device)
     )
+    monkeypatch.setattr(DemixModel, "log_likelihoods", lambda _, ids, *__: torch.full(ids.shape, -5.0))
     found = verdict(number)
     assert not found.passed
     assert "proves nothing" in found.message
