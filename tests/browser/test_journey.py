@@ -36,6 +36,7 @@ def page(chromium: Browser) -> Iterator[Page]:
     context = chromium.new_context(viewport={"width": 1400, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(QUICK)
+    expect.set_options(timeout=QUICK)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     yield page
@@ -58,7 +59,7 @@ def train(page: Page, house: Any) -> None:
         page.get_by_label(label, exact=True).fill(value)
         page.get_by_label(label, exact=True).press("Tab")
     # The form offers first the domain that nobody was trained on.
-    expect(page.get_by_role("combobox", name="Domain")).to_have_value("kitchen")
+    expect(page.get_by_role("combobox", name="Domain", exact=True)).to_have_value("kitchen")
     page.get_by_role("button", name="Train the expert").click()
     expect(page.get_by_text("See the expert")).to_be_visible(timeout=TRAINED)
     expect(page.get_by_text("while a line falls, it is still learning").first).to_be_visible()
