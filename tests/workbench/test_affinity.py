@@ -33,11 +33,11 @@ def scored(world: World) -> None:
             )  # fmt: skip
 
 
-def measured(world: World, domains: list[str] = DOMAINS) -> None:
+def measured(world: World, domains: list[str] = DOMAINS, overlaps: list[list[float]] = OVERLAPS) -> None:
     hashes = [corpora.get_domain(world.session, name).data_sha256 for name in domains]
     size = len(domains)
     findings: dict[str, Any] = {
-        "domains": domains, "data_sha256": hashes, "overlap": [row[:size] for row in OVERLAPS[:size]],
+        "domains": domains, "data_sha256": hashes, "overlap": [row[:size] for row in overlaps[:size]],
     }  # fmt: skip
     reports.register_report(world.session, "overlap", "Bigram overlap", findings)
 
@@ -84,3 +84,22 @@ def test_text_that_a_measurement_will_read_is_not_deleted(world: World) -> None:
     jobs.create_job(world.session, MeasureOverlap())
     with pytest.raises(InUse, match="Measure overlap"):
         corpora.delete_corpus(world.session, "corpus")
+
+
+def test_a_later_measurement_of_other_domains_hides_none_before_it(world: World) -> None:
+    scored(world)
+    measured(world)
+    measured(world, DOMAINS[:2], [[1.0, 0.9], [0.9, 1.0]])
+    found = affinity(world.session, "mix")
+    overlaps = {(cell["home"], cell["domain"]): cell["overlap"] for cell in found["cells"]}
+    assert overlaps["law", "sea"] == 0.1
+    assert overlaps["law", "news"] == 0.9  # of two, the newest
+    assert found["changed"] == found["unmeasured"] == found["unpaired"] == []
+
+
+def test_domains_that_were_never_measured_together_are_named_as_a_pair(world: World) -> None:
+    scored(world)
+    measured(world, ["law", "news"])
+    measured(world, ["sea", "news"])
+    found = affinity(world.session, "mix")
+    assert (found["unmeasured"], found["unpaired"]) == ([], ["law and sea"])

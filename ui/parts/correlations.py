@@ -48,5 +48,6 @@ def gap_sentences(found: Mapping[str, Any]) -> list[str]:
     sentences = {
         "changed": "The text has changed since the overlap was measured, so it does not count: {}.",
         "unmeasured": "The overlap was measured without: {}.",
+        "unpaired": "Never measured together: {}.",
     }
     return [words.format(listed(found[name])) for name, words in sentences.items() if found[name]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
@@ -20,46 +20,54 @@ Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
 
 
 def affinity(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
-    """The specialization ratios of a mixture's experts (None: of all) beside the newest overlap of the domains.
+    """The specialization ratios of a mixture's experts (None: of all) beside the overlap of the domains.
 
-    `cells`: expert, domain, home (the expert's own domain), ratio and overlap, for every ratio there is; overlap is
-    None where it was not measured, or on text that has changed since. `without_homes` and `with_homes` (the paper's
-    figure): r, t, p and num_cells, or None with the reason in `why_not`. `changed` and `unmeasured` name domains
-    without an overlap that holds; `report` and `measured_at` are None before the first measurement.
+    `cells`: expert, domain, home (the expert's own domain), ratio and overlap, for every ratio there is. The overlap of
+    two domains is the one measured last, and None where there is none of their present text. `without_homes` and
+    `with_homes` (the paper's figure): r, t, p and num_cells, or None with the reason in `why_not`. `changed` and
+    `unmeasured` name domains without an overlap that holds, `unpaired` those that were never measured together;
+    `report` and `measured_at` are those of the newest measurement, None before the first.
     """
-    report = next(iter(list_reports(session, kind="overlap")), None)
+    reports = list_reports(session, kind="overlap")
     hashes = dict(session.execute(select(Domain.name, Domain.data_sha256)).tuples().all())
-    changed = [] if report is None else _changed(report, hashes)
-    cells = _cells(session, mixture, split, {} if report is None else _overlaps(report, changed))
+    overlaps = _overlaps(reports, hashes)
+    cells = _cells(session, mixture, split, overlaps)
     named = {name for cell in cells for name in (cell["home"], cell["domain"]) if name}
-    measured = set() if report is None else set(report.findings["domains"])
+    holding = {name for pair in overlaps for name in pair}
+    changed = {name for report in reports for name in report.findings["domains"]} - holding
     without_homes, why_not = _correlation(cells, with_homes=False)
     return {
         "cells": cells,
         "without_homes": without_homes,
         "with_homes": _correlation(cells, with_homes=True)[0],
         "why_not": why_not,
-        "changed": [name for name in changed if name in named],
-        "unmeasured": sorted(named - measured),
-        "report": report and report.id,
-        "measured_at": report and report.created_at,
+        "changed": sorted(named & changed),
+        "unmeasured": sorted(named - changed - holding),
+        "unpaired": _unpaired(cells, holding),
+        "report": reports[0].id if reports else None,
+        "measured_at": reports[0].created_at if reports else None,
     }
 
 
-def _changed(report: ReportCard, hashes: Mapping[str, str]) -> list[str]:
-    """The domains of a report whose text is another now."""
-    found = zip(report.findings["domains"], report.findings["data_sha256"], strict=True)
-    return [name for name, sha256 in found if name in hashes and hashes[name] != sha256]
+def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overlaps:
+    """Of every two domains the overlap that was measured last on the text that they have now."""
+    found: dict[tuple[str, str], float] = {}
+    for report in reports:  # the newest first
+        names = report.findings["domains"]
+        texts = zip(names, report.findings["data_sha256"], strict=True)
+        holds = {name for name, sha256 in texts if hashes.get(name, sha256) == sha256}
+        for one, row in zip(names, report.findings["overlap"], strict=True):
+            for other, value in zip(names, row, strict=True):
+                if one in holds and other in holds:
+                    found.setdefault((one, other), value)
+    return found
 
 
-def _overlaps(report: ReportCard, changed: list[str]) -> Overlaps:
-    names, matrix = report.findings["domains"], report.findings["overlap"]
-    return {
-        (one, other): value
-        for one, row in zip(names, matrix, strict=True)
-        for other, value in zip(names, row, strict=True)
-        if one not in changed and other not in changed
-    }
+def _unpaired(cells: Sequence[Mapping[str, Any]], holding: Set[str]) -> list[str]:
+    """Domains that were measured, but never together: `law and sea`."""
+    missing = [cell for cell in cells if cell["overlap"] is None]
+    pairs = {tuple(sorted((cell["home"], cell["domain"]))) for cell in missing}
+    return [" and ".join(pair) for pair in sorted(pairs) if holding >= set(pair)]
 
 
 def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps) -> list[dict[str, Any]]:

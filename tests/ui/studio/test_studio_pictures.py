@@ -160,7 +160,7 @@ CELLS = [
 ]
 AFFINITY = {
     "cells": CELLS, "report": "r", "without_homes": None, "with_homes": None, "why_not": "Too few.", "changed": ["new"],
-    "unmeasured": [],
+    "unmeasured": [], "unpaired": [],
 }  # fmt: skip
 
 
