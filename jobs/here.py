@@ -8,24 +8,24 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.device import prepare_process
+from jobs.reconcile import Silence
 from jobs.submit import ENDED
 from jobs.tasks import run_most_urgent, stop_runners
 from workbench import database
 from workbench.cards import JobCard
 from workbench.services import jobs as rows
-from workbench.services import leases
 from workbench.settings import Settings, get_settings
 
 LOOK_SECONDS = 0.5
 
 
 def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
-    """The cards of jobs every half second until all have ended, or are paused."""
+    """The cards of jobs every half second until each has ended, is paused, or waits for one that is."""
     pause = threading.Event()
     while True:
         cards = cards_of(ids, settings)
         yield cards
-        if all(card.state in (*ENDED, "paused") for card in cards):
+        if not _still_to_come(cards):
             return
         pause.wait(LOOK_SECONDS)
 
@@ -42,33 +42,45 @@ def carry_out(ids: Sequence[str], settings: Settings | None = None) -> Iterator[
     for runner in runners:
         runner.start()
     try:
-        for cards in watch(ids, settings):
+        for cards in _take_back_meanwhile(watch(ids, settings), settings):
             yield cards
             if not any(runner.is_alive() for runner in runners):
                 return
     except BaseException:
-        over.set()
         stop_runners()
         raise
     finally:
+        over.set()
         for runner in runners:
             runner.join()
 
 
 def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) -> None:
-    """Runs one after another until none is left that may yet become due."""
-    while not over.is_set() and any(_may_run(card) for card in cards_of(list(ids), settings)):
+    """Runs one after another of these until it is over."""
+    while not over.is_set():
         if not run_most_urgent(settings, ids):  # those that wait are behind one that runs, here or elsewhere
             over.wait(LOOK_SECONDS)
-            with database.transaction(settings) as session:  # no clock may be here to take back what fell silent
-                leases.expire(session, time.time(), settings.max_attempts)
 
 
-def _may_run(card: JobCard) -> bool:
-    return card.state in ("queued", "running", "interrupted")
+def _take_back_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iterator[list[JobCard]]:
+    """The same cards; takes back what fell silent, since no clock process may be here to do it."""
+    silence, looked_at = Silence(settings), time.monotonic()
+    for cards in stream:
+        yield cards
+        if time.monotonic() - looked_at >= settings.reconcile_seconds:
+            silence.look()
+            looked_at = time.monotonic()
+
+
+def _still_to_come(cards: Sequence[JobCard]) -> list[JobCard]:
+    """Those that run, or may yet run without anybody resuming another."""
+    held = {card.id for card in cards if card.state == "paused"}
+    while behind := {card.id for card in cards if card.id not in held and held.intersection(card.after)}:
+        held |= behind
+    return [card for card in cards if card.state not in ENDED and (card.id not in held or card.state == "running")]
 
 
 def cards_of(ids: Sequence[str], settings: Settings | None = None) -> list[JobCard]:
-    """The jobs as they stand."""
+    """The jobs as they stand; one that somebody deleted is left out."""
     with database.reading(settings) as session:
-        return [rows.get_job(session, job_id) for job_id in ids]
+        return rows.get_jobs(session, ids)

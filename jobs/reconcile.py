@@ -46,7 +46,7 @@ class Reconciler:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._looked_at = time.time()
+        self._silence = Silence(settings)
         self._swept_at = time.monotonic()
 
     def run(self, over: threading.Event) -> None:
@@ -59,23 +59,30 @@ class Reconciler:
 
     def round(self) -> None:
         """One look: dead leases, lost hints, and now and then the files that no row needs."""
-        if not self._has_slept():
-            take_back_silent(self._settings)
+        self._silence.look()
         send_due(self._settings, self._settings.reconcile_seconds)
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = time.monotonic()
             sweep(self._settings)
 
+
+class Silence:
+    """Jobs whose lease has run out: put back into the queue, or failed after the last attempt."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._looked_at = time.time()
+
+    def look(self) -> None:
+        """Takes back what fell silent; to be called every `reconcile_seconds`."""
+        if not self._has_slept():
+            with database.transaction(self._settings) as session:
+                leases.expire(session, time.time(), self._settings.max_attempts)
+
     def _has_slept(self) -> bool:
         """Whether this machine just woke up: the jobs on it must get a moment to show that they live."""
         before, self._looked_at = self._looked_at, time.time()
         return self._looked_at - before > self._settings.reconcile_seconds * 2 + self._settings.lease_seconds
-
-
-def take_back_silent(settings: Settings) -> None:
-    """Puts jobs whose lease has run out back into the queue, or fails them after the last attempt."""
-    with database.transaction(settings) as session:
-        leases.expire(session, time.time(), settings.max_attempts)
 
 
 def send_due(settings: Settings, resend_seconds: float) -> None:

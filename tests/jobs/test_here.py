@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from house import HERE, House
+from sqlalchemy import Engine, event
 from tiny_kind import wish
 
 from jobs import tasks
-from jobs.here import carry_out
+from jobs.here import cards_of, carry_out
+from jobs.reconcile import Silence
 from workbench import database
 from workbench.services import jobs as rows
 from workbench.services import leases
@@ -71,3 +75,42 @@ def test_what_fell_silent_is_taken_back_without_a_clock(house: House) -> None:
         assert leases.claim(session, job_id, "gone", 0.1, 3) is not None
     *_, last = carry_out([job_id], house.settings)
     assert (last[0].state, last[0].attempt) == ("done", 2)
+
+
+def test_what_waits_for_a_paused_job_is_not_waited_for(house: House) -> None:
+    paused = create()
+    behind = create(after=[paused])
+    further = create(after=[behind])
+    with database.transaction() as session:
+        rows.request_stop(session, paused, "pause")
+    *_, last = carry_out([paused, behind, further, create()], house.settings)
+    assert [card.state for card in last] == ["paused", "queued", "queued", "done"]
+
+
+def test_all_cards_are_read_at_once_and_idle_runners_write_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [create(steps=150), *(create() for _ in range(3))]
+    statements: list[str] = []
+
+    def note(*told: Any) -> None:
+        statements.append(told[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    cards_of(ids, house.settings)
+    event.remove(Engine, "before_cursor_execute", note)
+    assert len([one for one in statements if "FROM jobs" in one]) == 1
+    four = Settings(**{**house.settings.model_dump(), "worker_slots": 4, "reconcile_seconds": 60.0})
+    looks: list[float] = []
+    monkeypatch.setattr(leases, "expire", lambda *_: looks.append(time.time()))
+    assert [card.state for card in list(carry_out(ids[:1], four))[-1]] == ["done"]
+    assert looks == []
+
+
+def test_a_machine_that_slept_lets_its_jobs_show_that_they_live(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bool] = []
+    monkeypatch.setattr(Silence, "_has_slept", lambda _: bool(looked.append(True)) or True)
+    monkeypatch.setattr(leases, "expire", lambda *_: pytest.fail("it was taken back"))
+    quick = Settings(**{**house.settings.model_dump(), "reconcile_seconds": 0.01})
+    list(carry_out([create(steps=150)], quick))
+    assert looked

@@ -15,7 +15,6 @@ from jobs.reconcile import Reconciler, num_calls
 from workbench import database
 from workbench.errors import RegistryAway
 from workbench.services import jobs as rows
-from workbench.settings import Settings
 
 
 def create(**more: object) -> str:
@@ -63,7 +62,7 @@ def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(house: Ho
     assert take(house.settings, job_id, "somebody") is not None
     silence(job_id)
     reconciler = Reconciler(house.settings)
-    reconciler._looked_at -= 3600
+    reconciler._silence._looked_at -= 3600
     reconciler.round()
     assert house.card(job_id).state == "interrupted"
     reconciler.round()
@@ -79,10 +78,10 @@ def test_a_registry_that_is_away_is_tried_again(house: House, monkeypatch: pytes
             rounds.append(1)
             return len(rounds) > 3
 
-    def away(_: Settings) -> None:
+    def away(_: reconcile.Silence) -> None:
         raise RegistryAway("The registry does not answer.")
 
-    monkeypatch.setattr(reconcile, "take_back_silent", away)
+    monkeypatch.setattr(reconcile.Silence, "look", away)
     Reconciler(house.settings).run(Over())  # type: ignore[arg-type]
     assert len(rounds) == 4
 

@@ -44,13 +44,14 @@ def create_job(
 ) -> str:
     """The id of a new queued job that starts once the jobs `after` are done."""
     wish = spec.model_dump(mode="json")
-    before = [_row(session, one).id for one in dict.fromkeys(after)]
+    before = [_row(session, one) for one in dict.fromkeys(after)]
     job = Job(kind=wish["kind"], title=plain(title or title_of(spec))[:300], spec=wish, priority=priority)
     session.add(job)
     session.flush()
-    session.add_all(JobDependency(job_id=job.id, after_id=one) for one in before)
+    session.add_all(JobDependency(job_id=job.id, after_id=one.id) for one in before)
     tell(session, job.id, "Queued.")
-    fail_waiting(session)
+    if any(one.state in ("failed", "cancelled") for one in before):
+        fail_waiting(session)
     return job.id
 
 
@@ -223,6 +224,13 @@ def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
 def get_job(session: Session, job_id: str) -> JobCard:
     """One job as it stands."""
     return _cards(session, [_row(session, job_id)])[0]
+
+
+def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
+    """These jobs as they stand, in their order; one that is gone is left out."""
+    wish = select(Job).where(Job.id.in_(ids)).execution_options(populate_existing=True)
+    cards = {card.id: card for card in _cards(session, list(session.scalars(wish)))}
+    return [cards[one] for one in ids if one in cards]
 
 
 def find_wishes(session: Session, wishes: Sequence[Spec]) -> list[JobCard | None]:
