@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.parts.pictures import COLOURS, GREY, Picture, colour_of, label, name_axis, new_figure
+from ui.parts.pictures import GREY, Picture, colour_of, label, name_axis, new_figure
 from ui.parts.removal_words import LABELS, change, perplexity_rows
 from workbench.cards import EvaluationCard, ExpertCard, MetricPoint
+from workbench.palette import COLOURS
 
 PERPLEXITY = "perplexity (per token, lower is better)"
 

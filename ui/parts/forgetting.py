@@ -11,9 +11,10 @@ import streamlit as st
 
 from ui.parts.charts import PERPLEXITY
 from ui.parts.gallery import show_picture
-from ui.parts.pictures import COLOURS, MARK, Picture, label, new_figure
+from ui.parts.pictures import MARK, Picture, label, new_figure
 from ui.parts.words import counted
 from workbench.cards import JobCard, MetricPoint
+from workbench.palette import COLOURS
 
 _PREFIX = "dev_loss/"
 _NOTICEABLE = 1.0  # per cent of perplexity

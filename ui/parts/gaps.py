@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.parts.modes import ORACLE
-from ui.parts.pictures import COLOURS, GREY, Picture, name_axis, new_figure
+from ui.parts.pictures import GREY, Picture, name_axis, new_figure
+from workbench.palette import COLOURS
 
 _WAYS = {"naive": "best single expert", "label": "the domain's own expert", "mixture": "the mixture as saved"}
 _COLOURS = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ui.parts.gallery import show_picture
-from ui.parts.pictures import COLOURS, GREY, Picture, name_axis, new_figure
+from ui.parts.pictures import GREY, Picture, name_axis, new_figure
+from workbench.palette import COLOURS
 
 
 def show_posterior(posterior: Mapping[str, float], parent: str, key: str) -> None:

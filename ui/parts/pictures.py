@@ -12,8 +12,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-# Each the farthest (in CIE Lab, plain and as a pale tint, on a light and a dark page) from those before it.
-COLOURS = ("#0072B2", "#E69F00", "#C2185B", "#4DAF4A", "#6A3DE8", "#8B5A2B", "#00A0A0", "#CC79A7")
+from workbench.palette import COLOURS
+
 MARK = "#D55E00"
 GREY = "#8A8A8A"
 
