@@ -1,20 +1,18 @@
-"""A replication as a plan of ordinary jobs: what to make, from what, in which order.
+"""Replications: what to make from which text, asked for as jobs, and found again by what was asked for.
 
 The plan follows from the wish alone, so asking again under the same name goes on: jobs that are done or under way are
-kept, failed ones tried again, missing ones made. The most telling results come first: DEMix and Dense of every seed.
+kept, failed ones tried again, missing ones made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from engine.config import MethodName, TrainingConfig
 from engine.errors import CorpusError
 from engine.text.formats import read_records
 from engine.text.records import Record
@@ -23,36 +21,16 @@ from jobs.submit import call_workers
 from workbench import database
 from workbench.cards import JobCard
 from workbench.errors import BadSpec
-from workbench.replications.demix import METHODS, Run
+from workbench.replications.plan import Step, plan
 from workbench.replications.sizes import SIZES, Size, SizeName
 from workbench.services import jobs as rows
-from workbench.services.wishes import is_there, made_by, refuse_impossible
+from workbench.services.wishes import Outlook, made_by
 from workbench.settings import Settings, get_settings
-from workbench.specs import (
-    Evaluate,
-    ImportCorpus,
-    MakeSeed,
-    MeasureOverlap,
-    Replicate,
-    Spec,
-    TrainDemix,
-    TrainExpert,
-    parse_spec,
-)
+from workbench.specs import ImportCorpus, Replicate, Spec, parse_spec
 
 GROUP = "source"
-_LEAST_GROUPS = 50  # with fewer a split could hold a part of two or three of them
+_LEAST_GROUPS = 400  # a split of one in twenty then holds twenty of them, give or take
 _LOOK_AT = 1000  # records
-
-
-@dataclass(frozen=True)
-class Step:
-    """One job of a plan; `after` are the keys of those it needs."""
-
-    key: str
-    spec: Spec
-    title: str
-    after: tuple[str, ...] = ()
 
 
 # what to make from which text ----------------------------------------------------------------------
@@ -64,20 +42,45 @@ def wish_for(folder: Path, name: str, size: SizeName, seeds: int, settings: Sett
     A domain of that name that holds other text stays what it is: ours is then called NAME-DOMAIN.
     """
     with database.reading(settings) as session:
-        train = [_import(session, file, "train", name, size) for file in _files(folder / "train", 2)]
-        novel = [_import(session, file, "novel", name, size) for file in _files(folder / "novel", 1)]
+        budget = _budget(session, name, size)
+        importer = _Importer(session, name, budget)
+        train = [importer.wish(file, "train") for file in _files(folder / "train", 2)]
+        novel = [importer.wish(file, "novel") for file in _files(folder / "novel", 1)]
     domains = [one.name for one in train]
-    wish = wish_on(domains, [one.name for one in novel], name, size, seeds)
-    return wish.model_copy(update={"imports": [*train, *novel]})
+    return _wish(domains, [one.name for one in novel], name, size, seeds, budget, [*train, *novel])
 
 
-def wish_on(domains: Sequence[str], novel: Sequence[str], name: str, size: SizeName, seeds: int) -> Replicate:
+def wish_on(
+    domains: Sequence[str], novel: Sequence[str], name: str, size: SizeName, seeds: int,
+    settings: Settings | None = None,
+) -> Replicate:  # fmt: skip
     """A replication on domains that were imported before; raises BadSpec when they are too few or named twice."""
+    with database.reading(settings) as session:
+        budget = _budget(session, name, size)
+    return _wish(domains, novel, name, size, seeds, budget)
+
+
+def changed(wish: Replicate, **fields: Any) -> Replicate:
+    """The wish with other fields, checked as a whole."""
+    return cast(Replicate, parse_spec(wish.model_dump() | fields))
+
+
+def _wish(
+    domains: Sequence[str], novel: Sequence[str], name: str, size: SizeName, seeds: int, budget: Size,
+    imports: Sequence[ImportCorpus] = (),
+) -> Replicate:  # fmt: skip
     wish = {
-        "kind": "replicate", "name": name, "size": size, "seeds": seeds, "domains": list(domains), "novel": list(novel),
-        "removed": list(domains)[: SIZES[size].retrained_domains],
+        "kind": "replicate", "name": name, "size": size, "budget": budget, "seeds": seeds, "domains": list(domains),
+        "novel": list(novel), "removed": list(domains)[: budget.retrained_domains],
+        "imports": [one.model_dump() for one in imports],
     }  # fmt: skip
     return cast(Replicate, parse_spec(wish))
+
+
+def _budget(session: Session, name: str, size: SizeName) -> Size:
+    """What the size stood for when a replication of this name was begun; else what it stands for now."""
+    begun = next((wish for wish in replications(session) if wish.name == name), None)
+    return begun.budget if begun and begun.size == size else SIZES[size]
 
 
 def _files(folder: Path, least: int) -> list[TextFile]:
@@ -90,146 +93,36 @@ def _files(folder: Path, least: int) -> list[TextFile]:
     return found
 
 
-def _import(session: Session, file: TextFile, role: str, name: str, size: SizeName) -> ImportCorpus:
-    domain = file.path.name.split(".")[0]
-    wish = ImportCorpus.model_validate({
-        "name": domain, "path": str(file.path), "role": role, "max_bytes": SIZES[size].max_bytes,
-        "group_field": GROUP if _is_grouped(file) else "",
-    })  # fmt: skip
-    is_ours = rows.find_wishes(session, [wish]) != [None]
-    is_taken = is_there(session, ("domain", domain)) or is_there(session, ("corpus", domain))
-    return wish.model_copy(update={"name": f"{name}-{domain}"}) if is_taken and not is_ours else wish
+class _Importer:
+    """Wishes to import files, under names that no other text has."""
+
+    def __init__(self, session: Session, name: str, budget: Size) -> None:
+        self._session, self._name, self._budget = session, name, budget
+        self._outlook = Outlook(session)
+
+    def wish(self, file: TextFile, role: str) -> ImportCorpus:
+        """The import of one file; raises BadSpec where its name cannot be a domain's."""
+        domain = file.path.name.split(".")[0]
+        wish = {
+            "kind": "import-corpus", "name": domain, "path": str(file.path), "role": role,
+            "max_bytes": self._budget.max_bytes, "group_field": GROUP if _is_grouped(file) else "",
+        }  # fmt: skip
+        try:
+            found: ImportCorpus = parse_spec(wish)
+            return parse_spec(wish | {"name": f"{self._name}-{domain}"}) if self._is_others(found) else found
+        except BadSpec as error:
+            told = f"{file.path.name} cannot name a domain:"
+            raise BadSpec([told, *error.complaints], "Give the file another name, or the replication.") from None
+
+    def _is_others(self, wish: ImportCorpus) -> bool:
+        is_taken = any(self._outlook.holds((what, wish.name)) for what in ("domain", "corpus"))
+        return is_taken and rows.find_wishes(self._session, [wish]) == [None]
 
 
 def _is_grouped(file: TextFile) -> bool:
     """Whether the records say which belong together, in groups small enough to split by."""
     records = islice(read_records(file, ("text", GROUP), lambda _: None), _LOOK_AT)
     return len({one.values.get(GROUP) for one in records if isinstance(one, Record)} - {None, ""}) >= _LEAST_GROUPS
-
-
-# the plan -----------------------------------------------------------------------------------------
-
-
-def plan(wish: Replicate) -> list[Step]:
-    """Every job of a replication in the order in which they should start; the last one writes the report."""
-    maker = _Maker(wish, SIZES[wish.size])
-    steps = [*maker.texts(), *maker.models(("demix", "dense")), *maker.models(METHODS[2:])]
-    steps += [*maker.adapted(), *maker.removed()]
-    last = Step("report", wish, f"{wish.name}: report", tuple(step.key for step in steps))
-    return [*steps, last]
-
-
-@dataclass(frozen=True)
-class _Maker:
-    wish: Replicate
-    size: Size
-
-    @property
-    def runs(self) -> list[Run]:
-        return [Run(self.wish.name, seed) for seed in range(self.wish.seeds)]
-
-    @property
-    def everywhere(self) -> list[str]:
-        return [*self.wish.domains, *self.wish.novel]
-
-    def texts(self) -> Iterator[Step]:
-        """Imports, the overlap of the training domains, and a seed model for each seed."""
-        for text in self.wish.imports:
-            yield Step(f"import {text.name}", text, f"{self.wish.name}: import {text.name}")
-        for run in self.runs:
-            seed = MakeSeed(
-                name=run.seed_model, domains=self.wish.domains, shape=self.size.shape, vocab_size=self.size.vocab_size,
-                seed=run.seed,
-            )  # fmt: skip
-            yield self._step(run, "seed", seed, "make the seed model", self._imports(self.wish.domains))
-        overlap = MeasureOverlap(domains=self.wish.domains)
-        needs = self._imports(self.wish.domains)
-        yield Step("overlap", overlap, f"{self.wish.name}: measure the bigram overlap", needs)
-
-    def models(self, methods: Sequence[MethodName]) -> Iterator[Step]:
-        """Trainings from the seed model by these methods in every seed, and their scores."""
-        for run in self.runs:
-            for method in methods:
-                yield self._train(run, method, run.mixture(method), self.wish.domains, method)
-        for run in self.runs:
-            for method in methods:
-                yield self._score(run, run.mixture(method), "test", self.everywhere, [method])
-            if "demix" in methods:
-                yield self._score(run, run.mixture("demix"), "dev", self.everywhere, ["demix"])
-
-    def adapted(self) -> Iterator[Step]:
-        """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
-        for run in self.runs:
-            for novel in self.wish.novel:
-                yield self._add(run, novel)
-                yield self._adapt_whole(run, novel)
-        for run in self.runs:
-            added, needs = [run.added(one) for one in self.wish.novel], [f"add {one}" for one in self.wish.novel]
-            for split in ("test", "dev"):
-                yield self._score(run, run.mixture("demix"), split, self.everywhere, needs, added)
-            for novel in self.wish.novel:
-                yield self._score(run, run.adapted(novel), "test", [*self.wish.domains, novel], [f"adapt {novel}"])
-
-    def removed(self) -> Iterator[Step]:
-        """DEMix trained without a domain (–Domain), and its scores there."""
-        runs = self.runs[: self.size.retrained_seeds]
-        for run in runs:
-            for domain in self.wish.removed:
-                others = [one for one in self.wish.domains if one != domain]
-                yield self._train(run, "demix", run.without(domain), others, f"no {domain}")
-        for run in runs:
-            for domain in self.wish.removed:
-                for split in ("test", "dev"):
-                    yield self._score(run, run.without(domain), split, [domain], [f"no {domain}"])
-
-    def _train(self, run: Run, method: MethodName, name: str, domains: Sequence[str], key: str) -> Step:
-        spec = TrainDemix(
-            name=name, seed_model=run.seed_model, domains=list(domains), method=method,
-            training=self._seeded(self.size.training, run),
-        )  # fmt: skip
-        return self._step(run, key, spec, f"train {name}", [self._key(run, "seed")])
-
-    def _add(self, run: Run, novel: str) -> Step:
-        spec = TrainExpert(
-            name=run.added(novel), domain=novel, mixture=run.mixture("demix"), join=False,
-            watch=self.wish.domains, training=self._seeded(self.size.adapting, run),
-        )  # fmt: skip
-        needs = [self._key(run, "demix"), *self._imports([novel])]
-        return self._step(run, f"add {novel}", spec, f"DEMix-DAPT on {novel}", needs)
-
-    def _adapt_whole(self, run: Run, novel: str) -> Step:
-        spec = TrainExpert(
-            name=run.adapted(novel), domain=novel, mixture=run.mixture("dense"), join=False, whole=True,
-            watch=self.wish.domains, training=self._seeded(self.size.adapting, run),
-        )  # fmt: skip
-        needs = [self._key(run, "dense"), *self._imports([novel])]
-        return self._step(run, f"adapt {novel}", spec, f"dense-DAPT on {novel}", needs)
-
-    def _score(
-        self, run: Run, mixture: str, split: str, domains: Sequence[str], needs: Sequence[str],
-        experts: Sequence[str] = (),
-    ) -> Step:  # fmt: skip
-        spec = Evaluate.model_validate({
-            "mixture": mixture, "experts": list(experts), "domains": list(domains), "split": split,
-            "block_size": self.size.block_size,
-            "max_tokens": self.size.test_tokens if split == "test" else self.size.dev_tokens,
-        })  # fmt: skip
-        after = [*(self._key(run, one) for one in needs), *self._imports(domains)]
-        more = " and the added experts" if experts else ""
-        return self._step(run, f"{split} {needs[-1]}", spec, f"score {mixture}{more} on {split} text", after)
-
-    def _step(self, run: Run, key: str, spec: Spec, doing: str, after: Iterable[str]) -> Step:
-        return Step(self._key(run, key), spec, f"{self.wish.name}: {doing}, seed {run.seed}", tuple(after))
-
-    def _key(self, run: Run, key: str) -> str:
-        return f"s{run.seed} {key}"
-
-    def _imports(self, domains: Sequence[str]) -> tuple[str, ...]:
-        """The imports that these domains wait for; none for those that were there before."""
-        return tuple(f"import {text.name}" for text in self.wish.imports if text.name in domains)
-
-    def _seeded(self, training: TrainingConfig, run: Run) -> TrainingConfig:
-        return replace(training, seed=run.seed)
 
 
 # asking for it -------------------------------------------------------------------------------------
@@ -251,20 +144,23 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
     """The id of each step's job by its key: found, tried again or made."""
     ids: dict[str, str] = {}
     made: set[str] = set()
+    outlook = Outlook(session)
     for step, found in zip(steps, rows.find_wishes(session, [step.spec for step in steps]), strict=True):
         anew = [ids[key] for key in step.after if key in made]
-        if found is None or not _stands(session, step.spec, found, bool(anew)):
-            refuse_impossible(session, step.spec)
+        if found is None or not _stands(outlook, step.spec, found, bool(anew)):
+            outlook.refuse_impossible(step.spec)
             ids[step.key] = rows.create_job(session, step.spec, step.title, [ids[key] for key in step.after])
+            outlook.expect(step.spec)
             made.add(step.key)
         else:
             ids[step.key] = found.id
             rows.wait_for(session, found.id, anew)
-            _set_going(session, found.id)
+            if _set_going(session, found.id):
+                outlook.expect(step.spec)
     return ids
 
 
-def _stands(session: Session, spec: Spec, found: JobCard, is_outdated: bool) -> bool:
+def _stands(outlook: Outlook, spec: Spec, found: JobCard, is_outdated: bool) -> bool:
     """Whether a job need not be asked for again: it is not over yet, or what it made is there.
 
     Of one that made nothing with a name, such as scores, it counts whether what it needs was made anew since.
@@ -272,16 +168,17 @@ def _stands(session: Session, spec: Spec, found: JobCard, is_outdated: bool) -> 
     things = made_by(spec)
     if found.state != "done":
         return True
-    return all(is_there(session, thing) for thing in things) if things else not is_outdated
+    return all(map(outlook.holds, things)) if things else not is_outdated
 
 
-def _set_going(session: Session, job_id: str) -> None:
-    """Lets a stopped job go on, unless trying those before it did so already."""
+def _set_going(session: Session, job_id: str) -> bool:
+    """Lets a stopped job go on, unless trying those before it did so already; whether it will make something yet."""
     state = rows.get_job(session, job_id).state
     if state == "paused":
         rows.resume(session, job_id)
     elif state in ("failed", "cancelled"):
         rows.retry(session, job_id)
+    return state != "done"
 
 
 def jobs_of(session: Session, wish: Replicate) -> dict[str, JobCard]:

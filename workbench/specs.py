@@ -24,13 +24,16 @@ from pydantic_core import ErrorDetails
 from engine.config import Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
 from engine.training.methods import METHODS
 from workbench.errors import BadSpec
-from workbench.replications.sizes import SizeName
+from workbench.replications.demix import Run
+from workbench.replications.sizes import SIZES, Size, SizeName
+
+MOST_LETTERS = 80  # of a name
 
 
 def _name(value: str) -> str:
     value = value.strip()
-    if not value or len(value) > 80:
-        raise ValueError("a name must have 1 to 80 characters")
+    if not value or len(value) > MOST_LETTERS:
+        raise ValueError(f"a name must have 1 to {MOST_LETTERS} characters")
     if not value.isprintable():
         raise ValueError("a name must not hold control characters")
     if "," in value:
@@ -246,6 +249,10 @@ class Replicate(Spec):
     name: Name = Field(description="Name of the replication; the names of all that it makes begin with it.")
     paper: Literal["demix"] = Field("demix", description="The paper.")
     size: SizeName = Field("tiny", description="tiny (two CPU cores, an hour), small (a GPU) or smoke (seconds).")
+    budget: Size = Field(
+        default_factory=lambda told: SIZES[told["size"]],
+        description="Model, trainings and amounts of text: those of the size when it was asked for.",
+    )
     seeds: int = Field(2, ge=1, le=20, description="Seeds; everything is made once for each.")
     domains: list[Name] = Field(min_length=2, description="Training domains.")
     novel: list[Name] = Field(min_length=1, description="Novel domains.")
@@ -259,7 +266,18 @@ class Replicate(Spec):
             raise ValueError("name each domain once, as training or as novel")
         if not set(self.removed) <= set(self.domains):
             raise ValueError("only a training domain can be left out of the training")
+        if too_long := [name for name in self._names() if len(name) > MOST_LETTERS]:
+            longest = max(too_long, key=len)
+            raise ValueError(
+                f"the names of what it makes must have at most {MOST_LETTERS} characters, but “{longest}” would have "
+                f"{len(longest)}: choose a shorter name for it or for the domain"
+            )
         return self
+
+    def _names(self) -> list[str]:
+        """What everything it makes will be called, the experts of a mixture left out."""
+        runs = [Run(self.name, seed) for seed in range(self.seeds)]
+        return [name for run in runs for name in run.names(self.novel, self.removed)]
 
 
 class SelfCheck(Spec):
@@ -317,6 +335,8 @@ def sentences(error: ValidationError) -> list[str]:
     """A sentence for each complaint of a validation."""
     found = []
     for one in error.errors():
+        if one["type"] == "default_factory_not_called":  # it waits for a field whose own complaint stands beside it
+            continue
         where = ".".join(str(part) for part in one["loc"] if part not in SPECS) or "spec"
         found.append(f"{where}: {_complaint(one)}.")
     return found

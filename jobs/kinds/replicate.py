@@ -11,20 +11,20 @@ from sqlalchemy.orm import Session
 
 from engine.config import TrainingConfig
 from engine.events import Event, Progress
+from engine.replication.bootstrap import Resampled
+from engine.replication.curves import Curve
 from engine.selfcheck.report import device_name, versions
 from jobs.kinds.ids import made_by
-from jobs.replications import Step, jobs_of, plan
+from jobs.replications import jobs_of
 from jobs.work import Register, Work
 from workbench.cards import JobCard
-from workbench.replications.bootstrap import Resampled
-from workbench.replications.curves import Curve
 from workbench.replications.demix import METHODS
 from workbench.replications.evidence import Evidence, Overlap
 from workbench.replications.findings import Circumstances, JobFacts, findings_of, summary
 from workbench.replications.page import page
+from workbench.replications.plan import Step, plan
 from workbench.replications.report import markdown, title
 from workbench.replications.scored import Measured, ScoreKey, Stored, Subject, measure
-from workbench.replications.sizes import SIZES
 from workbench.services.artifacts import register_artifact
 from workbench.services.replications import REPORT, held_out_losses, overlap_by, stored_scores
 from workbench.services.reports import register_report
@@ -41,9 +41,7 @@ class _Inputs:
 
 def run(work: Work, spec: Replicate) -> Generator[Event, None, Register]:
     """Reads, judges, writes: Markdown, one HTML page and the findings as JSON."""
-    subject = Subject(
-        spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), tuple(spec.removed), SIZES[spec.size]
-    )
+    subject = Subject(spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), tuple(spec.removed), spec.budget)
     with work.reading() as session:
         inputs = _read(session, work, spec, subject)
     measured = yield from _measure(subject, inputs.scores)
@@ -63,7 +61,7 @@ def _read(session: Session, work: Work, spec: Replicate, subject: Subject) -> _I
     steps, found = plan(whole), jobs_of(session, whole)
     overlap = found.get("overlap")
     return _Inputs(
-        stored_scores(session, work.storage, subject),
+        stored_scores(session, work.storage, subject, [job.id for job in found.values()]),
         [
             curve
             for step in steps
@@ -107,7 +105,7 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
     training = step.spec.training if isinstance(step.spec, TrainDemix | TrainExpert) else None
     tokens = training.num_steps * _tokens_per_step(step) if training else None
-    return JobFacts(step.title, kind, card.state, seconds, tokens)
+    return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=card.title == step.title)
 
 
 def _measure(subject: Subject, scores: Mapping[ScoreKey, Stored]) -> Generator[Event, None, Measured]:
@@ -120,7 +118,7 @@ def _measure(subject: Subject, scores: Mapping[ScoreKey, Stored]) -> Generator[E
 
 
 def _circumstances(work: Work, spec: Replicate, inputs: _Inputs) -> Circumstances:
-    size = SIZES[spec.size]
+    size = spec.budget
     budget = {
         "shape": asdict(size.shape), "vocab_size": size.vocab_size, "training": asdict(size.training),
         "adapting": asdict(size.adapting), "test_tokens": size.test_tokens, "block_size": size.block_size,

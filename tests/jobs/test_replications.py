@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.errors import CorpusError
 from jobs.replications import (
-    Step,
+    changed,
     find_replication,
     jobs_of,
     place,
-    plan,
     replications,
     submit_replication,
     wish_for,
@@ -21,6 +22,8 @@ from jobs.replications import (
 )
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
+from workbench.replications.plan import Step, plan
+from workbench.replications.sizes import SIZES
 from workbench.services import jobs, leases
 from workbench.specs import Evaluate, ImportCorpus, Replicate, TrainDemix, TrainExpert
 
@@ -29,12 +32,12 @@ pytestmark = pytest.mark.usefixtures("home")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Domains with many sources, with one, and with none."""
-    sources = {"train/books": 100, "train/news": 1, "novel/tweets": 0}
+    """Domains with many sources, with some, and with none."""
+    sources = {"train/books": 450, "train/news": 60, "novel/tweets": 0}
     for name, count in sources.items():
         path = tmp_path / f"{name}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        rows = [{"text": f"Text {i}.", **({"source": f"s{i % count}"} if count else {})} for i in range(120)]
+        rows = [{"text": f"Text {i}.", **({"source": f"s{i % count}"} if count else {})} for i in range(450)]
         path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return tmp_path
 
@@ -156,11 +159,50 @@ def test_more_seeds_keep_the_jobs_of_the_first_ones(wish: Replicate) -> None:
 
 def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(wish: Replicate, folder: Path) -> None:
     submit_replication(wish)
-    other = wish_for(folder, "rep", "smoke", 2).model_copy(update={"size": "tiny"})
+    other = changed(wish_for(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
     with pytest.raises(BadSpec, match="exists already"):
         submit_replication(other)
     with reading() as session:
         assert len(jobs.list_jobs(session)) == len(plan(wish))
+
+
+def test_a_size_that_has_changed_since_changes_no_replication_that_was_begun(
+    wish: Replicate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = submit_replication(wish)
+    other = replace(SIZES["smoke"], test_tokens=2048, max_bytes=5000)
+    monkeypatch.setitem(SIZES, "smoke", other)
+    with reading() as session:
+        begun = find_replication(session, "rep")
+    assert begun.budget.test_tokens == 1024
+    assert wish_for(folder, "rep", "smoke", 2) == begun  # asked for again, it goes on as it was
+    assert submit_replication(begun) == first
+    assert wish_for(folder, "new", "smoke", 2).budget == other
+
+
+@pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
+    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+        wish_on([domain, "news"], ["tweets"], name, "smoke", 1)
+
+
+@pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
+def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
+    (folder / "train" / "news.jsonl").rename(folder / "train" / file)
+    with pytest.raises(BadSpec, match=f"{file} cannot name a domain: name: a name must"):
+        wish_for(folder, "rep", "smoke", 2)
+
+
+def test_twenty_seeds_are_placed_within_seconds() -> None:
+    """Writers wait meanwhile. Every step used to parse all jobs before it: 500 took more than ten seconds."""
+    names = [f"d{i}" for i in range(12)]
+    with transaction() as session:
+        for name in names:
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    wish = wish_on(names[:8], names[8:], "rep", "smoke", 20)
+    began = time.process_time()
+    assert len(submit_replication(wish)) == len(plan(wish)) > 400
+    assert time.process_time() - began < 6
 
 
 def test_the_same_text_is_imported_once_and_other_text_gets_another_name(wish: Replicate, folder: Path) -> None:

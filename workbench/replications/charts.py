@@ -12,11 +12,13 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.palette import COLOURS
+from workbench.replications.affinity import SETTLED
+from workbench.replications.paper import STABLE_AFTER
 from workbench.replications.reasons import crossing_words
 
 Findings = Mapping[str, Any]
 Rows = list[dict[str, Any]]
-COLOURS = ("#0072B2", "#E69F00", "#C2185B", "#4DAF4A", "#6A3DE8", "#8B5A2B", "#00A0A0", "#CC79A7")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -158,9 +160,10 @@ def _courses(findings: Findings) -> Chart | None:
             x=list(range(1, len(course) + 1)), y=course, name=_label(f"{text}: {findings['domains'][leader]}"),
             mode="lines", line=style,
         )  # fmt: skip
-    points = sorted(point for one in found.values() for point in one["settled_after"])
-    rows = [{"text": text, "settled after blocks": one["settled_after"]} for text, one in found.items()]
-    title = f"Half of the posteriors have settled after {points[len(points) // 2]} blocks: where a line stays level"
+    moves = {text: [far for far in one["moved"] if far is not None] for text, one in found.items()}
+    rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
+    stable = sum(max(each) <= SETTLED for each in moves.values() if each)
+    title = f"On {stable} of {len(found)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
     words = "Line chart: the leading expert's share of the mean posterior after each block, one line for each domain."
     return Chart(figure, title, words, rows)
 

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from engine.config import Evidence, MethodName
 
+Mode = Literal[
+    "dense", "dense-balanced", "domain-token", "naive", "average", "uniform", "updating", "cached", "alone", "grown",
+    "minus expert", "minus domain", "dense-dapt", "demix-dapt",
+]  # fmt: skip
 METHODS: tuple[MethodName, ...] = ("demix", "dense", "dense-balanced", "domain-token")
 
 
@@ -61,6 +66,12 @@ class Run:
         """The mixture that dense-DAPT makes of the dense model; its one expert is NAME/NOVEL."""
         return f"{self.mixture('dense')}-{novel}"
 
+    def names(self, novel: Sequence[str], removed: Sequence[str]) -> list[str]:
+        """Everything that is made under a name of its own; experts of a mixture are called after it."""
+        mixtures = [self.mixture(method) for method in METHODS]
+        adapted = [name(one) for one in novel for name in (self.added, self.adapted)]
+        return [self.seed_model, *mixtures, *adapted, *map(self.without, removed)]
+
     def without(self, domain: str) -> str:
         """The DEMix mixture trained without a domain (–Domain, table 7)."""
         return f"{self.seed_model}-no-{domain}"
@@ -74,26 +85,40 @@ def own(mixture: str, domain: str) -> str:
 # systems whose losses are compared: what a model's scores become in one way of using them -----------------------------
 
 
-def system(mode: str, reading: Reading) -> str:
-    """The name of a mode under a reading; modes that no reading touches have one name."""
+@dataclass(frozen=True)
+class System:
+    """One way to use models: its mode, the reading of the posterior where one touches it, a domain where it has one."""
+
+    mode: Mode
+    reading: Reading | None = None
+    domain: str = ""  # whose expert it is, or which one it was adapted to
+
+
+_READ_BY_EVIDENCE: tuple[Mode, ...] = ("uniform", "cached", "grown", "minus expert", "minus domain", "demix-dapt")
+
+
+def system(mode: Mode, reading: Reading, domain: str = "") -> System:
+    """A mode under a reading, of which it keeps what touches it: only the updating prior has a newest block."""
     if mode == "updating":
-        return f"updating|{reading.evidence}|{reading.newest_weight:g}"
-    return f"{mode}|{reading.evidence}" if mode in _BY_EVIDENCE else mode
+        return System(mode, reading, domain)
+    return System(mode, by_evidence(reading.evidence) if mode in _READ_BY_EVIDENCE else None, domain)
 
 
-_BY_EVIDENCE = ("uniform", "cached", "grown", "minus expert", "minus domain")
+def by_evidence(evidence: Evidence) -> Reading:
+    """The reading that stands for all with this evidence."""
+    return Reading(evidence, PAPER.newest_weight)
 
 
-def alone(domain: str) -> str:
+def alone(domain: str) -> System:
     """The DEMix expert of a domain by itself (figure 2)."""
-    return f"alone|{domain}"
+    return System("alone", domain=domain)
 
 
-def dense_dapt(novel: str) -> str:
+def dense_dapt(novel: str) -> System:
     """The dense model after dense-DAPT on a novel domain."""
-    return f"dense-dapt|{novel}"
+    return System("dense-dapt", domain=novel)
 
 
-def demix_dapt(novel: str, reading: Reading) -> str:
+def demix_dapt(novel: str, reading: Reading) -> System:
     """The mixture with the one expert more that DEMix-DAPT made for a novel domain."""
-    return f"demix-dapt|{novel}|{reading.evidence}"
+    return system("demix-dapt", reading, novel)

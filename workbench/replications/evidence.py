@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.replications.bootstrap import Resampled
+from engine.replication.bootstrap import Resampled
 from workbench.replications.scored import Measured, Subject
 
 Overlap = Mapping[tuple[str, str], float]  # of two domains; both ways

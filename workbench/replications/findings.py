@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.replication.bootstrap import Change, Ints
+from engine.replication.curves import Curve, crossing, mean_curve
+from engine.replication.estimates import Estimate
 from workbench.replications import paper
-from workbench.replications.affinity import naive_against_dense, ratios, settled_after
-from workbench.replications.bootstrap import Estimate, Step
+from workbench.replications.affinity import beliefs_on, moved, naive_against_dense, ratios
 from workbench.replications.claims import judge, judge_read
-from workbench.replications.curves import Curve, crossing, mean_curve
-from workbench.replications.demix import METHODS, PAPER, READINGS, Reading, demix_dapt, dense_dapt, system
+from workbench.replications.demix import METHODS, PAPER, READINGS, Mode, Reading, System, demix_dapt, dense_dapt, system
 from workbench.replications.evidence import Evidence
 from workbench.replications.orders import WORDS, averages
 from workbench.replications.verdicts import MARKS, REPRODUCED
@@ -29,8 +30,9 @@ class JobFacts:
     title: str
     kind: str
     state: str
-    seconds: float | None
+    seconds: float | None  # of its last attempt
     tokens: int | None = None  # of a training
+    is_own: bool = True  # asked for by this replication, not by another one before
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def findings_of(evidence: Evidence, curves: Sequence[Curve], told: Circumstances
         "domains": list(evidence.subject.domains), "novel": list(evidence.subject.novel),
         "removed": list(evidence.subject.removed), "machine": told.machine, "versions": dict(told.versions),
         "budget": dict(told.budget), "jobs": [asdict(job) for job in told.jobs],
-        "unfinished": [job.title for job in told.jobs if job.state != "done" and job.kind != "replicate"],
+        "texts": _texts(evidence),
         "claims": claims, "marks": _marks(claims), "readings": _readings(evidence), "tables": _tables(evidence),
         "curves": _curves(evidence, curves), "crossing": _crossing(evidence, curves),
         "forgetting": _forgetting(evidence, curves), "pictures": _pictures(evidence),
@@ -71,6 +73,26 @@ def _readings(evidence: Evidence) -> list[Row]:
         for reading in READINGS
         for verdict in judge_read(evidence, reading)
     ]
+
+
+def _texts(evidence: Evidence) -> list[Row]:
+    """How much of each domain's text was scored, and of how many documents."""
+    rows: list[Row] = []
+    for domain in evidence.subject.everywhere:
+        tests = [loss for (_, _, text), loss in evidence.measured.losses.items() if text == domain]
+        beliefs = beliefs_on(evidence, domain)
+        rows.append({
+            "text": domain,
+            "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
+            "test documents": max((_num_documents(loss.documents_N) for loss in tests), default=None),
+            "blocks behind a cached prior": evidence.measured.prior_blocks.get(domain),
+            "dev documents": max((_num_documents(one.documents_N) for one in beliefs), default=None),
+        })  # fmt: skip
+    return rows
+
+
+def _num_documents(documents_N: Ints) -> int:
+    return len(np.unique(documents_N))
 
 
 # tables -------------------------------------------------------------------------------------------
@@ -95,9 +117,9 @@ def _shown(found: Estimate | None, name: str = "ours") -> Row:
 
 
 def _by_domain(evidence: Evidence) -> list[Row]:
-    """Table 4: every training domain, since names differ from the paper's."""
+    """Table 4: every training domain, since names differ from the paper's, of which the last row has the average."""
     change = naive_against_dense(evidence)
-    return [
+    rows: list[Row] = [
         {
             "domain": domain,
             **{WORDS[mode]: _perplexity(evidence, system(mode, PAPER), domain) for mode in _TABLE_4},
@@ -105,38 +127,42 @@ def _by_domain(evidence: Evidence) -> list[Row]:
         }
         for domain in evidence.subject.domains
     ]  # fmt: skip
+    printed = zip(_TABLE_4, paper.TABLE_4["Average"], strict=True)
+    return [*rows, {"domain": "paper, average (1.3B)", **{WORDS[mode]: number for mode, number in printed}}]
 
 
-_TABLE_4 = ("dense", "naive", "cached")
+_TABLE_4: tuple[Mode, ...] = ("dense", "naive", "cached")
 
 
-def _perplexity(evidence: Evidence, name: str, domain: str) -> float | None:
+def _perplexity(evidence: Evidence, name: System, domain: str) -> float | None:
     found = evidence.resampled.average(name, [domain])
     return None if found is None else found.value
 
 
 def _modes(evidence: Evidence, reading: Reading) -> list[Row]:
     """The modes of table 5 under one reading."""
-    modes = ("naive", "average", "uniform", "updating", "cached")
+    modes: tuple[Mode, ...] = ("naive", "average", "uniform", "updating", "cached")
     found = {mode: evidence.resampled.average(system(mode, reading), evidence.subject.novel) for mode in modes}
     return [{"reading": str(reading), "system": WORDS[mode], **_shown(one)} for mode, one in found.items()]
 
 
 def _sizes_of_mixture(evidence: Evidence) -> list[Row]:
     subject = evidence.subject
-    few, many = len(subject.domains), len(subject.domains) + len(subject.novel)
+    both: tuple[tuple[Mode, int, int], ...] = (
+        ("cached", len(subject.domains), 8), ("grown", len(subject.domains) + len(subject.novel), 16)
+    )  # fmt: skip
     return [
         {
             "domains": text, "experts": number, **dict(zip(paper.SIZES, paper.TABLE_6[text, printed], strict=True)),
             **_shown(evidence.resampled.average(system(mode, PAPER), domains)),
         }
         for text, domains in (("training", subject.domains), ("novel", subject.novel))
-        for mode, number, printed in (("cached", few, 8), ("grown", many, 16))
+        for mode, number, printed in both
     ]  # fmt: skip
 
 
 def _removal(evidence: Evidence) -> list[Row]:
-    columns = {"+Expert": "cached", "–Expert": "minus expert", "–Domain": "minus domain"}
+    columns: dict[str, Mode] = {"+Expert": "cached", "–Expert": "minus expert", "–Domain": "minus domain"}
     rows: list[Row] = [
         {"domain": domain, **{c: _perplexity(evidence, system(mode, PAPER), domain) for c, mode in columns.items()}}
         for domain in evidence.subject.domains
@@ -149,8 +175,8 @@ def _removal(evidence: Evidence) -> list[Row]:
 
 
 def _dapt(evidence: Evidence) -> list[Row]:
-    """Table 13 by target, dense-DAPT and DEMix-DAPT side by side."""
-    return [
+    """Table 13 by target, dense-DAPT and DEMix-DAPT side by side; the last row is the paper's average."""
+    rows: list[Row] = [
         {
             "target": novel, "method": method,
             **_changed(evidence, after, before, [novel], "target, %"),
@@ -159,14 +185,17 @@ def _dapt(evidence: Evidence) -> list[Row]:
         }
         for novel in evidence.subject.novel
         for method, after, before in (
-            ("dense-DAPT", dense_dapt(novel), "dense"),
+            ("dense-DAPT", dense_dapt(novel), System("dense")),
             ("DEMix-DAPT", demix_dapt(novel, PAPER), system("cached", PAPER)),
         )
     ]  # fmt: skip
+    on_target, on_training = (paper.TABLE_13[role][0] for role in ("novel", "training"))
+    printed = {"target, %": on_target, "training domains, %": on_training}
+    return [*rows, {"target": "paper, average", "method": "dense-DAPT", **printed}]
 
 
-def _changed(evidence: Evidence, after: str, before: str, domains: Sequence[str], name: str) -> Row:
-    found = evidence.resampled.changes([Step(after, before, domain) for domain in domains])
+def _changed(evidence: Evidence, after: System, before: System, domains: Sequence[str], name: str) -> Row:
+    found = evidence.resampled.changes([Change(after, before, domain) for domain in domains])
     return {name: found.value if found else None}
 
 
@@ -221,7 +250,7 @@ def _overlap(evidence: Evidence) -> list[list[float]] | None:
 
 def _belief(evidence: Evidence, domain: str) -> Row | None:
     """A domain's mean posterior, where the updating prior ends, and the course of the mean in the first seed."""
-    found = [one for (_, name), one in sorted(evidence.measured.beliefs.items()) if name == domain]
+    found = beliefs_on(evidence, domain)
     if not found:
         return None
     first = found[0]
@@ -230,14 +259,23 @@ def _belief(evidence: Evidence, domain: str) -> Row | None:
         "mean": np.mean([one.posterior_EN.mean(1) for one in found], axis=0).tolist(),
         "updating": np.mean([one.updating_EN[:, -1] for one in found], axis=0).tolist(),
         "course": means_EN.round(4).tolist(),
-        "settled_after": [settled_after(one.posterior_EN) for one in found],
+        "moved": [moved(one) for one in found],
     }
 
 
 def summary(findings: Mapping[str, Any]) -> str:
-    """`9 of 24 claims reproduced, 8 not reproduced, 7 not testable here.`"""
+    """`9 of 24 claims reproduced, 8 not reproduced, 7 not testable here. 3 jobs are not done: 1 failed, 2 queued.`"""
     marks = findings["marks"]
     rest = ", ".join(f"{marks[mark]} {mark}" for mark in MARKS[1:])
     told = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
-    unfinished = len(findings["unfinished"])
-    return told + (f" {unfinished} jobs have not ended yet." if unfinished else "")
+    open_jobs = not_done(findings)
+    if not open_jobs:
+        return told
+    states = Counter(job["state"] for job in open_jobs)
+    how = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    return f"{told} {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
+
+
+def not_done(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The jobs, the report's own left out, that had not been done when the report was written."""
+    return [job for job in findings["jobs"] if job["state"] != "done" and job["kind"] != "replicate"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.replications.bootstrap import Step
-from workbench.replications.demix import Reading, demix_dapt, dense_dapt, system
+from engine.replication.bootstrap import Change
+from workbench.replications.demix import Reading, System, demix_dapt, dense_dapt, system
 from workbench.replications.evidence import Evidence
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
 
@@ -35,9 +35,9 @@ def judge_adding(evidence: Evidence, reading: Reading) -> list[Verdict]:
     subject, resampled = evidence.subject, evidence.resampled
     before, after = system("cached", reading), system("grown", reading)
     dapt = _adapted(evidence, lambda novel: demix_dapt(novel, reading))
-    targets = [Step(demix_dapt(novel, reading), before, novel) for novel in dapt]
-    old = [Step(demix_dapt(novel, reading), before, domain) for novel in dapt for domain in subject.domains]
-    rise = resampled.changes([Step(after, before, domain) for domain in subject.domains])
+    targets = [Change(demix_dapt(novel, reading), before, novel) for novel in dapt]
+    old = [Change(demix_dapt(novel, reading), before, domain) for novel in dapt for domain in subject.domains]
+    rise = resampled.changes([Change(after, before, domain) for domain in subject.domains])
     return [
         is_below(MORE_NOVEL, resampled.difference(after, before, subject.novel), unit="perplexity"),
         is_below(MORE_TRAINING, rise, SMALL_RISE, unit="%"),
@@ -47,16 +47,16 @@ def judge_adding(evidence: Evidence, reading: Reading) -> list[Verdict]:
 
 
 def _judge_dense(evidence: Evidence) -> list[Verdict]:
-    adapted = _adapted(evidence, dense_dapt)
-    old = [Step(dense_dapt(novel), "dense", domain) for novel in adapted for domain in evidence.subject.domains]
-    targets = [Step(dense_dapt(novel), "dense", novel) for novel in adapted]
+    adapted, dense = _adapted(evidence, dense_dapt), System("dense")
+    old = [Change(dense_dapt(novel), dense, domain) for novel in adapted for domain in evidence.subject.domains]
+    targets = [Change(dense_dapt(novel), dense, novel) for novel in adapted]
     return [
         is_above(DENSE_TRAINING, evidence.resampled.changes(old), unit="%"),
         is_below(DENSE_NOVEL, evidence.resampled.changes(targets), unit="%"),
     ]
 
 
-def _adapted(evidence: Evidence, name: Callable[[str], str]) -> list[str]:
+def _adapted(evidence: Evidence, name: Callable[[str], System]) -> list[str]:
     """The novel domains to which a model was adapted and scored, in some seed."""
     subject = evidence.subject
     return [n for n in subject.novel if evidence.resampled.seeds_with([name(n)], [*subject.domains, n])]

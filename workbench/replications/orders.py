@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.replications import paper
-from workbench.replications.demix import Reading, system
+from workbench.replications.demix import Mode, Reading, system
 from workbench.replications.evidence import Evidence
 from workbench.replications.verdicts import Claim, Verdict, is_below
 
-WORDS = {
+WORDS: Mapping[Mode, str] = {
     "dense": "Dense",
     "dense-balanced": "Dense (balanced)",
     "domain-token": "+Domain-token",
@@ -20,7 +20,7 @@ WORDS = {
     "updating": "DEMix (updating)",
     "cached": "DEMix (cached)",
 }
-_READ = ("uniform", "updating", "cached")  # modes that a reading of the posterior touches
+_READ: tuple[Mode, ...] = ("uniform", "updating", "cached")  # modes that a reading of the posterior touches
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Order:
     """One system has less perplexity than another."""
 
     table: int
-    lower: str
-    higher: str
+    lower: Mode
+    higher: Mode
 
     @property
-    def numbers(self) -> Mapping[str, paper.Row]:
+    def numbers(self) -> Mapping[Mode, paper.Row]:
         """The paper's perplexities of the table."""
         return paper.TABLE_3 if self.table == 3 else paper.TABLE_5
 

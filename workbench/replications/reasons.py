@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workbench.replications.demix import PAPER
+from workbench.replications.demix import METHODS, PAPER, Mode
+from workbench.replications.orders import ORDERS, WORDS
 from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED
 
 Findings = Mapping[str, Any]
@@ -18,8 +19,8 @@ def not_reproduced(findings: Findings) -> list[tuple[Mapping[str, Any], list[str
 
 
 def _reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
-    if claim["where"] == "Table 3" and "DEMix" in claim["sentence"]:
-        yield tokens_of_an_expert(findings)
+    if method := _AGAINST_WHOLE.get(claim["sentence"]):
+        yield tokens_of_an_expert(findings, method)
     if "DAPT" in claim["sentence"]:
         yield f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
     if better := _other_readings(findings, claim):
@@ -28,25 +29,33 @@ def _reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
         yield f"{seeds_words(findings)} and this much test text cannot tell a difference of this size."
 
 
-def tokens_of_an_expert(findings: Findings) -> str:
-    """How little an expert sees beside the dense model."""
+# The claims that DEMix is better than a model whose feed-forward networks see all text, by the method of that model.
+_AGAINST_WHOLE: dict[str, Mode] = {
+    order.claim.sentence: order.higher
+    for order in ORDERS
+    if order.table == 3 and order.lower in ("naive", "cached") and order.higher in METHODS
+}
+
+
+def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
+    """How little an expert sees beside a model that sees all text."""
     budget, num_domains = findings["budget"], len(findings["domains"])
     whole, each = budget["training_tokens"], budget["training_tokens"] // num_domains
     return (
         f"An expert sees one domain's share of the text, {amount(each)} of {amount(whole)} tokens; "
-        f"the dense model's feed-forward networks see all of it. {crossing_words(findings)}"
+        f"the feed-forward networks of {WORDS[method]} see all of it. {crossing_words(findings, method)}"
     )
 
 
-def crossing_words(findings: Findings) -> str:
-    """Whether DEMix overtakes Dense on held-out text while they train, and where."""
-    found = findings["crossing"].get("dense")
+def crossing_words(findings: Findings, method: Mode = "dense") -> str:
+    """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
+    found, other = findings["crossing"].get(method), WORDS[method]
     if not found:
-        return "Whether DEMix overtakes Dense cannot be seen yet: their curves are not there."
+        return f"Whether DEMix overtakes {other} cannot be seen yet: their curves are not there."
     last = f"at the end ({amount(found['last_tokens'])} tokens) {found['lower']:.2f} against {found['higher']:.2f}"
     if found["tokens"] is None:
-        return f"DEMix (naive) does not overtake Dense within what was trained: {last}."
-    return f"DEMix (naive) is below Dense from {amount(found['tokens'])} tokens on, and stays there: {last}."
+        return f"DEMix (naive) does not overtake {other} within what was trained: {last}."
+    return f"DEMix (naive) is below {other} from {amount(found['tokens'])} tokens on, and stays there: {last}."
 
 
 def amount(tokens: int) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.replications.bootstrap import LEVEL, NUM_DRAWS, STRETCH_TOKENS
+from engine.replication.estimates import LEVEL, NUM_DRAWS
+from workbench.replications.affinity import SETTLED
 from workbench.replications.demix import CODE, PAPER, READINGS
-from workbench.replications.findings import summary
+from workbench.replications.findings import not_done, summary
 from workbench.replications.orders import WORDS
+from workbench.replications.paper import STABLE_AFTER
 from workbench.replications.reasons import crossing_words, not_reproduced, seeds_words
 from workbench.replications.verdicts import UNTESTABLE
 
@@ -42,14 +44,15 @@ def sections(findings: Findings) -> list[Section]:
         *_tables(findings),
         *_pictures(findings),
         Section("What did not come out, and why we think so", tuple(_doubts(findings))),
-        Section("How the intervals come about", (_HOW,)),
+        _texts(findings),
         *_circumstances(findings),
     ]
 
 
 _MARKS = (
-    "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does every seed by itself. "
-    "*Not reproduced*: it does not; the reason says whether it is the other way round or undecided. The paper's "
+    "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does the value of every seed "
+    "by itself (the value alone: a seed has no interval of its own). *Not reproduced*: it does not; the reason says "
+    "whether it is the other way round or undecided. The paper's "
     f"numbers are those of its 125M model, unless another is named. Posterior and prior as in the paper: {PAPER}."
 )
 _CURVES = (
@@ -57,21 +60,43 @@ _CURVES = (
     "of the domain. All methods see the same number of tokens per step."
 )
 _HOW = (
-    f"A paired bootstrap of {NUM_DRAWS:,} draws. Each draw takes stretches of about {STRETCH_TOKENS:,} neighbouring "
-    "test tokens with replacement, within each domain and the same stretches for both systems and all seeds; then "
-    "seeds with replacement. Of each draw the perplexity of every domain is computed, averaged over domains as in the "
-    f"paper, then over the seeds drawn. The interval is the middle {LEVEL:.0%} of the draws. Two or three seeds say "
-    "little of how seeds differ, so a claim must hold in each seed by itself as well. What a mode chooses on the text "
-    "itself (the best single expert on novel text) and priors estimated on the development text are not drawn again. "
-    "Intervals of correlations are Fisher's; those of posteriors are drawn over blocks."
+    f"A paired bootstrap of {NUM_DRAWS:,} draws. Each draw takes test documents with replacement (one fewer than there "
+    "are, or the interval would be too narrow), within each domain and the same documents for both systems and all "
+    "seeds, since they read the same text; then seeds with replacement. A block belongs to the document in which it "
+    "begins. Of each draw the perplexity of every domain is computed, averaged over domains as in the paper, then over "
+    f"the seeds drawn. The interval is the middle {LEVEL:.0%} of the draws. Two or three seeds say little of how seeds "
+    "differ, so the value of each seed must lie on the claim's side as well. What a mode chooses on the text itself "
+    "(the best single expert on novel text) and priors estimated on the development text are not drawn again.",
+    "Leads of posteriors: the same, over documents of the development text. Table 4's correlation has Fisher's "
+    "interval; figure 2's lies around r as r spreads when domains are called by each other's names (Mantel), since its "
+    "cells share rows and columns. The share of domains whose posterior is stable has Wilson's interval.",
 )
 
 
+def _texts(findings: Findings) -> Section:
+    """How the intervals come about, and how many documents there were to draw."""
+    asked = findings["budget"]["prior_blocks"]
+    few = [row["text"] for row in findings["texts"] if (row["test documents"] or _FEW) < _FEW]
+    short = [row["text"] for row in findings["texts"] if (row["blocks behind a cached prior"] or asked) < asked]
+    told = (
+        (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
+        (f"Cached priors of fewer than {asked} blocks, since the text has no more: {', '.join(short)}.", short),
+    )
+    words = (*_HOW, *(sentence for sentence, domains in told if domains))
+    return Section("How the intervals come about", words, findings["texts"])
+
+
+_FEW = 5
+
+
 def _missing(findings: Findings) -> Iterator[str]:
-    if findings["unfinished"]:
-        names = ", ".join(findings["unfinished"][:12])
-        more = len(findings["unfinished"]) - 12
-        yield f"Not finished yet, so marked {UNTESTABLE}: {names}{f' and {more} more' if more > 0 else ''}."
+    if jobs := not_done(findings):
+        names = ", ".join(f"{job['title']} ({job['state']})" for job in jobs[:_NAMED])
+        more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+        yield f"Not done when this was written, so what needs it is marked {UNTESTABLE}: {names}{more}."
+
+
+_NAMED = 12
 
 
 # claims -------------------------------------------------------------------------------------------
@@ -82,7 +107,7 @@ def claim_rows(claims: Rows) -> Rows:
     return [
         {
             "where": claim["where"], "claim": claim["sentence"], "paper": claim["paper"], "ours": claim["ours"] or "—",
-            "difference [95 %]": with_interval(claim), "each seed": _each(claim), "mark": claim["mark"],
+            "difference [95 %]": with_interval(claim), "each seed": _each(claim["by_seed"]), "mark": claim["mark"],
             "why": claim["why"],
         }
         for claim in claims
@@ -96,8 +121,8 @@ def with_interval(claim: Mapping[str, Any]) -> str:
     return f"{claim['value']:+.2f} [{claim['low']:+.2f}, {claim['high']:+.2f}] {claim['unit']}".strip()
 
 
-def _each(claim: Mapping[str, Any]) -> str:
-    return ", ".join(f"{one:+.2f}" for one in claim["by_seed"]) or "—"
+def _each(values: Sequence[float | None]) -> str:
+    return ", ".join("—" if one is None else f"{one:+.2f}" for one in values) or "—"
 
 
 def _readings(findings: Findings) -> Iterator[Section]:
@@ -147,8 +172,9 @@ def _removed(findings: Findings) -> str:
 
 
 _SETTLED = (
-    "The mean end-of-block posterior of the first n blocks, as a cached prior is estimated; settled is where no share "
-    "moves by more than 0.05 from its value after all blocks."
+    "The chart: the mean end-of-block posterior of the first n blocks, as a cached prior is estimated. The table: how "
+    f"far any share moves from the mean over the first {STABLE_AFTER} blocks to that over the next {STABLE_AFTER}, by "
+    f"seed; stable is at most {SETTLED:g}."
 )
 _RATIOS = (
     "Perplexity of each expert (row) on each domain (column) over that of the domain's own expert; mean over seeds."
@@ -160,7 +186,7 @@ _POSTERIORS = (
 
 def _course(findings: Findings) -> Rows:
     """The curves as a table: perplexity by tokens, averaged over seeds."""
-    by_tokens: dict[int, dict[str, list[float]]] = {}
+    by_tokens: dict[int, dict[Any, list[float]]] = {}
     for row in findings["curves"]:
         by_tokens.setdefault(row["tokens"], {}).setdefault(row["system"], []).append(row["perplexity"])
     return [
@@ -177,7 +203,7 @@ def _pictures(findings: Findings) -> Iterator[Section]:
     ]
     beliefs = pictures["posteriors"]
     shares = [{"text": text, **dict(zip(domains, one["mean"], strict=True))} for text, one in beliefs.items()]
-    settled = [{"text": text, "settled after blocks": one["settled_after"]} for text, one in beliefs.items()]
+    settled = [{"text": text, "moved": _each(one["moved"])} for text, one in beliefs.items()]
     yield Section("Figure 2: who is at home where", (_RATIOS,), ratios, "ratios")
     yield Section("Figure 4: whose domain is it?", (_POSTERIORS,), shares, "posteriors")
     yield Section("Figures 7 and 8: how soon a posterior settles", (_SETTLED,), settled, "courses")
@@ -205,8 +231,8 @@ def _circumstances(findings: Findings) -> Iterator[Section]:
         f"Model: {shape}, vocabulary {budget['vocab_size']:,}.",
         f"Training: {training}; {budget['training_tokens']:,} tokens each. Adapting: {adapting}.",
         f"Test text: at most {budget['test_tokens']:,} tokens of each domain, in blocks of {budget['block_size']}; "
-        f"cached priors from {budget['prior_blocks']} blocks of development text.",
-        f"The jobs together took {_together(findings):,.1f} min of computing; those side by side count each by itself.",
+        f"cached priors from at most {budget['prior_blocks']} blocks of development text.",
+        _time_words(findings),
     )
     yield Section("Machine, budget and time", words, job_rows(findings))
 
@@ -216,16 +242,25 @@ def _budget(training: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.removeprefix('num_').replace('_', ' ')} {training[name]}" for name in names)
 
 
-def _together(findings: Findings) -> float:
-    return sum(job["seconds"] or 0.0 for job in findings["jobs"]) / 60
+def _time_words(findings: Findings) -> str:
+    """How long its jobs took, and what that leaves out."""
+    own = [job for job in findings["jobs"] if job["is_own"] and job["seconds"]]
+    told = (
+        f"The last attempts of its {len(own)} ended jobs took {sum(job['seconds'] for job in own) / 60:,.1f} min "
+        "together; those side by side count each by itself, and attempts before a stop do not count."
+    )
+    others = sum(not job["is_own"] for job in findings["jobs"] if job["seconds"])
+    return told + (f" {others} more were another replication's and are not counted." if others else "")
 
 
 def job_rows(findings: Findings) -> Rows:
     """Every job with its state, its time and its training tokens."""
     return [
-        {"job": job["title"], "state": job["state"], "seconds": job["seconds"], "tokens at most": job["tokens"]}
+        {
+            "job": job["title"], "state": job["state"], "seconds": job["seconds"], "tokens at most": job["tokens"],
+        }
         for job in findings["jobs"]
-    ]
+    ]  # fmt: skip
 
 
 # Markdown -----------------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ SIZES: dict[SizeName, Size] = {
             num_steps=300, block_size=128, sequences_per_domain=16, learning_rate=6e-4, clip=1.0,
             checkpoint_every=100, evaluate_every=30, evaluation_blocks=16, patience=3,
         ),
-        max_bytes=6_000_000,
-        test_tokens=16_384,
+        max_bytes=20_000_000,
+        test_tokens=32_768,
     ),
     "small": Size(
         about="12 layers, width 768, as the paper's 125M: one GPU, some hours",

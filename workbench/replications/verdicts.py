@@ -1,8 +1,8 @@
 """How a claim fared: the paper's number, ours, the interval, and one of three marks.
 
-A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does every seed by itself;
-else it is *not reproduced*, also where the interval holds the border, and the reason says which. *Not testable here* is
-what needs scores, sizes or domains that are not there.
+A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
+seed by itself (the value, not an interval of its own); else it is *not reproduced*, also where the interval holds the
+border, and the reason says which. *Not testable here* is what needs scores, sizes or domains that are not there.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from workbench.replications.bootstrap import Estimate
+from engine.replication.estimates import Estimate
 
 Mark = Literal["reproduced", "not reproduced", "not testable here"]
 REPRODUCED: Mark = "reproduced"
 NOT_REPRODUCED: Mark = "not reproduced"
 UNTESTABLE: Mark = "not testable here"
 MARKS: tuple[Mark, ...] = (REPRODUCED, NOT_REPRODUCED, UNTESTABLE)
-NO_SCORES = "Its scores are not there: a job that makes them has not ended well."
+NO_SCORES = "Not all of its scores are there: the table of jobs shows which are not done."
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
@@ -17,9 +19,12 @@ REPORT = "replication"  # the kind of its reports
 HELD_OUT = "dev_loss/"  # what a training's curve of a domain's held-out loss is called
 
 
-def stored_scores(session: Session, storage: Storage, subject: Subject) -> dict[ScoreKey, Stored]:
-    """The scores of its experts on its domains, of the most tokens that its size asks for.
+def stored_scores(
+    session: Session, storage: Storage, subject: Subject, job_ids: Collection[str]
+) -> dict[ScoreKey, Stored]:
+    """The scores on its domains of the experts that these jobs made, of the most tokens that its size asks for.
 
+    Its name alone does not make an expert one of the replication's: another may have been trained under it.
     Nothing is hashed here: a transaction must be short.
     """
     most = {"test": subject.size.test_tokens, "dev": subject.size.dev_tokens}
@@ -27,7 +32,7 @@ def stored_scores(session: Session, storage: Storage, subject: Subject) -> dict[
         select(Expert.name, Domain.name, Evaluation)
         .join(Evaluation.expert).join(Evaluation.domain).options(joinedload(Evaluation.artifact))
         .where(Domain.name.in_(subject.everywhere), Evaluation.block_size == subject.size.block_size)
-        .where(Expert.name.startswith(f"{subject.name}-s", autoescape=True)).order_by(Evaluation.num_tokens)
+        .where(Expert.job_id.in_(job_ids)).order_by(Evaluation.num_tokens)
     )  # fmt: skip
     return {
         (expert, domain, row.split): Stored(storage.kept(row.artifact), row.num_tokens)

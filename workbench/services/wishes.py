@@ -37,23 +37,36 @@ TABLES: dict[str, type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] |
 
 def refuse_impossible(session: Session, spec: Spec) -> None:
     """Raises BadSpec with every name that is taken or unknown."""
-    unfinished = [parse_spec(job.spec) for job in _unfinished(session)]
-    coming = {thing for one in unfinished for thing in made_by(one)}
-    complaints = [
-        NameTaken(*thing).problem for thing in sorted(made_by(spec)) if thing in coming or _exists(session, thing)
-    ]
-    any_domain = any(isinstance(one, ImportCorpus) and one.domain_field for one in unfinished)
-    for what, name in dict.fromkeys(needed_by(spec)):
-        if (what, name) in coming or (what == "domain" and any_domain) or _exists(session, (what, name)):
-            continue
-        complaints.append(str(NotFound(what, name, _known(session, what, coming))))
-    if complaints:
-        raise BadSpec(complaints)
+    Outlook(session).refuse_impossible(spec)
 
 
-def is_there(session: Session, thing: Thing) -> bool:
-    """Whether a thing is in the registry, or will be once the unfinished jobs are done."""
-    return _exists(session, thing) or any(thing in made_by(parse_spec(job.spec)) for job in _unfinished(session))
+class Outlook:
+    """What is in the registry, and what its unfinished jobs will put there: read once, for many wishes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._coming: set[Thing] = set()
+        self._any_domain = False
+        for job in session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"]))):
+            self.expect(parse_spec(job.spec))
+
+    def expect(self, spec: Spec) -> None:
+        """Counts what this wish will make as coming, too."""
+        self._coming |= made_by(spec)
+        self._any_domain |= isinstance(spec, ImportCorpus) and bool(spec.domain_field)
+
+    def holds(self, thing: Thing) -> bool:
+        """Whether a thing is in the registry, or will be once the unfinished jobs are done."""
+        return thing in self._coming or _exists(self._session, thing)
+
+    def refuse_impossible(self, spec: Spec) -> None:
+        """Raises BadSpec with every name that is taken or unknown."""
+        complaints = [NameTaken(*thing).problem for thing in sorted(made_by(spec)) if self.holds(thing)]
+        for what, name in dict.fromkeys(needed_by(spec)):
+            if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
+                complaints.append(str(NotFound(what, name, _known(self._session, what, self._coming))))
+        if complaints:
+            raise BadSpec(complaints)
 
 
 def made_by(spec: Spec) -> set[Thing]:
@@ -92,10 +105,6 @@ def needed_by(spec: Spec) -> list[Thing]:
         case MeasureOverlap():
             return [("domain", name) for name in spec.domains]
     return []
-
-
-def _unfinished(session: Session) -> Iterable[Job]:
-    return session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
 
 
 def _exists(session: Session, thing: Thing) -> bool:

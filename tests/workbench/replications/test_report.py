@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.workbench.replications.worlds import DOMAINS, NOVEL, evidence_of, losses_of
-from workbench.replications.bootstrap import Loss, Place
+from engine.replication.bootstrap import Loss, Place
+from engine.replication.curves import Curve
+from tests.engine.replication.texts import losses_of
+from tests.workbench.replications.worlds import DOMAINS, NOVEL, belief_of, evidence_of
 from workbench.replications.charts import charts
-from workbench.replications.curves import Curve
-from workbench.replications.demix import CODE, PAPER, READINGS, system
+from workbench.replications.demix import CODE, PAPER, READINGS, System, system
 from workbench.replications.findings import Circumstances, JobFacts, findings_of, summary
 from workbench.replications.page import page
 from workbench.replications.reasons import not_reproduced
@@ -20,12 +22,16 @@ BUDGET = {
     "shape": {"family": "llama"}, "vocab_size": 512, "training_tokens": 8_000_000, "adapting_tokens": 1000,
     "training": {}, "adapting": {}, "test_tokens": 1, "block_size": 128, "prior_blocks": 100,
 }  # fmt: skip
+NAIVE, DENSE = System("naive"), System("dense")
 KNOBS = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
 
 
+def whole_budget() -> dict[str, Any]:
+    return {**BUDGET, "training": dict.fromkeys(KNOBS, 1), "adapting": dict.fromkeys(KNOBS, 1)}
+
+
 def findings(losses: dict[Place, Loss], *curves: Curve, jobs: tuple[JobFacts, ...] = ()) -> dict[str, Any]:
-    budget = {**BUDGET, "training": dict.fromkeys(KNOBS, 1), "adapting": dict.fromkeys(KNOBS, 1)}
-    told = Circumstances("cpu", {"torch": "2"}, "tiny", budget, jobs)
+    told = Circumstances("cpu", {"torch": "2"}, "tiny", whole_budget(), jobs)
     return findings_of(evidence_of(losses), curves, told)
 
 
@@ -34,14 +40,17 @@ def training(system: str, seed: int, *values: float) -> Curve:
     return Curve(system, seed, dict.fromkeys(DOMAINS, points), 1000)
 
 
-def test_marks_are_counted_and_unfinished_jobs_named() -> None:
-    jobs = (JobFacts("Train", "train-demix", "failed", None), JobFacts("Report", "replicate", "running", None))
-    found = findings(losses_of({"naive": 3.0, "dense": 3.2}, DOMAINS), jobs=jobs)
+def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -> None:
+    jobs = (
+        JobFacts("Train", "train-demix", "failed", 1.0), JobFacts("Score", "evaluate", "queued", None),
+        JobFacts("Report", "replicate", "running", None), JobFacts("Import", "import-corpus", "done", 1.0),
+    )  # fmt: skip
+    found = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
     assert found["marks"]["reproduced"] == 1
     assert sum(found["marks"].values()) == len(found["claims"])
     assert summary(found).startswith("1 of ")
-    assert found["unfinished"] == ["Train"]
-    assert "Not finished yet, so marked not testable here: Train." in markdown(found)
+    assert summary(found).endswith(" 2 jobs are not done: 1 failed, 1 queued.")
+    assert "what needs it is marked not testable here: Train (failed), Score (queued)." in markdown(found)
 
 
 def test_a_crossing_and_its_absence_are_said_in_words() -> None:
@@ -53,9 +62,9 @@ def test_a_crossing_and_its_absence_are_said_in_words() -> None:
 
 
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
-    nats = {"dense": 3.0, "naive": 3.2} | {system("uniform", one): 4.2 for one in READINGS}
+    nats = {DENSE: 3.0, NAIVE: 3.2} | {system("uniform", one): 4.2 for one in READINGS}
     losses = losses_of(nats, DOMAINS)
-    losses |= losses_of({"dense": 4.0, system("uniform", PAPER): 4.2, system("uniform", CODE): 3.8}, NOVEL)
+    losses |= losses_of({DENSE: 4.0, system("uniform", PAPER): 4.2, system("uniform", CODE): 3.8}, NOVEL)
     told = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses))}
     assert "2.00 M of 8.00 M tokens" in told["DEMix (naive) has less perplexity than Dense on the training domains"]
     assert f"under another reading of the posterior: {CODE}" in told[
@@ -63,8 +72,52 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
     ]  # fmt: skip
 
 
+def test_only_claims_against_models_that_see_all_text_are_explained_by_what_an_expert_sees() -> None:
+    nats = {DENSE: 3.0, System("domain-token"): 3.1, NAIVE: 3.2} | {system("cached", one): 3.3 for one in READINGS}
+    told = {claim["sentence"]: " ".join(why) for claim, why in not_reproduced(findings(losses_of(nats, DOMAINS)))}
+    against = {
+        "DEMix (naive) has less perplexity than Dense on the training domains": "networks of Dense see all of it",
+        "DEMix (naive) has less perplexity than +Domain-token on the training domains": "overtakes +Domain-token",
+    }
+    assert all(words in told[sentence] for sentence, words in against.items())
+    own = told["DEMix (cached) has less perplexity than DEMix (naive) on the training domains"]
+    assert "share of the text" not in own
+
+
+def test_the_paper_has_its_row_where_its_domains_are_not_ours() -> None:
+    tables = findings({})["tables"]
+    assert tables["13"][-1] == {
+        "target": "paper, average", "method": "dense-DAPT", "target, %": -55.1, "training domains, %": 70.1
+    }  # fmt: skip
+    assert tables["4"][-1] == {
+        "domain": "paper, average (1.3B)", "Dense": 13.8, "DEMix (naive)": 13.8, "DEMix (cached)": 13.4
+    }  # fmt: skip
+
+
+def test_a_text_with_few_documents_or_blocks_is_named() -> None:
+    losses = losses_of({NAIVE: 3.0}, ["law"], num_documents=2) | losses_of({NAIVE: 3.0}, ["sea"])
+    evidence = evidence_of(losses, beliefs={(0, "sea"): belief_of(np.full((4, 40), 0.25))})
+    evidence.measured.prior_blocks["sea"] = 40
+    found = findings_of(evidence, (), Circumstances("cpu", {}, "tiny", whole_budget(), ()))
+    rows = {row["text"]: row for row in found["texts"]}
+    assert (rows["law"]["test documents"], rows["sea"]["test documents"]) == (2, 60)
+    assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)
+    text = markdown(found)
+    assert "fewer than 5 documents are too narrow: law." in text
+    assert "Cached priors of fewer than 100 blocks, since the text has no more: sea." in text
+
+
+def test_what_the_time_leaves_out_is_said() -> None:
+    jobs = (
+        JobFacts("Train", "train-demix", "done", 90.0), JobFacts("Import", "import-corpus", "done", 600.0, is_own=False)
+    )  # fmt: skip
+    text = markdown(findings({}, jobs=jobs))
+    assert "its 1 ended jobs took 1.5 min" in text
+    assert "1 more were another replication's" in text
+
+
 def test_every_section_stands_in_markdown_and_on_the_page() -> None:
-    found = findings(losses_of({"naive": 3.0, "dense": 3.2}, DOMAINS), training("demix", 0, 3.0))
+    found = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), training("demix", 0, 3.0))
     text, html = markdown(found), page(found)
     for section in sections(found):
         assert f"## {section.title}" in text

@@ -14,8 +14,8 @@ from engine.config import TrainingConfig
 from engine.files import Kept
 from engine.mixing.modes import compare_modes
 from engine.mixing.posterior import PosteriorGate, estimate_prior
-from engine.scores import whole_blocks
-from workbench.replications.demix import CODE, PAPER, Reading, Run, alone, system
+from engine.scores import mix_scores, perplexity, whole_blocks
+from workbench.replications.demix import CODE, PAPER, Mode, Reading, Run, System, alone, demix_dapt, system
 from workbench.replications.scored import Measured, ScoreKey, Stored, Subject, measure
 from workbench.replications.sizes import SIZES
 
@@ -23,6 +23,7 @@ BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
 SUBJECT = Subject("rep", 1, ("law", "sea"), ("poems",), ("law",), SIZE)
 RUN = Run("rep", 0)
+MODES: tuple[Mode, ...] = ("average", "uniform", "updating", "cached")
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
             folder = tmp_path / f"{len(found)}"
             folder.mkdir()
             np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
+            np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
             (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
             found[expert, domain, split] = Stored(Kept(folder, ""), count)
     return found
@@ -64,12 +66,13 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
         evidence=reading.evidence, newest_weight=reading.newest_weight,
     )  # fmt: skip
     found = measured(scores).losses
-    for mode in ("average", "uniform", "updating", "cached"):
+    for mode in MODES:
         loss = found[system(mode, reading), 0, domain]
         assert loss.perplexity == pytest.approx(getattr(expected, mode), rel=1e-7)
         assert (len(loss.nats_N), loss.tokens_N.sum()) == (TEST // BLOCK, TEST)
+        assert loss.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     naive = expected.label if domain == "law" else expected.naive  # the label where there is one, else the best
-    assert found["naive", 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
+    assert found[System("naive"), 0, domain].perplexity == pytest.approx(naive, rel=1e-7)
 
 
 def test_each_expert_stands_alone_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
@@ -80,21 +83,54 @@ def test_each_expert_stands_alone_under_its_home(scores: dict[ScoreKey, Stored])
 
 def test_what_was_not_scored_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
     names = {name for name, _, _ in measured(scores).losses}
-    assert {"dense", "naive", system("minus expert", PAPER)} <= names
-    assert not names & {"dense-balanced", "domain-token", system("grown", PAPER), system("minus domain", PAPER)}
+    assert {System("dense"), System("naive"), system("minus expert", PAPER)} <= names
+    missing = {System("dense-balanced"), System("domain-token"), system("grown", PAPER), system("minus domain", PAPER)}
+    assert not names & missing
 
 
-def test_too_little_development_text_is_no_prior_and_no_belief(scores: dict[ScoreKey, Stored]) -> None:
-    short = {key: replace(one, num_tokens=DEV - 1) if key[2] == "dev" else one for key, one in scores.items()}
-    found = measured(short)
-    assert found.beliefs == {}
-    assert not {name for name, _, _ in found.losses} & {system("cached", PAPER), system("minus expert", PAPER)}
-    assert (system("uniform", PAPER), 0, "law") in found.losses
+def shortened(scores: dict[ScoreKey, Stored], domain: str, num_tokens: int) -> dict[ScoreKey, Stored]:
+    """The same scores, of which a domain's development text is shorter."""
+    for (_, name, split), one in scores.items():
+        if (name, split) == (domain, "dev"):
+            path = one.kept.folder / "logprobs.npy"
+            np.save(path, np.load(path)[:num_tokens])
+    return {
+        key: replace(one, num_tokens=num_tokens) if key[1:] == (domain, "dev") else one for key, one in scores.items()
+    }
+
+
+def test_a_short_development_text_gives_its_own_prior_of_what_it_has_and_leaves_the_others_alone(
+    scores: dict[ScoreKey, Stored],
+) -> None:
+    before = measured(scores)
+    found = measured(shortened(scores, "sea", 3 * BLOCK + 5))
+    assert found.prior_blocks == {"law": DEV // BLOCK, "sea": 3, "poems": DEV // BLOCK}
+    cached = system("cached", PAPER)
+    assert found.losses[cached, 0, "law"].perplexity == before.losses[cached, 0, "law"].perplexity
+    prior_E = estimate_prior(PosteriorGate([1.0, 1.0]), whole_blocks(rows(scores, "sea", "dev"), BLOCK), 3)
+    expected = mix_scores(PosteriorGate(prior_E.tolist()), rows(scores, "sea", "test"), BLOCK)
+    assert found.losses[cached, 0, "sea"].perplexity == pytest.approx(perplexity(expected))
+
+
+def test_a_development_text_without_a_whole_block_is_no_prior_and_no_belief(scores: dict[ScoreKey, Stored]) -> None:
+    found = measured(shortened(scores, "law", BLOCK - 1))
+    assert (0, "law") not in found.beliefs
+    names = {name for name, _, domain in found.losses if domain == "law"}
+    assert not names & {system("cached", PAPER), system("minus expert", PAPER), demix_dapt("poems", PAPER)}
+    assert system("uniform", PAPER) in names
+
+
+def test_a_reading_keeps_of_itself_what_touches_a_mode() -> None:
+    assert system("cached", CODE) == system("cached", Reading("last_token", 0.7))
+    assert system("updating", CODE) != system("updating", Reading("last_token", 0.7))
+    assert system("naive", CODE) == System("naive")
+    assert demix_dapt("poems", PAPER) != demix_dapt("tweets", PAPER)
 
 
 def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[ScoreKey, Stored]) -> None:
     belief = measured(scores).beliefs[0, "poems"]
     assert belief.experts == ("rep-s0/law", "rep-s0/sea")
+    assert belief.documents_N.tolist() == [0, 0, 1, 1, 2]
     assert belief.posterior_EN.shape == (2, DEV // BLOCK)
     assert belief.updating_EN.shape == (2, DEV // BLOCK + 1)
     assert belief.posterior_EN.sum(0) == pytest.approx(np.ones(DEV // BLOCK))

@@ -1,4 +1,4 @@
-"""Made-up worlds whose answers are known: systems with losses in nats per token, plus the noise of text and seeds."""
+"""Made-up replications whose answers are known."""
 
 from __future__ import annotations
 
@@ -7,41 +7,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.replications.bootstrap import Floats, Loss, Place, Resampled
+from engine.replication.bootstrap import Loss, Place, Resampled
+from engine.replication.estimates import Floats
 from workbench.replications.evidence import Evidence, Overlap
 from workbench.replications.scored import Belief, Measured, Subject
 from workbench.replications.sizes import SIZES
 
 DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
-BLOCKS, TOKENS = 60, 128
-
-
-def losses_of(
-    nats: Mapping[str, float], domains: Sequence[str], *, seeds: int = 2, noise: float = 0.2, own: float = 0.01,
-    chance: int = 0,
-) -> dict[Place, Loss]:  # fmt: skip
-    """Losses of systems by their mean nats per token: texts differ by `noise`, alike for all; each system by `own`."""
-    draw = np.random.default_rng(chance)
-    losses: dict[Place, Loss] = {}
-    for domain in domains:
-        text_N = draw.normal(0, noise, BLOCKS)
-        for system, mean in nats.items():
-            for seed in range(seeds):
-                each_N = mean + text_N + draw.normal(0, own, BLOCKS)
-                losses[system, seed, domain] = Loss(each_N * TOKENS, np.full(BLOCKS, float(TOKENS)))
-    return losses
 
 
 def evidence_of(
     losses: Mapping[Place, Loss], *, beliefs: Mapping[tuple[int, str], Belief] | None = None,
-    overlap: Overlap | None = None, removed: Sequence[str] = (), seeds: int = 2,
+    overlap: Overlap | None = None, removed: Sequence[str] = (), seeds: int = 2, domains: Sequence[str] = DOMAINS,
 ) -> Evidence:  # fmt: skip
     """A replication of size tiny that measured these."""
-    subject = Subject("rep", seeds, DOMAINS, NOVEL, tuple(removed), replace(SIZES["tiny"]))
+    subject = Subject("rep", seeds, tuple(domains), NOVEL, tuple(removed), replace(SIZES["tiny"]))
     measured = Measured(dict(losses), dict(beliefs or {}))
     return Evidence(subject, measured, Resampled(measured.losses, num_draws=500), overlap)
 
 
-def belief_of(posterior_EN: Floats) -> Belief:
-    """A belief whose updating prior is the posterior itself."""
-    return Belief(tuple(DOMAINS[: len(posterior_EN)]), posterior_EN, posterior_EN)
+def belief_of(posterior_EN: Floats, num_documents: int | None = None) -> Belief:
+    """A belief whose updating prior is the posterior itself; each block is a document unless told otherwise."""
+    num_blocks = posterior_EN.shape[1]
+    of_N = np.arange(num_blocks) * (num_documents or num_blocks) // num_blocks
+    return Belief(tuple(DOMAINS[: len(posterior_EN)]), posterior_EN, posterior_EN, of_N)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workbench.replications.curves import Curve, crossing, mean_curve
+from engine.replication.curves import Curve, crossing, mean_curve
 
 
 def curve(*values: float, seed: int = 0, domains: tuple[str, ...] = ("law",)) -> Curve:

@@ -1,0 +1,187 @@
+"""Intervals of averaged perplexities: a paired bootstrap over documents and seeds.
+
+A draw takes test documents with replacement, within each domain and the same for every system and seed, since they read
+the same text, and then seeds with replacement. A block belongs to the document in which it begins: blocks of
+one document resemble each other and are drawn together. Of each draw perplexities are computed per domain, averaged
+over domains as the paper averages, then over the seeds drawn. The interval is the middle 95 % of draws.
+
+Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
+a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so.
+
+Two seeds tell little of how seeds differ, so a claim must also hold in each seed by itself.
+Shapes: N blocks, G documents, R draws, S seeds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.replication.estimates import NUM_DRAWS, Estimate, Floats, middle
+
+_MOST_NATS = 700.0  # per token: its exponential is still a number that JSON can hold
+
+Ints = NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A system's negative log-likelihood of a text: nats and tokens of each block, and which document it begins in."""
+
+    nats_N: Floats
+    tokens_N: Floats
+    documents_N: Ints
+
+    @classmethod
+    def of(cls, logprobs_X: Floats, block_size: int, documents_N: Ints) -> Loss:
+        """From the log-likelihood of every token; the last block may be shorter."""
+        starts = np.arange(0, len(logprobs_X), block_size)
+        return cls(-np.add.reduceat(logprobs_X, starts), np.diff(starts, append=len(logprobs_X)) * 1.0, documents_N)
+
+    @property
+    def perplexity(self) -> float:
+        return float(_perplexity(self.nats_N.sum() / self.tokens_N.sum()))
+
+
+class Change(NamedTuple):
+    """From one system to another, on one domain."""
+
+    after: Hashable
+    before: Hashable
+    domain: str
+
+
+Place = tuple[Hashable, int, str]  # system, seed, domain
+Statistic = Callable[..., Floats]
+
+
+class Draws:
+    """Draws of documents and of seeds, each made once: whatever is compared is compared under the same ones."""
+
+    def __init__(self, num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        self._num_draws, self._seed = num_draws, seed
+        self._counts: dict[tuple[str, int], Floats] = {}
+
+    def sums(self, text: str, documents_N: Ints, *values_N: Floats) -> tuple[Floats, ...]:
+        """The sums [R] of values of a text's blocks over the documents of every draw."""
+        names, of_N = np.unique(documents_N, return_inverse=True)
+        if len(names) < 2:
+            of_N = np.arange(len(documents_N))
+        counts_RG = self._documents(text, int(of_N.max()) + 1)
+        return tuple(counts_RG @ np.bincount(of_N, one) for one in values_N)
+
+    def seeds(self, num_seeds: int) -> Floats:
+        """The share of each seed in every draw [S, R]."""
+        chance = np.random.default_rng([self._seed, num_seeds])
+        drawn = chance.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), self._num_draws)
+        return drawn.T / num_seeds
+
+    def estimate(self, points_S: Sequence[float], draws_SR: Sequence[Floats]) -> Estimate:
+        """The mean over seeds, from its value in each seed and that under every draw of text.
+
+        The interval reaches to the value at least: perplexity is not linear, so that of two documents together may lie
+        beyond that of either.
+        """
+        low, high = middle((self.seeds(len(points_S)) * np.stack(draws_SR)).sum(0))
+        value = float(np.mean(points_S))
+        return Estimate(value, min(low, value), max(high, value), tuple(points_S))
+
+    def mean(self, text: str, measured: Sequence[tuple[Floats, Ints]]) -> Estimate:
+        """The mean over blocks of what was measured in each block of a text; values and documents [N] of every seed."""
+        drawn = [self.sums(text, of_N, values_N, np.ones(len(of_N))) for values_N, of_N in measured]
+        points = [float(values_N.mean()) for values_N, _ in measured]
+        return self.estimate(points, [total_R / num_R for total_R, num_R in drawn])
+
+    def _documents(self, text: str, num_documents: int) -> Floats:
+        """How often each document of a text is drawn [R, G]."""
+        key = (text, num_documents)
+        if key not in self._counts:
+            chance = np.random.default_rng([self._seed, zlib.crc32(text.encode()), num_documents])
+            shares = np.full(num_documents, 1 / num_documents)
+            self._counts[key] = chance.multinomial(max(1, num_documents - 1), shares, self._num_draws).astype(float)
+        return self._counts[key]
+
+
+class Resampled:
+    """Losses of systems by (system, seed, domain), and what they give under the same draws of text."""
+
+    def __init__(self, losses: Mapping[Place, Loss], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        self.losses = losses
+        self.draws = Draws(num_draws, seed)
+        self._drawn: dict[Place, Floats] = {}
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """Every seed that has any loss."""
+        return sorted({seed for _, seed, _ in self.losses})
+
+    def seeds_with(self, systems: Sequence[Hashable], domains: Sequence[str]) -> list[int]:
+        """The seeds in which every one of these systems was scored on every one of these domains."""
+        return [s for s in self.seeds if all((m, s, d) in self.losses for m in systems for d in domains)]
+
+    def estimate(self, systems: Sequence[Hashable], domains: Sequence[str], statistic: Statistic) -> Estimate | None:
+        """A statistic of the systems' average perplexities, averaged over seeds; None where no seed has them all.
+
+        `statistic` is given one array for each system, one number for each draw.
+        """
+        seeds = self.seeds_with(systems, domains)
+        if not seeds or not domains:
+            return None
+        points = [float(statistic(*(np.array(self._mean(m, s, domains)) for m in systems))) for s in seeds]
+        return self.draws.estimate(
+            points, [statistic(*(self._mean_drawn(m, s, domains) for m in systems)) for s in seeds]
+        )
+
+    def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
+        """A system's perplexity, averaged over domains and seeds."""
+        return self.estimate([system], domains, lambda own: own)
+
+    def difference(self, system: Hashable, other: Hashable, domains: Sequence[str]) -> Estimate | None:
+        """How much more perplexity a system has than another (less: negative)."""
+        return self.estimate([system, other], domains, lambda one, two: one - two)
+
+    def changes(self, changes: Sequence[Change]) -> Estimate | None:
+        """The mean change of perplexity, in %, as in table 13.
+
+        Each change counts the same, however large its perplexity. None where no seed has all of them.
+        """
+        seeds = [s for s in self.seeds if all((m, s, one.domain) in self.losses for one in changes for m in one[:2])]
+        if not seeds or not changes:
+            return None
+        points = [float(np.mean([self._point_change(one, s) for one in changes])) for s in seeds]
+        return self.draws.estimate(
+            points, [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
+        )
+
+    def _point_change(self, change: Change, seed: int) -> float:
+        after, before = (self.losses[m, seed, change.domain].perplexity for m in change[:2])
+        return 100 * (after / before - 1)
+
+    def _drawn_change(self, change: Change, seed: int) -> Floats:
+        after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
+        return 100 * (after_R / before_R - 1)
+
+    def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
+        return float(np.mean([self.losses[system, seed, domain].perplexity for domain in domains]))
+
+    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str]) -> Floats:
+        return np.asarray(np.mean([self._drawn_at(system, seed, domain) for domain in domains], axis=0))
+
+    def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
+        """Perplexity under every draw of the domain's text [R]."""
+        place = (system, seed, domain)
+        if place not in self._drawn:
+            loss = self.losses[place]
+            nats_R, tokens_R = self.draws.sums(domain, loss.documents_N, loss.nats_N, loss.tokens_N)
+            self._drawn[place] = _perplexity(nats_R / tokens_R)
+        return self._drawn[place]
+
+
+def _perplexity(nats_per_token: Floats) -> Floats:
+    return np.asarray(np.exp(np.minimum(nats_per_token, _MOST_NATS)))
