@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from jobs.replications import plan, wish_for
+from jobs.here import cards_of
+from jobs.replications import wish_for
 from ui.cli import main
+from ui.verbs.reproduce import _state_words
 from workbench.database import reading, transaction
+from workbench.replications.plan import plan
 from workbench.services import jobs, leases
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -49,11 +52,35 @@ def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytes
     assert "0 of" in told["summary"]
     report = ask(capsys, "show", "early")["report"]
     assert {claim["mark"] for claim in report["findings"]["claims"]} == {"not testable here"}
-    assert len(report["findings"]["unfinished"]) == len(plan(wish_for(folder, "early", "smoke", 2))) - 1
+    assert {job["state"] for job in report["findings"]["jobs"]} == {"queued"}
     assert main(["reproduce", "show", "early"]) == 0
     said = capsys.readouterr().out
     assert "DEMix (naive) has less perplexity" in said
-    assert "jobs have not ended yet" in said
+    number = len(plan(wish_for(folder, "early", "smoke", 2))) - 1
+    assert f"{number} jobs are not done: {number} queued." in said
+
+
+def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
+    more = ask(capsys, "demix", "--name", "rep", "--seeds", "2")["jobs"]
+    assert set(first[:-1]) < set(more)
+    (row,) = ask(capsys, "list")
+    assert (row["seeds"], row["size"]) == (2, "smoke")
+    assert ask(capsys, "demix", "--name", "rep")["jobs"] == more  # what is not said stays
+    assert main(["reproduce", "demix", "--name", "rep", "--size", "small"]) == 2
+    assert "in the size in which it was begun, smoke" in capsys.readouterr().err
+
+
+def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
+    assert "A worker carries them out" in _state_words("rep", cards_of(ids))
+    with transaction() as session:
+        jobs.request_stop(session, ids[0], "pause")
+    told = _state_words("rep", cards_of(ids))
+    assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in told
+    assert "workbench reproduce demix --name rep" in told
 
 
 def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,6 +104,7 @@ def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pyte
         (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
         (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
         (["demix", "/no/such/folder"], "there is none"),
+        (["demix", "FOLDER", "--name", "n" * 75], "at most 80 characters"),
         (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
         (["report", "nobody"], "no replication called “nobody”"),
         (["show", "nobody"], "no report of “nobody” yet"),

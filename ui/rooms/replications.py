@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from jobs.replications import find_replication, jobs_of, plan, replications, submit_replication, wish_for, wish_on
+from jobs.replications import find_replication, jobs_of, replications, submit_replication, wish_for, wish_on
 from jobs.submit import submit
 from ui.parts.gallery import show_picture
 from ui.parts.job_view import show_line
@@ -25,6 +25,7 @@ from workbench.database import reading
 from workbench.errors import BadSpec
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
+from workbench.replications.plan import plan
 from workbench.replications.report import claim_rows
 from workbench.replications.sizes import SIZES, SizeName
 from workbench.services import corpora
@@ -131,7 +132,7 @@ def _show(name: str) -> None:
 
 def _words(wish: Replicate) -> str:
     text = f"{counted(len(wish.domains), 'training domain')}, {counted(len(wish.novel), 'novel domain')}"
-    return f"DEMix, {wish.size} ({SIZES[wish.size].about}); {text}; {counted(wish.seeds, 'seed')}."
+    return f"DEMix, {wish.size} ({wish.budget.about}); {text}; {counted(wish.seeds, 'seed')}."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)

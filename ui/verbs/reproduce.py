@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ from ui.parts.words import counted, duration
 from ui.verbs.options import Here, Json, Wait, split_commas
 from ui.verbs.output import day, print_json, print_table, say, tell
 from workbench.replications.sizes import SizeName
-from workbench.specs import Replicate, parse_spec
+from workbench.specs import Replicate
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from workbench.cards import JobCard, ReportCard
 
 app = typer.Typer(no_args_is_help=True, help="Reproduce a paper: its jobs, its claims, one report.")
+
+_SIZE: SizeName = "tiny"
+_SEEDS = 2
+_KEPT = " Empty: {}, or what it was begun with."
 
 Name = Annotated[str, typer.Argument(help="Name of a replication.")]
 
@@ -35,8 +40,8 @@ def demix(
     folder: Annotated[
         str, typer.Argument(show_default=False, help="Folder with train/ and novel/, one file for each domain.")
     ] = "",
-    size: Annotated[SizeName, typer.Option(help=_sentence("size"))] = "tiny",
-    seeds: Annotated[int, typer.Option(min=1, max=20, help=_sentence("seeds"))] = 2,
+    size: Annotated[SizeName | None, typer.Option(help=_sentence("size") + _KEPT.format(_SIZE))] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, max=20, help=_sentence("seeds") + _KEPT.format(_SEEDS))] = None,
     name: Annotated[str, typer.Option(help=_sentence("name") + " Empty: demix-SIZE.")] = "",
     domains: Annotated[list[str], typer.Option(help="Imported training domains, instead of FOLDER.")] = [],  # noqa: B006
     novel: Annotated[list[str], typer.Option(help="Imported novel domains, instead of FOLDER.")] = [],  # noqa: B006
@@ -46,11 +51,11 @@ def demix(
     as_json: Json = False,
 ) -> None:
     """Reproduce DEMix (Gururangan et al., 2021) on your text; asked again under the same name, it goes on."""
-    from jobs.replications import submit_replication
+    from jobs.replications import changed, submit_replication
 
-    wish = _wish(folder, name or f"demix-{size}", size, seeds, split_commas(domains), split_commas(novel))
+    wish = _wish(folder, name or f"demix-{size or _SIZE}", size, seeds, split_commas(domains), split_commas(novel))
     if removed:
-        wish = parse_spec({**wish.model_dump(), "removed": split_commas(removed)})
+        wish = changed(wish, removed=split_commas(removed))
     ids = submit_replication(wish)
     if here or wait:
         _show_progress(ids, here, quiet=as_json)
@@ -58,20 +63,33 @@ def demix(
 
 
 def _wish(
-    folder: str, name: str, size: SizeName, seeds: int, domains: Sequence[str], novel: Sequence[str]
+    folder: str, name: str, size: SizeName | None, seeds: int | None, domains: Sequence[str], novel: Sequence[str]
 ) -> Replicate:
     """From a folder, from domains that are there, or the one of this name that was begun before."""
-    from jobs.replications import find_replication, wish_for, wish_on
-    from workbench.database import reading
+    from jobs.replications import wish_for, wish_on
 
     if folder and (domains or novel):
         raise BadUsage("The text must come from FOLDER or from --domains and --novel, but both are given instead.")
     if folder:
-        return wish_for(Path(folder).expanduser().absolute(), name, size, seeds)
+        return wish_for(Path(folder).expanduser().absolute(), name, size or _SIZE, seeds or _SEEDS)
     if domains or novel:
-        return wish_on(domains, novel, name, size, seeds)
+        return wish_on(domains, novel, name, size or _SIZE, seeds or _SEEDS)
+    return _begun(name, size, seeds)
+
+
+def _begun(name: str, size: SizeName | None, seeds: int | None) -> Replicate:
+    """The replication of this name, with as many seeds as asked for; its size stays what it is."""
+    from jobs.replications import changed, find_replication
+    from workbench.database import reading
+
     with reading() as session:
-        return find_replication(session, name)
+        wish = find_replication(session, name)
+    if size not in (None, wish.size):
+        raise BadUsage(
+            f"“{name}” must go on in the size in which it was begun, {wish.size}, but {size} is asked for.",
+            "Leave --size out, or begin another: give FOLDER and another --name.",
+        )
+    return changed(wish, seeds=seeds) if seeds else wish
 
 
 @app.command("report")
@@ -104,9 +122,10 @@ def list_all(as_json: Json = False) -> None:
 
 
 def _overview() -> Iterator[dict[str, Any]]:
-    from jobs.replications import jobs_of, plan, replications
+    from jobs.replications import jobs_of, replications
     from workbench.database import reading
     from workbench.replications.findings import summary
+    from workbench.replications.plan import plan
     from workbench.services.replications import newest_report
 
     with reading() as session:
@@ -155,8 +174,18 @@ def _report(name: str, ids: Sequence[str], as_json: bool) -> None:
     elif files:
         say(f"{told}\n{files['html']}\n{files['markdown']}")
     else:
-        done = sum(one.state == "done" for one in cards)
-        say(f"{name}: {done} of {counted(len(cards), 'job')} done; the rest waits for a worker (`workbench up`).")
+        say(f"{name}: {_state_words(name, cards)}")
+
+
+def _state_words(name: str, cards: Sequence[JobCard]) -> str:
+    """How many jobs are in which state, and what lets the rest go on."""
+    states = Counter(card.state for card in cards)
+    done = states.pop("done", 0)
+    rest = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    told = f"{done} of {counted(len(cards), 'job')} done, {rest}."
+    if states.keys() & {"paused", "cancelled", "failed"}:
+        return f"{told} Go on with: workbench reproduce demix --name {name}"
+    return f"{told} A worker carries them out: workbench up"
 
 
 def _failure(name: str, cards: Sequence[JobCard]) -> JobFailed:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from jobs.replications import plan, submit_replication, wish_for
+from jobs.replications import submit_replication, wish_for
 from jobs.submit import run_now
 from tests.ui.studio.test_studio_pages import complaints, told
 from workbench.database import reading, transaction
+from workbench.replications.plan import plan
 from workbench.services import jobs, leases
 from workbench.specs import Replicate
 
