@@ -20,15 +20,22 @@ class Untouched:
 
 
 def add_and_compare(base: Kept, others: Mapping[str, Kept], key: str, newcomer: Kept) -> Untouched:
-    """Loads a model of the other experts, adds the new one, and compares every tensor's hash before and after.
+    """Adds the new expert to models of one other expert each, and compares every tensor's hash before and after.
 
+    One after another, so that no more than two experts are in memory, however many there are.
     Raises DamagedFile, and ModelError when the new expert's own file names another base than this one.
     """
-    model = load_demix(base, others)
-    before = tensor_hashes(model)
-    model.add_expert(key, state=read_expert(newcomer, base.check()))
-    after = tensor_hashes(model)
-    return Untouched(len(before), tuple(name for name, sha256 in before.items() if after.get(name) != sha256))
+    state = read_expert(newcomer, base.check())
+    names: set[str] = set()
+    changed: set[str] = set()
+    for id, kept in others.items():
+        model = load_demix(base, {id: kept})
+        before = tensor_hashes(model)
+        model.add_expert(key, state=state)
+        after = tensor_hashes(model)
+        names |= before.keys()
+        changed |= {name for name, sha256 in before.items() if after.get(name) != sha256}
+    return Untouched(len(names), tuple(sorted(changed)))
 
 
 def tensor_hashes(model: DemixModel) -> dict[str, str]:

@@ -20,45 +20,48 @@ from workbench.specs import CertifyAddition
 
 @dataclass(frozen=True)
 class _Looked:
-    """A folder that was there before, every byte of it looked at."""
+    """A folder, every byte of it looked at."""
 
     recorded: Recorded
     num_files: int
     faults: tuple[str, ...]
 
-    def told(self, added_at: float) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """As JSON; the hash is that of the manifest, which holds those of all files."""
         return {
             "what": self.recorded.what, "num_files": self.num_files, "sha256": str(self.recorded.kept.sha256)[:12],
-            "recorded_before": self.recorded.recorded_at <= added_at, "faults": list(self.faults),
+            "recorded_before": self.recorded.before, "faults": list(self.faults),
         }  # fmt: skip
 
 
 def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
-    """Hashes what was there, then scores what is missing; the report is made whatever comes out.
+    """Hashes what is there, then scores what is missing; the report is made whatever comes out.
 
-    A file that is not what it was is a finding, not a failure of the job: it would fail again, and the report be lost.
-    Nothing is scored then, since no model is loaded from damaged files.
+    Only what was recorded before the addition is judged. A file that is not what it was is a finding, not a failure of
+    the job: it would fail again, and the report be lost. No model is loaded from damaged files, nor any scored beside
+    them.
     """
     with work.reading() as session:
         added = addition_of(session, work.storage, spec.mixture, spec.expert, spec.split)
     looked = yield from _look(added)
-    faults = [fault for one in looked for fault in one.faults]
+    older = [one for one in looked if one.recorded.before]
+    faults = [fault for one in older for fault in one.faults]
+    later = [fault for one in looked if not one.recorded.before for fault in one.faults]
     num_tensors = 0
     found: list[Change] = []
     alone: list[dict[str, Any]] = []
     if not faults:
-        untouched = add_and_compare(
-            added.base.kept, {one.id: one.kept for one in added.others}, added.expert_id, added.newcomer
-        )
+        there = {one.id: one.kept for one in added.others if one.before}
+        untouched = add_and_compare(added.base.kept, there, added.expert_id, added.newcomer)
         num_tensors, faults = untouched.num_tensors, [f"The tensor {name} has changed." for name in untouched.changed]
+    if not faults and not later:
         yield from _score(work, spec, added)
         found, alone = _measure(work, spec)
-    sentence = verdict(faults, sum(one.num_files for one in looked), num_tensors, found)
+    sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, found, later)
     return _register(work, spec, added, {
         "expert": spec.expert, "mixture": spec.mixture, "ok": not faults, "sentence": sentence,
         "base_sha256": str(added.base.kept.sha256)[:12], "num_tensors": num_tensors,
-        "folders": [one.told(added.added_at) for one in looked],
+        "folders": [one.told() for one in looked],
         "split": spec.split, "block_size": spec.block_size, "domains": [_told(one) for one in found], "alone": alone,
     })  # fmt: skip
 

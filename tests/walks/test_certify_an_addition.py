@@ -141,6 +141,28 @@ def test_a_new_expert_of_an_old_domain_is_certified_too(added: Do) -> None:
     assert [one["recorded_before"] for one in newest().findings["folders"]] == [True, False, True, True]
 
 
+def test_what_came_later_is_told_and_not_judged(added: Do) -> None:
+    assert added({**NEW, "name": "judge", "domain": "court", "parent": None}).state == "done"
+    flip_a_bit(of_expert("judge") / "expert.safetensors")
+    card = added(WISH)
+    assert (card.state, card.result["ok"]) == ("done", True), card.error
+    found = newest().findings
+    older = [one for one in found["folders"] if one["recorded_before"]]
+    assert [one["what"] for one in older] == ["the base", "expert small/court", "expert small/kitchen"]
+    assert f"{sum(one['num_files'] for one in older)} files and" in found["sentence"]
+    assert "was not measured: of what was added later, expert.safetensors of expert judge" in found["sentence"]
+    assert found["domains"] == []
+
+
+@pytest.mark.parametrize("which", ["small/court", "dapt/sea"])
+def test_what_came_with_its_model_was_never_added_and_is_refused(trained: Do, which: str) -> None:
+    if which == "dapt/sea":
+        assert trained({**NEW, "name": "dapt", "whole": True}).state == "done"
+    card = trained({**WISH, "expert": which, "mixture": which.partition("/")[0]})
+    assert (card.state, card.result) == ("failed", {})
+    assert f"“{which}” must have been added to a model that was there" in card.error
+
+
 def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None:
     assert trained({**NEW, "join": False}).state == "done"
     card = trained(WISH)

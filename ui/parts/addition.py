@@ -12,7 +12,7 @@ from ui.parts.tables import show_table
 from ui.parts.words import clock, plain
 from workbench.cards import ExpertCard, ReportCard
 from workbench.database import reading
-from workbench.services.additions import additions_of
+from workbench.services.additions import additions_of, can_be_certified
 from workbench.specs import CertifyAddition
 
 _BLOCK_SIZE = 256  # of an expert that does not say what it was trained with
@@ -21,14 +21,17 @@ _BLOCK_SIZE = 256  # of an expert that does not say what it was trained with
 def show_additions(card: ExpertCard) -> None:
     """The newest certificate with its numbers, the older ones in a line each, and the way to another."""
     with reading() as session:
-        reports = additions_of(session, card.name)
+        reports, was_added = additions_of(session, card.name), can_be_certified(session, card.name)
     if reports:
         _show_newest(reports[0])
-    else:
+    elif was_added:
         st.caption("Its addition to a mixture has not been certified: that nothing which was there has changed.")
+    else:
+        st.caption("It came with its model and was not added to one, so there is no addition to certify.")
     for report in reports[1:]:
         st.caption(plain(f"{clock(report.created_at)}: {report.findings['sentence']}"))
-    _show_button(card)
+    if was_added:
+        _show_button(card)
 
 
 def _show_newest(report: ReportCard) -> None:

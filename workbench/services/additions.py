@@ -26,12 +26,12 @@ KIND = "addition"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A folder that was there: what it is, its place and hash, and when that hash was recorded (seconds since 1970)."""
+    """A folder around an expert: what it is, its place and hash, and whether that was recorded before the addition."""
 
     id: str
     what: str
     kept: Kept
-    recorded_at: float
+    before: bool
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class Addition:
     """An expert in a mixture, what lies on disk around it, and the domains that tell what it did."""
 
     expert_id: str
-    added_at: float
     newcomer: Kept
     base: Recorded
     others: tuple[Recorded, ...]  # every other expert on the base, in this mixture or not
@@ -63,15 +62,23 @@ class Change:
 
 
 def addition_of(session: Session, storage: Storage, mixture: str, expert: str, split: str) -> Addition:
-    """What a certificate has to look at; raises MixtureError when the expert takes no part beside another."""
+    """What a certificate has to look at.
+
+    Raises MixtureError when the expert was not added to a model, or takes no part beside another expert.
+    """
     mixed, row = mixture_row(session, mixture), expert_row(session, expert)
+    if not _was_added(row):
+        raise MixtureError(
+            f"“{row.name}” must have been added to a model that was there, as a copy of one of its experts, but it "
+            "came with its model.", "Certify an expert that was added: workbench train expert.",
+        )  # fmt: skip
     _two_plans(session, storage, mixed, row)
     others = session.scalars(
         select(Expert).where(Expert.base_id == row.base_id, Expert.id != row.id).order_by(Expert.name)
     ).all()
     return Addition(
-        row.id, row.created_at, storage.kept(row.artifact), _recorded(storage, row.base, "the base"),
-        tuple(_recorded(storage, one.artifact, f"expert {one.name}") for one in others),
+        row.id, storage.kept(row.artifact), _recorded(storage, row, row.base, "the base"),
+        tuple(_recorded(storage, row, one.artifact, f"expert {one.name}") for one in others),
         tuple(_domains(session, mixed, row, split)),
     )  # fmt: skip
 
@@ -114,17 +121,26 @@ def beside_parent(
     return found
 
 
+def can_be_certified(session: Session, expert: str) -> bool:
+    """Whether an expert was added to a model that was there; else there is no addition to certify."""
+    return _was_added(expert_row(session, expert))
+
+
 def additions_of(session: Session, expert: str) -> list[ReportCard]:
     """The certificates of an expert's additions, the newest first."""
     return list_reports(session, kind=KIND, about_id=expert_row(session, expert).id)
 
 
-def verdict(faults: Sequence[str], num_files: int, num_tensors: int, found: Sequence[Change]) -> str:
-    """The certificate in one sentence."""
+def verdict(
+    faults: Sequence[str], num_files: int, num_tensors: int, found: Sequence[Change], later: Sequence[str] = ()
+) -> str:
+    """The certificate in one sentence, from what was there before; `later` are faults of what came afterwards."""
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
         return f"NOT certified: something that was there before is not what it was. {faults[0]}{more}"
     same = f"Nothing that existed was changed: {num_files} files and {num_tensors} tensors are what they were."
+    if later:
+        return f"{same} What each domain gained was not measured: of what was added later, {later[0]}"
     told = [f"by {_signed(one)} on {one.domain}" for one in found if one.is_new]
     if old := [one for one in found if not one.is_new]:
         worst = max(old, key=lambda one: one.percent)
@@ -149,8 +165,12 @@ def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert
     return tuple(plan(session, storage, mixture.name, active=names) for names in (others, on))  # type: ignore[return-value]
 
 
-def _recorded(storage: Storage, artifact: Artifact, what: str) -> Recorded:
-    return Recorded(artifact.id, what, storage.kept(artifact), artifact.created_at)
+def _was_added(row: Expert) -> bool:
+    return row.parent is not None and row.parent.base_id == row.base_id
+
+
+def _recorded(storage: Storage, newcomer: Expert, artifact: Artifact, what: str) -> Recorded:
+    return Recorded(artifact.id, what, storage.kept(artifact), artifact.created_at <= newcomer.created_at)
 
 
 def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> list[str]:

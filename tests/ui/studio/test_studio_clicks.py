@@ -107,17 +107,25 @@ CERTIFICATE = {
 
 
 def test_an_addition_is_certified_from_the_experts_card() -> None:
-    app = open_room("experts", experts__chosen=["first/code"])
+    with transaction() as session:
+        mixtures.add_member(session, "first", "laws again")
+    app = open_room("experts", experts__chosen=["laws again"])
     assert "has not been certified" in told(app)
     named(app.button, "Certify the addition").click().run()
     assert not app.exception
     (job,) = [one for one in read(rows.list_jobs) if one.kind == "certify-addition"]
     assert (job.spec["expert"], job.spec["mixture"], job.title) == (
-        "first/code",
+        "laws again",
         "first",
-        "Certify addition first/code",
+        "Certify addition laws again",
     )
-    assert "Certify addition first/code" in told(app)
+    assert "Certify addition laws again" in told(app)
+
+
+def test_an_expert_that_came_with_its_model_has_no_addition_to_certify() -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert "came with its model" in told(app)
+    assert not [one for one in app.button if one.label == "Certify the addition"]
 
 
 @pytest.mark.parametrize("ok", [True, False])
