@@ -89,22 +89,41 @@ def _spread(documents: NDArray[np.int64], chance: np.random.Generator) -> NDArra
     return shuffled[np.argsort(turns, kind="stable")]
 
 
-def try_extraction(
-    mixtures: Mapping[str, Mixed], pieces: Pieces, sampling: SamplingConfig
-) -> Iterator[Progress | Extraction]:
-    """Progress while every mixture goes on from every prefix, then one Extraction.
+def go_on(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Progress | Tensor]:
+    """Progress while a mixture goes on from every prefix, then its continuations [N, C].
 
     At temperature 0 the most probable token is taken; else tokens are drawn, by the sampling's seed.
     """
-    total, found = len(mixtures) * len(pieces.prefixes_NP), dict[str, Tensor]()
-    for number, (name, mixed) in enumerate(mixtures.items()):
-        parts: list[Tensor] = []
-        for part in _continued(mixed, pieces, sampling):
-            parts.append(part)
-            done = number * len(pieces.prefixes_NP) + sum(map(len, parts))
-            yield Progress(done, total, "continuations", "trying to extract training text")
-        found[name] = torch.cat(parts)
-    yield _compared(found, pieces.continuations_NC)
+    parts: list[Tensor] = []
+    for part in _continued(mixed, pieces, sampling):
+        parts.append(part)
+        done = sum(map(len, parts))
+        yield Progress(done, len(pieces.prefixes_NP), "continuations", "trying to extract training text")
+    yield torch.cat(parts)
+
+
+def compare(said: Mapping[str, Tensor], pieces: Pieces) -> Extraction:
+    """What mixtures (by name) said, set against what the text says."""
+    values = {
+        name: {
+            measure: np.array([similarity(*pair) for pair in _pairs(said_NC, pieces)])
+            for measure, similarity in MEASURES.items()
+        }
+        for name, said_NC in said.items()
+    }
+    first, *others = values
+    return Extraction(
+        {name: {one: _sure(values[name][one]) for one in MEASURES} for name in values},
+        {name: {one: _sure(values[name][one] - values[first][one]) for one in MEASURES} for name in others},
+    )
+
+
+def _pairs(said_NC: Tensor, pieces: Pieces) -> Iterator[tuple[list[int], list[int]]]:
+    return zip(said_NC.tolist(), pieces.continuations_NC.tolist(), strict=True)
+
+
+def _sure(values: NDArray[np.float64]) -> Interval:
+    return bootstrap_mean(values, confidence=CONFIDENCE)
 
 
 def _continued(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
@@ -194,22 +213,3 @@ MEASURES: Mapping[str, Callable[[Sequence[int], Sequence[int]], float]] = {
     "longest_run": longest_run,
     "rouge_l": rouge_l,
 }
-
-
-def _compared(found: Mapping[str, Tensor], true_NC: Tensor) -> Extraction:
-    values = {
-        name: {
-            measure: np.array([similarity(*pair) for pair in zip(said_NC.tolist(), true_NC.tolist(), strict=True)])
-            for measure, similarity in MEASURES.items()
-        }
-        for name, said_NC in found.items()
-    }
-    first, *others = values
-    return Extraction(
-        {name: {one: _sure(values[name][one]) for one in MEASURES} for name in values},
-        {name: {one: _sure(values[name][one] - values[first][one]) for one in MEASURES} for name in others},
-    )
-
-
-def _sure(values: NDArray[np.float64]) -> Interval:
-    return bootstrap_mean(values, confidence=CONFIDENCE)

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
+from torch import Tensor
 
 from engine.config import SamplingConfig
 from engine.device import choose_device
 from engine.errors import MixtureError, ScoresError
 from engine.events import Event
-from engine.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, try_extraction
+from engine.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, compare, go_on
 from engine.files import Kept
 from engine.mixing.posterior import PosteriorGate
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
-from engine.removal import Identity, compare_bits
+from engine.removal import Block, Identity, choose_blocks, compare_bits, write_down
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
 from engine.training.loop import require_context
@@ -74,10 +75,11 @@ def run(work: Work, spec: CertifyRemoval) -> Generator[Event, None, Register]:
     yield from _score(work, spec, texts.long_enough)
     with work.reading() as session:
         rows = _rows(session, work, spec, texts)
-    whole = _load(work, inputs.whole, spec)
-    identity = yield from _compare(work, spec, inputs, whole, rows[0], texts)
-    extraction = yield from _extract(work, spec, inputs, whole, rows[0], pieces)
-    return _register(spec, inputs, _findings(spec, inputs, rows, identity, extraction, pieces))
+    asked = _Asked(work, spec, inputs, rows[0], pieces)
+    blocks, said = yield from asked.whole(list(texts.folders.values()))
+    identity = yield from asked.never(blocks)
+    said |= yield from asked.retrained()
+    return _register(spec, inputs, _findings(spec, inputs, rows, identity, compare(said, pieces), pieces))
 
 
 def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
@@ -147,40 +149,61 @@ def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> 
     ]  # fmt: skip
 
 
-def _compare(
-    work: Work, spec: CertifyRemoval, inputs: _Inputs, whole: DemixModel, own: Row, texts: _Texts
-) -> Generator[Event, None, Identity]:
-    never = _load(work, _Model(inputs.whole.base, {id: inputs.whole.experts[id] for id in inputs.without}), spec)
-    read = [Tokens.open(folder, spec.split).array for folder in texts.folders.values()]
-    gate = _gate(spec, own.without_expert)
-    return (yield from _last(compare_bits(whole, never, inputs.without, gate, read, spec.block_size)))
+@dataclass(frozen=True)
+class _Asked:
+    """The models of a certificate, loaded one after another: never are two of them in memory.
 
+    Every mixture weighs its experts as in the table, by the prior of the expert's own domain.
+    """
 
-def _extract(
-    work: Work, spec: CertifyRemoval, inputs: _Inputs, whole: DemixModel, own: Row, pieces: Pieces
-) -> Generator[Event, None, Extraction]:
-    """Every mixture weighs its experts as in the table."""
-    mixtures = {
-        "with_expert": Mixed(whole, list(inputs.whole.experts), _gate(spec, own.with_expert)),
-        "without_expert": Mixed(whole, inputs.without, _gate(spec, own.without_expert)),
-    }
-    if inputs.retrained is not None:
-        never = _load(work, inputs.retrained, spec)
-        mixtures["without_domain"] = Mixed(never, list(inputs.retrained.experts), _gate(spec, own.without_domain))
-    sampling = SamplingConfig(temperature=spec.temperature, seed=spec.seed)
-    return (yield from _last(try_extraction(mixtures, pieces, sampling)))
+    work: Work
+    spec: CertifyRemoval
+    inputs: _Inputs
+    own: Row
+    pieces: Pieces
 
+    def whole(self, texts: Sequence[Path]) -> Generator[Event, None, tuple[list[Block], dict[str, Tensor]]]:
+        """The model that holds the expert: writes down what it says without it, and goes on with it and without."""
+        model = self._load(self.inputs.whole)
+        without, gate = self.inputs.without, self._gate(self.own.without_expert)
+        read = [Tokens.open(folder, self.spec.split).array for folder in texts]
+        blocks = choose_blocks(read, self.spec.block_size, len(without), model.vocab_size)
+        yield from write_down(model, without, gate, blocks, self.work.folder)
+        mixed = Mixed(model, list(self.inputs.whole.experts), self._gate(self.own.with_expert))
+        with_expert = yield from self._go_on(mixed)
+        without_expert = yield from self._go_on(Mixed(model, without, gate))
+        return blocks, {"with_expert": with_expert, "without_expert": without_expert}
 
-def _load(work: Work, model: _Model, spec: CertifyRemoval) -> DemixModel:
-    loaded = load_demix(model.base, model.experts).to(choose_device(work.settings.device))
-    require_context(loaded, spec.block_size)
-    return loaded
+    def never(self, blocks: Sequence[Block]) -> Generator[Event, None, Identity]:
+        """The model that never loaded the expert, held against what was written down."""
+        without = self.inputs.without
+        model = self._load(_Model(self.inputs.whole.base, {id: self.inputs.whole.experts[id] for id in without}))
+        gate = self._gate(self.own.without_expert)
+        return (yield from _last(compare_bits(model, without, gate, blocks, self.work.folder)))
 
+    def retrained(self) -> Generator[Event, None, dict[str, Tensor]]:
+        """The model that was trained without the domain, going on; nothing where there is none."""
+        if self.inputs.retrained is None:
+            return {}
+        model = self._load(self.inputs.retrained)
+        mixed = Mixed(model, list(self.inputs.retrained.experts), self._gate(self.own.without_domain))
+        return {"without_domain": (yield from self._go_on(mixed))}
 
-def _gate(spec: CertifyRemoval, column: Column | None) -> PosteriorGate:
-    if column is None:
-        raise ScoresError("The scores of this certificate must stay while it is made, but are gone.", "Start it again.")
-    return PosteriorGate(list(column.prior.values()), spec.evidence)
+    def _go_on(self, mixed: Mixed) -> Generator[Event, None, Tensor]:
+        sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
+        return (yield from _last(go_on(mixed, self.pieces, sampling)))
+
+    def _load(self, model: _Model) -> DemixModel:
+        loaded = load_demix(model.base, model.experts).to(choose_device(self.work.settings.device))
+        require_context(loaded, self.spec.block_size)
+        return loaded
+
+    def _gate(self, column: Column | None) -> PosteriorGate:
+        if column is None:
+            raise ScoresError(
+                "The scores of this certificate must stay while it is made, but are gone.", "Start it again."
+            )
+        return PosteriorGate(list(column.prior.values()), self.spec.evidence)
 
 
 def _last(news: Iterator[Event | Result]) -> Generator[Event, None, Result]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
-from engine.removal import Identity, compare_bits
+from engine.removal import Identity, choose_blocks, compare_bits, write_down
 from engine.text.blocks import Tokens
 
 LEFT = ["law", "news", "verse"]
@@ -30,12 +31,18 @@ def never(model: DemixModel, make_model: Callable[..., DemixModel]) -> DemixMode
 
 
 @pytest.fixture
-def compared(model: DemixModel, never: DemixModel, make_tokens: Callable[..., Tokens]) -> Callable[[], Identity]:
+def compared(
+    model: DemixModel, never: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path
+) -> Callable[[], Identity]:
     """Compares the two on two texts of three and one and a half blocks."""
 
     def run() -> Identity:
         texts = [make_tokens(3, 49).array, make_tokens(4, 25).array]
-        *progress, identity = compare_bits(model, never, LEFT, GATE, texts, block_size=16)
+        blocks = choose_blocks(texts, 16, len(LEFT), model.vocab_size)
+        written = list(write_down(model, LEFT, GATE, blocks, tmp_path))
+        *progress, identity = compare_bits(never, LEFT, GATE, blocks, tmp_path)
+        assert len(written) == len(progress) == len(blocks)
+        assert not list(tmp_path.iterdir())
         assert all(isinstance(one, Progress) for one in progress)
         assert isinstance(identity, Identity)
         return identity
@@ -45,7 +52,7 @@ def compared(model: DemixModel, never: DemixModel, make_tokens: Callable[..., To
 
 def test_what_is_left_is_what_was_never_loaded(compared: Callable[[], Identity]) -> None:
     found = compared()
-    assert found == Identity(48 + 24, (3 + 1) * (48 + 24) * 300, 0, 0.0)
+    assert found == Identity(48 + 24, (3 + 1) * (48 + 24) * 300, 0, 0, 0.0)
     assert found.holds
 
 
@@ -76,7 +83,18 @@ def test_numbers_that_are_none_are_no_finite_difference(model: DemixModel, compa
     assert (found.holds, found.largest_difference) == (False, None)
 
 
-def test_nothing_compared_proves_nothing(model: DemixModel, never: DemixModel) -> None:
+def test_two_models_that_say_nothing_are_the_same_and_prove_nothing(
+    model: DemixModel, never: DemixModel, compared: Callable[[], Identity]
+) -> None:
+    with torch.no_grad():
+        for one in (model, never):
+            next(iter(one.shared_state().values())).fill_(torch.nan)
+    found = compared()
+    assert (found.num_different, found.num_not_finite) == (0, found.num_numbers)
+    assert not found.holds
+
+
+def test_nothing_compared_proves_nothing() -> None:
     with pytest.raises(ScoresError, match="at least 2 tokens"):
-        list(compare_bits(model, never, LEFT, GATE, [np.zeros(1, dtype=np.uint16)], block_size=16))
-    assert not Identity(0, 0, 0, 0.0).holds
+        choose_blocks([np.zeros(1, dtype=np.uint16)], 16, 3, 300)
+    assert not Identity(0, 0, 0, 0, 0.0).holds

@@ -26,7 +26,9 @@ def findings(expert: str, mixture: str, domain: str, ok: bool = True) -> dict[st
     measures = ("match", "longest_run", "rouge_l")
     found = {
         "expert": expert, "mixture": mixture, "retrained": None, "domain": domain, "ok": ok,
-        "identity": {"holds": ok, "num_tokens": 64, "num_numbers": 1000, "num_different": 0 if ok else 7},
+        "identity": {
+            "holds": ok, "num_tokens": 64, "num_numbers": 1000, "num_different": 0 if ok else 7, "num_not_finite": 0,
+        },
         "heirs": [], "split": "test", "evidence": "prefix", "num_blocks": 100,
         "perplexity": [row(domain, 10.0, 15.0, 20.0), row("poems", None, None, None, why="Its dev text is short.")],
         "shares": {},
