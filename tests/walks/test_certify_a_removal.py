@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from jobs.kinds import certify_removal
 from workbench.cards import JobCard, ReportCard
 from workbench.database import reading, transaction
 from workbench.errors import InUse
-from workbench.services import evaluations, experts, jobs, mixtures, removal, reports
+from workbench.services import corpora, evaluations, experts, jobs, mixtures, removal, reports
+from workbench.services.retrained import candidates
 from workbench.specs import CertifyRemoval, MixtureSpec
 from workbench.storage import get_storage
 
@@ -175,8 +177,25 @@ def test_a_mixture_whose_base_has_seen_the_domain_is_not_one_without_it(trained:
     assert trained(NEVER).state == "done"
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="rest", experts=["small/kitchen"]))
-        assert removal.candidates(session, "small/court") == ["never"]
+        assert candidates(session, "small/court") == ["never"]
     assert "“small/kitchen” or what it was trained from has seen it" in trained(WISH | {"retrained": "rest"}).error
+
+
+def test_the_same_text_under_another_name_is_the_domain_all_the_same(trained: Do, home: Path) -> None:
+    copy = home / "copy.jsonl"
+    with reading() as session:
+        copy.write_bytes(Path(corpora.get_domain(session, "court").source).read_bytes())
+        again = {"from one place": corpora.get_domain(session, "court").source, "a copy": str(copy)}
+    for name, path in again.items():
+        less = {"max_bytes": 9000} if name == "from one place" else {}
+        assert trained({"kind": "import-corpus", "name": name, "path": path, **less}).state == "done"
+        assert trained({**NEVER, "name": f"on {name}", "domains": ["kitchen", name]}).state == "done"
+        error = trained(WISH | {"retrained": f"on {name}"}).error
+        assert "or what it was trained from has seen it" in error, name
+    with reading() as session:
+        hashes = {corpora.get_domain(session, name).data_sha256 for name in ("court", *again)}
+        assert len(hashes) == 2  # that with less text is told by its source
+        assert candidates(session, "small/court") == []
 
 
 def test_the_only_expert_that_is_on_has_nothing_to_be_compared_with(trained: Do) -> None:

@@ -21,6 +21,7 @@ from ui.parts.words import clock, plain
 from workbench.cards import ExpertCard, MixtureCard, ReportCard
 from workbench.database import reading
 from workbench.services import mixtures, removal
+from workbench.services.retrained import candidates
 from workbench.settings import get_settings
 from workbench.specs import CertifyRemoval
 
@@ -57,7 +58,7 @@ def show_removal_of(card: ExpertCard) -> None:
 def _ask_retrained(card: MixtureCard) -> dict[str, str]:
     """By domain, the first of the mixtures chosen that has never seen it."""
     with reading() as session:
-        offers = {one.domain: removal.candidates(session, one.expert) for one in card.members if one.domain}
+        offers = {one.domain: candidates(session, one.expert) for one in card.members if one.domain}
     names = sorted({name for offered in offers.values() for name in offered})
     if not names:
         return {}
@@ -129,7 +130,7 @@ def _ask_certificate(expert: str, places: Sequence[str]) -> None:
     st.markdown("##### Certify the removal: the expert stays where it is")
     mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
     with reading() as session:
-        offers = [None, *removal.candidates(session, expert)]
+        offers = [None, *candidates(session, expert)]
     retrained = st.selectbox(
         "–Domain: a mixture that was trained without its domain", offers, key=f"{KIND}.retrained.{expert}",
         format_func=lambda name: name or _NOBODY,

@@ -141,7 +141,7 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
     return {
         "expert": session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
         "mixture": _mixtures(session, [row.id])[row.id],
-        "job": unfinished_jobs(session, ["parent", "expert"], [row.name]),
+        "job": unfinished_jobs(session, ["parent", "expert", "experts"], [row.name]),
     }
 
 
@@ -154,7 +154,7 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
     """
     row = expert_row(session, name)
-    line = [*reversed(_ancestors(row)), row]
+    line = [*reversed(ancestors(row)), row]
     nodes = [_node(one, "expert") for one in line]
     edges = [_edge(older, younger) for older, younger in pairwise(line)]
     if line[0].seed is not None:
@@ -169,7 +169,8 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     return {"nodes": nodes, "edges": edges}
 
 
-def _ancestors(row: Expert) -> list[Expert]:
+def ancestors(row: Expert) -> list[Expert]:
+    """The experts that it descends from, its parent first."""
     found: list[Expert] = []
     while (parent := (found[-1] if found else row).parent) is not None:
         found.append(parent)

@@ -37,6 +37,15 @@ def mixture_row(session: Session, name: str) -> Mixture:
     return by_name(session, Mixture, "mixture", name)
 
 
+def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
+    """The experts of a mixture that are on and weigh something, and this one in any case."""
+    return tuple(
+        member.expert
+        for member in row.members
+        if member.expert is also or (member.active and member.expert.enabled and member.weight > 0)
+    )
+
+
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     """A new mixture; raises BadSpec with every reason why these experts cannot mix."""
     ensure_free(session, Mixture, "mixture", spec.name)

@@ -18,12 +18,13 @@ from engine.errors import MixtureError
 from workbench.cards import ReportCard
 from workbench.errors import NotFound
 from workbench.services.corpora import domain_row
-from workbench.services.experts import expert_row
-from workbench.services.mixtures import mixture_row
+from workbench.services.experts import ancestors
+from workbench.services.mixtures import mixture_row, taking_part
 from workbench.services.reports import list_reports
+from workbench.services.retrained import Retrained, retrained_without
 from workbench.services.scores import PAPER_BLOCKS, load
 from workbench.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert, Job, Mixture
+from workbench.tables import Domain, Evaluation, Expert, Mixture
 
 COLUMNS = ("with_expert", "without_expert", "without_domain")  # the paper's +Expert, –Expert, –Domain
 NOT_REMOVED = (
@@ -34,17 +35,22 @@ NOT_REMOVED = (
 
 @dataclass(frozen=True)
 class Sides:
-    """The experts (in the mixtures' order) of each column; no `without_domain` where nothing was retrained."""
+    """The experts (in the mixtures' order) of each column; no `retrained` where –Domain is left out."""
 
     domain: Domain
     with_expert: tuple[Expert, ...]
     without_expert: tuple[Expert, ...]
-    without_domain: tuple[Expert, ...] = ()
+    retrained: Retrained | None = None
+
+    @property
+    def without_domain(self) -> tuple[Expert, ...]:
+        """The experts of the third column; none where nothing was retrained."""
+        return self.retrained.experts if self.retrained else ()
 
     def heirs(self) -> list[str]:
         """The experts that are left and know the domain more closely: those of it, and copies of the one removed."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
-        return [one.name for one in self.without_expert if one.domain_id == removed.domain_id or removed in _line(one)]
+        return [one.name for one in self.without_expert if one.domain_id == removed.domain_id or removed in ancestors(one)]
 
 
 @dataclass(frozen=True)
@@ -115,24 +121,8 @@ def sides_of(session: Session, mixture: str, expert: str, retrained: str | None 
             f"“{mixture}” must have another expert that is on and weighs something, but has only “{expert}”.",
             "Switch another one on, or choose a mixture that holds more.",
         )
-    never = _never(session, retrained, removed) if retrained else ()
+    never = retrained_without(session, retrained, removed) if retrained else None
     return Sides(removed.domain, whole, left, never)
-
-
-def candidates(session: Session, expert: str) -> list[str]:
-    """The mixtures that can stand for –Domain when an expert is removed."""
-    removed = expert_row(session, expert)
-    rows = session.scalars(select(Mixture).order_by(Mixture.name))
-    return [row.name for row in rows if not _objection(session, taking_part(row), removed)]
-
-
-def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
-    """The experts of a mixture that are on and weigh something, and this one in any case."""
-    return tuple(
-        member.expert
-        for member in row.members
-        if member.expert is also or (member.active and member.expert.enabled and member.weight > 0)
-    )
 
 
 def removal_row(
@@ -186,6 +176,11 @@ def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) ->
             f"“{mixture}” without “{expert}” is, to the last bit, the mixture that never loaded it "
             f"({identity['num_numbers']:,} log-probabilities compared)."
         )
+    if identity["num_not_finite"]:
+        return (
+            f"NOT certified: {identity['num_not_finite']:,} of {identity['num_numbers']:,} log-probabilities of "
+            f"“{mixture}” without “{expert}” are no numbers, so they show nothing."
+        )
     return (
         f"NOT certified: “{mixture}” without “{expert}” is not the mixture that never loaded it: "
         f"{identity['num_different']:,} of {identity['num_numbers']:,} log-probabilities differ."
@@ -215,48 +210,6 @@ def _member(row: Mixture, expert: str) -> Expert:
     if expert not in names:
         raise NotFound(f"expert in “{row.name}”", expert, names)
     return row.members[names.index(expert)].expert
-
-
-def _never(session: Session, retrained: str, removed: Expert) -> tuple[Expert, ...]:
-    """The experts of a mixture that was trained without a domain; refuses one that cannot be compared."""
-    experts = taking_part(mixture_row(session, retrained))
-    if objection := _objection(session, experts, removed):
-        raise MixtureError(
-            f"“{retrained}” must be trained without the domain of “{removed.name}”, from a seed with its tokenizer, "
-            f"but {objection}.",
-            "Train one on the other domains: workbench train demix.",
-        )
-    return experts
-
-
-def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> str:
-    """Why experts cannot stand for –Domain; empty when they can."""
-    if not experts:
-        return "none of its experts is on"
-    for one in experts:
-        if one.tokenizer_sha256 != removed.tokenizer_sha256:
-            return f"“{one.name}” has another: perplexities per token do not compare"
-        if removed.domain is None or _has_seen(session, one, removed.domain):
-            return f"“{one.name}” or what it was trained from has seen it"
-    return ""
-
-
-def _has_seen(session: Session, expert: Expert, domain: Domain) -> bool:
-    """Whether an expert, its base or one of its ancestors was trained on a domain, as far as the registry knows."""
-    for one in _line(expert):
-        job = session.get(Job, one.base.job_id) if one.base.job_id else None
-        spec = job.spec if job else {}
-        if one.domain_id == domain.id or domain.name in (*spec.get("domains", ()), spec.get("domain")):
-            return True
-    return False
-
-
-def _line(expert: Expert) -> list[Expert]:
-    """An expert and all it descends from."""
-    found = [expert]
-    while (parent := found[-1].parent) is not None:
-        found.append(parent)
-    return found
 
 
 def _scored(
