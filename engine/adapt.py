@@ -6,11 +6,12 @@ Shapes: E experts, X tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
+from engine.config import AdaptingConfig, TrainingConfig
 from engine.errors import TrainingError
 from engine.events import Progress
 from engine.mixing.base import Gate
@@ -47,6 +48,22 @@ def find_nearest(
     posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), torch.stack(scores)).mean(1)
     shares = dict(zip(keys, posterior_E.tolist(), strict=True))
     yield Nearest(keys[int(posterior_E.argmax())], shares, len(text.starts_N))
+
+
+def with_rate(config: AdaptingConfig, parent_rate: float | None) -> TrainingConfig:
+    """How to train the copy of a parent whose peak learning rate was this one: a tenth of it (§6.1), unless told.
+
+    Raises TrainingError when the rate is neither told nor known of the parent.
+    """
+    rate = config.learning_rate
+    if rate is None and parent_rate is not None:
+        rate = parent_rate / 10
+    if rate is None:
+        raise TrainingError(
+            "The parent must say what learning rate it was trained with, for a tenth of it to be taken, but does not.",
+            "Give a learning rate.",
+        )
+    return TrainingConfig(**{**asdict(config), "learning_rate": rate})
 
 
 def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> Excerpt:

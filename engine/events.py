@@ -55,15 +55,23 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The end of a training with patience after `num_steps` of `wished_steps` updates.
+    """The end of a training after `num_steps` of `wished_steps` updates.
 
-    The weights are those after `step` updates, whose losses on held-out text (nats per token) were the best on average.
+    The weights are those after `step` updates, with their losses on held-out text (nats per token): the last ones, or
+    with patience those whose losses were the best on average.
     """
 
     step: int
     num_steps: int
     wished_steps: int
     loss_by_domain: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was chosen on the way because nobody had asked for it, in a sentence to be kept."""
+
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +94,4 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved | Settled
+Event = Progress | Step | Evaluated | Saving | Saved | Settled | Decided

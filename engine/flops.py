@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.config import ExpertsIn
+
 _UNGATED = ("gpt2", "opt", "gpt_neox")  # two maps in each feed-forward network; the others have three
 
 
@@ -79,15 +81,19 @@ def forward_flops(shape: Shape, context: int, num_experts: int = 1) -> int:
     return num_experts * (shape.num_layers * layer + shape.ends)
 
 
-def training_flops(shape: Shape, context: int, *, only_experts: bool = False) -> int:
+def training_flops(shape: Shape, context: int, *, only: ExpertsIn | None = None) -> int:
     """Operations per token trained on, forward and backward, without recomputation.
 
-    `only_experts`: the shared parameters are frozen. Their gradients are not computed, but the loss still finds its
-    way back through every layer above the first feed-forward network.
+    `only`: the shared parameters are frozen, and experts learn in these places alone. The gradients of what is frozen
+    are not computed, but the loss still finds its way back: to the first feed-forward network, or through every layer
+    to the vector before the sequence, which then is all that learns.
     """
     forward = forward_flops(shape, context)
-    if not only_experts:
+    if only is None:
         return 3 * forward
+    if only == "token":
+        layer = shape.projections + shape.ffn + 2 * shape.scores(context)
+        return forward + shape.num_layers * layer + shape.ends
     above = (shape.num_layers - 1) * (shape.projections + shape.ffn + 2 * shape.scores(context))
     first = shape.ffn // shape.ffn_maps  # its last map alone: nothing before it learns
     return forward + above + first + shape.ends + shape.num_layers * shape.ffn

@@ -14,9 +14,9 @@ from contextlib import closing, suppress
 
 from engine.device import prepare_process
 from engine.errors import Problem
-from engine.events import Event, Saving
+from engine.events import Event, Saved, Saving
 from jobs.endings import STOPPED, Ending, ending_of
-from jobs.news import Reporter
+from jobs.news import Reporter, Throughput
 from jobs.pulse import Pulse
 from jobs.registry import load_kind
 from jobs.settle import settle, settle_done
@@ -29,6 +29,7 @@ from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
 
 LOOK_SECONDS = 0.05
+THROUGHPUT = "throughput.json"  # beside the checkpoints
 LEFT = Ending("paused", "It was left at the terminal.", "Resume it: it goes on from its last checkpoint.")
 
 
@@ -81,7 +82,8 @@ def attempt(
 
     `hard_exit` ends this process at once; `watch` are descriptors that say stop when they can be read.
     """
-    work, reporter = Work(claim, settings), Reporter()
+    work = Work(claim, settings)
+    reporter = Reporter(Throughput.kept(work.folder / THROUGHPUT))
     try:
         with Pulse(claim, settings, reporter, hard_exit, watch) as pulse:
             register = yield from _drive(work, pulse, reporter)
@@ -89,8 +91,10 @@ def attempt(
     except LeaseLost:
         raise
     except Stopped as stopped:
+        reporter.keep_throughput(work.folder / THROUGHPUT)  # a training that is stopped leaves a checkpoint
         settle(claim, settings, STOPPED[str(stopped)], reporter.take())
     except (GeneratorExit, KeyboardInterrupt):
+        reporter.keep_throughput(work.folder / THROUGHPUT)
         settle(claim, settings, LEFT, reporter.take())
         raise
     except Exception as error:
@@ -118,8 +122,11 @@ def _drive(work: Work, pulse: Pulse, reporter: Reporter) -> Generator[Event, Non
                 register: Register = end.value
                 return register
             reporter.see(event)
-            if isinstance(event, Saving):
-                pulse.flush()
+            match event:
+                case Saving():
+                    pulse.flush()
+                case Saved():
+                    reporter.keep_throughput(work.folder / THROUGHPUT)
             yield event
 
 

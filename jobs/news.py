@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from engine.events import Evaluated, Event, Progress, Saved, Settled, Step
+from engine.events import Decided, Evaluated, Event, Progress, Saved, Settled, Step
 from jobs.estimate import Pace
 
 CURVE_POINTS = 1000  # a longer curve keeps every so-manieth step, always the same ones
@@ -33,43 +35,58 @@ class News:
         return self.note is not None or bool(self.metrics) or bool(self.messages)
 
 
+@dataclass
 class Throughput:
     """Tokens and operations of updates over the seconds they took; evaluations and checkpoints do not count."""
 
-    def __init__(self) -> None:
-        self._num_steps, self._num_tokens, self._num_flops, self._seconds = 0, 0, 0.0, 0.0
+    num_steps: int = 0
+    num_tokens: int = 0
+    num_flops: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def kept(cls, path: Path) -> Throughput:
+        """What an earlier attempt kept there; nothing seen where there is no such file."""
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
+
+    def keep(self, path: Path) -> None:
+        """Writes down what was seen, for an attempt that goes on from here."""
+        aside = path.with_suffix(".new")
+        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        aside.replace(path)
 
     def see(self, step: Step) -> None:
         """Takes in one update."""
-        self._num_steps += 1
-        self._num_tokens += step.num_tokens
-        self._num_flops += step.num_flops
-        self._seconds += step.num_tokens / step.tokens_per_second
+        self.num_steps += 1
+        self.num_tokens += step.num_tokens
+        self.num_flops += step.num_flops
+        self.seconds += step.num_tokens / step.tokens_per_second
 
     def told(self) -> dict[str, float]:
         """Means over all updates seen, and the operations of one; empty before the first."""
-        if not self._num_steps:
+        if not self.num_steps:
             return {}
         return {
-            "num_steps": self._num_steps,
-            "tokens_per_second": self._num_tokens / self._seconds,
-            "flops_per_second": self._num_flops / self._seconds,
-            "flops_per_update": self._num_flops / self._num_steps,
-            "flops_per_token": self._num_flops / self._num_tokens,
+            "num_steps": self.num_steps,
+            "tokens_per_second": self.num_tokens / self.seconds,
+            "flops_per_second": self.num_flops / self.seconds,
+            "flops_per_update": self.num_flops / self.num_steps,
+            "flops_per_token": self.num_flops / self.num_tokens,
         }
 
 
 class Reporter:
     """Gathers events in the thread that works; another thread writes them, about once a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, throughput: Throughput | None = None) -> None:
+        """`throughput` is that of the attempts before, which this one goes on from."""
         self._lock = threading.Lock()
         self._pace = Pace()
         self._latest: Progress | Step | None = None
         self._metrics: list[Point] = []
         self._messages: list[str] = []
         self._saved_at = float("-inf")
-        self._throughput = Throughput()
+        self._throughput = throughput or Throughput()
 
     def see(self, event: Event) -> None:
         """Takes in one event; quick, because the work waits."""
@@ -87,7 +104,9 @@ class Reporter:
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(f"Checkpoint at step {event.step:,}.")
-                case Settled():
+                case Decided():
+                    self._messages.append(event.sentence)
+                case Settled() if event.step < event.num_steps:
                     # All the steps there will be: what is left of those wished is not waited for.
                     self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are kept")
                     self._messages.append(_settled_words(event))
@@ -111,8 +130,14 @@ class Reporter:
             messages=messages,
         )
 
+    def keep_throughput(self, path: Path) -> None:
+        """Writes down the throughput so far, where the next attempt finds it."""
+        with self._lock:
+            if self._throughput.num_steps:
+                self._throughput.keep(path)
+
     def result(self) -> dict[str, Any]:
-        """What the events say of the whole attempt, for the job's result: the throughput of its updates, if any."""
+        """What the events say of the whole job, for its result: the throughput of its updates, if any."""
         with self._lock:
             told = self._throughput.told()
         return {"throughput": told} if told else {}

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from engine.config import Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
+from engine.config import AdaptingConfig, Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
 from engine.training.methods import METHODS
 from workbench.errors import BadSpec
 from workbench.replications.demix import Run
@@ -165,15 +165,19 @@ class TrainExpert(Spec):
         default_factory=list,
         description="Domains whose held-out loss is measured at each evaluation, to see what is forgotten (Fig. 6).",
     )
-    training: TrainingConfig = Field(
-        default_factory=lambda: TrainingConfig(learning_rate=1e-4),
-        description="How to train (the paper: a tenth of the rate).",
-    )
+    training: AdaptingConfig = Field(default_factory=AdaptingConfig, description="How to train.")
 
     @property
     def expert(self) -> str:
         """What the new expert is called."""
         return f"{self.name}/{self.domain}" if self.whole else self.name
+
+    @property
+    def certificate(self) -> CertifyAddition | None:
+        """The wish to certify its addition afterwards; None where it is added to nothing."""
+        if self.whole or not self.join:
+            return None
+        return CertifyAddition(expert=self.name, mixture=self.mixture, block_size=self.training.block_size)
 
     @model_validator(mode="after")
     def _watch_others(self) -> TrainExpert:

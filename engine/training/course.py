@@ -14,8 +14,9 @@ class Course:
     """The evaluations so far, in steps and nats per token."""
 
     evaluated_step: int = -1  # of the last one; -1 before the first
+    last_losses: dict[str, float] = field(default_factory=dict)  # of each domain trained on; empty before the first
     best_step: int = 0
-    best_losses: dict[str, float] = field(default_factory=dict)  # of each domain trained on; empty before the first
+    best_losses: dict[str, float] = field(default_factory=dict)  # the same, with patience only
     num_worse: int = 0  # evaluations in a row since the best one
 
     def see(self, step: int, losses: Mapping[str, float], team: Team) -> bool:

@@ -83,7 +83,7 @@ class _Training:
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         shape = Shape.of(model.lm.config.to_dict())
-        self.flops_per_token = training_flops(shape, config.block_size, only_experts=only is not None)
+        self.flops_per_token = training_flops(shape, config.block_size, only=model.experts_in if only is not None else None)
         self.course = Course()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
@@ -109,8 +109,7 @@ class _Training:
             if step > saved:
                 self._save(step)
             raise
-        if self.config.patience:
-            yield Settled(self.course.best_step, step, self.config.num_steps, self.course.best_losses)
+        yield self._settled(step)
 
     def _resume(self) -> int:
         step = self.team.agree(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
@@ -141,6 +140,13 @@ class _Training:
             self.parameters[name].copy_(tensor)
         self.best = {}
         return True
+
+    def _settled(self, step: int) -> Settled:
+        """Said at the end in any case: a training that is resumed when all is done evaluates no more."""
+        course, wished = self.course, self.config.num_steps
+        if self.config.patience:
+            return Settled(course.best_step, step, wished, course.best_losses)
+        return Settled(step, step, wished, course.last_losses)
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
@@ -192,7 +198,7 @@ class _Training:
         losses = {name: self._losses(batch)[None] for name, batch in batches.items()}  # all, before the first exchange
         whole = {name: self.team.whole(losses[name], b.places, b.num_rows) for name, b in batches.items()}
         means = {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()}
-        self.course.evaluated_step = step
+        self.course.evaluated_step, self.course.last_losses = step, means
         if self.config.patience and self.course.see(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
         return Evaluated(step, means | dict(self.watch() if self.watch else {}))

@@ -33,6 +33,25 @@ class Parent:
     method: MethodName
     seed_id: str | None
     kept: Kept
+    learning_rate: float | None  # the peak that it was trained with; None where nobody wrote it down
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The parent; where there was a choice, each candidate's posterior by name and the held-out blocks behind it."""
+
+    parent: Parent
+    posterior: dict[str, float]
+    num_blocks: int
+
+    def told(self, block_size: int) -> str:
+        """Why this parent, in a sentence; empty where there was no choice."""
+        if not self.posterior:
+            return ""
+        return (
+            f"The parent is “{self.parent.name}”: its mean posterior is {self.posterior.get(self.parent.name, 0):.2f} "
+            f"over {self.num_blocks} held-out blocks of {block_size} tokens."
+        )
 
 
 def possible_parents(storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
@@ -41,16 +60,19 @@ def possible_parents(storage: Storage, mixture: Mixture, name: str | None) -> tu
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
         raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
-    return tuple(Parent(e.id, e.name, cast(MethodName, e.method), e.seed_id, storage.kept(e.artifact)) for e in chosen)
+    return tuple(
+        Parent(
+            one.id, one.name, cast(MethodName, one.method), one.seed_id, storage.kept(one.artifact),
+            one.config.get("learning_rate"),
+        )
+        for one in chosen
+    )  # fmt: skip
 
 
 def choose_parent(
     work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
-) -> Generator[Event, None, tuple[Parent, dict[str, float]]]:
-    """The parent, and the posterior of each candidate by name (empty where there was no choice).
-
-    A resumed job keeps the parent that it began from; raises TrainingError when that one is gone.
-    """
+) -> Generator[Event, None, Choice]:
+    """The parent. A resumed job keeps the one that it began from; raises TrainingError when that one is gone."""
     nearest = yield from _chosen(work, base, parents, text, block_size)
     names = {parent.id: parent.name for parent in parents}
     parent = next((one for one in parents if one.id == nearest.key), None)
@@ -59,7 +81,8 @@ def choose_parent(
             "The parent that this training began from must still be in the mixture, but is gone.",
             "Put it back, or start a new job.",
         )
-    return parent, {names[id]: share for id, share in nearest.posterior.items() if id in names}
+    shares = {names[id]: share for id, share in nearest.posterior.items() if id in names}
+    return Choice(parent, shares, nearest.num_blocks)
 
 
 def require_parent(session: Session, parent: Parent) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.config import TrainingConfig
+from engine.config import AdaptingConfig
 from engine.events import Event, Progress
 from engine.replication.bootstrap import Resampled
 from engine.replication.curves import Curve
@@ -94,7 +94,7 @@ def _tokens_per_step(step: Step) -> int:
     return 0
 
 
-def _tokens(training: TrainingConfig, num_domains: int) -> int:
+def _tokens(training: AdaptingConfig, num_domains: int) -> int:
     return training.block_size * training.sequences_per_domain * training.accumulate * num_domains
 
 

@@ -107,7 +107,7 @@ def _follow(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
             if isinstance(event, Evaluated | Settled):
-                losses = dict(event.loss_by_domain)
+                losses |= event.loss_by_domain
             yield event
     return losses
 

@@ -13,8 +13,10 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
+from engine.adapt import with_rate
+from engine.config import TrainingConfig
 from engine.device import choose_device
-from engine.events import Evaluated, Event, Settled
+from engine.events import Decided, Evaluated, Event, Settled
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, save_base
@@ -25,7 +27,7 @@ from engine.training.loop import require_context, train
 from engine.training.methods import METHOD_OF_ONE
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
-from jobs.kinds.parents import Parent, choose_parent, possible_parents, require_parent
+from jobs.kinds.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.kinds.watching import Watch, Watched, start_watch
 from jobs.work import Register, Work
@@ -52,8 +54,8 @@ class _Made:
     """What is on disk and has no row yet: the expert, where it came from, and for a whole model its base."""
 
     expert: NewExpert
-    parent: Parent
-    parent_posterior: dict[str, float]
+    choice: Choice
+    training: TrainingConfig
     tokenizer_sha256: str
     base_id: str | None
 
@@ -67,13 +69,15 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     folder = yield from pack(work, inputs.domain, tokenizer)
     key = made_by(work.job_id, "expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
-    parent, posterior = yield from choose_parent(work, inputs.base, inputs.parents, text, spec.training.block_size)
+    choice = yield from choose_parent(work, inputs.base, inputs.parents, text, spec.training.block_size)
+    parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
+    yield from _tell(spec, choice, training)
     model = load_demix(inputs.base, {key: parent.kept}).to(choose_device(work.settings.device))
     require_context(model, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
-    loss = yield from _train(work, spec, model, text, watch)
+    loss = yield from _train(work, spec.whole, training, model, text, watch)
     base_id = _keep_base(work, model, tokenizer) if spec.whole else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(inputs.base.sha256)
     method = parent.method if spec.whole else METHOD_OF_ONE[model.experts_in]
@@ -81,7 +85,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
         work, model, key, spec.expert, [inputs.domain], method=method,
         dev_loss=loss, base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
     )  # fmt: skip
-    return _register(work, spec, inputs, _Made(expert, parent, posterior, tokenizer.sha256, base_id))
+    return _register(work, spec, inputs, _Made(expert, choice, training, tokenizer.sha256, base_id))
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
@@ -104,17 +108,26 @@ def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixt
     return Watched(domains, plan(session, work.storage, mixture.name), weight)
 
 
+def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
+    """What the job chose by itself."""
+    if sentence := choice.told(training.block_size):
+        yield Decided(sentence)
+    if spec.training.learning_rate is None:
+        told = f"a tenth of what “{choice.parent.name}” was trained with"
+        yield Decided(f"The peak learning rate is {training.learning_rate:g}: {told}.")
+
+
 def _train(
-    work: Work, spec: TrainExpert, model: DemixModel, text: DomainText, watch: Watch | None
+    work: Work, whole: bool, config: TrainingConfig, model: DemixModel, text: DomainText, watch: Watch | None
 ) -> Generator[Event, None, float | None]:
     """Trains the expert alone, or the whole model; gives the held-out loss of the weights that stay."""
     loss = None
-    only = None if spec.whole else [text.expert]
-    events = train(model, [text], spec.training, work.folder, only_experts=only, watch=watch)
+    only = None if whole else [text.expert]
+    events = train(model, [text], config, work.folder, only_experts=only, watch=watch)
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
             if isinstance(event, Evaluated | Settled):
-                loss = event.loss_by_domain[text.name]
+                loss = event.loss_by_domain.get(text.name, loss)
             yield event
     return loss
 
@@ -129,18 +142,19 @@ def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
 
 
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
-    config = asdict(spec.training) | ({"whole": True} if spec.whole else {})
+    config = asdict(made.training) | ({"whole": True} if spec.whole else {})
+    parent = made.choice.parent
+    why = {"parent_posterior": made.choice.posterior, "parent_blocks": made.choice.num_blocks}
 
     def register(session: Session) -> dict[str, Any]:
-        require_parent(session, made.parent)
+        require_parent(session, parent)
         register_new_expert(
-            session, work, made.expert, base=_base(session, work, inputs, made), seed_id=made.parent.seed_id,
-            parent_id=made.parent.id, tokenizer_sha256=made.tokenizer_sha256, config=config,
-            metrics={"parent_posterior": made.parent_posterior},
+            session, work, made.expert, base=_base(session, work, inputs, made), seed_id=parent.seed_id,
+            parent_id=parent.id, tokenizer_sha256=made.tokenizer_sha256, config=config,
+            metrics=why,
         )  # fmt: skip
         return {
-            "expert": spec.expert, "parent": made.parent.name, "parent_posterior": made.parent_posterior,
-            "mixture": _put_into_mixture(session, spec, inputs),
+            "expert": spec.expert, "parent": parent.name, **why, "mixture": _put_into_mixture(session, spec, inputs),
         }  # fmt: skip
 
     return register

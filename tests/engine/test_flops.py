@@ -48,8 +48,15 @@ def test_a_forward_pass_costs_what_is_counted(family: str) -> None:
 @pytest.mark.parametrize("only", [None, ["a"]])
 def test_an_update_costs_what_is_counted(family: str, only: list[str] | None) -> None:
     lm = model(family)
-    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only_experts=only is not None)
+    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only="ffn" if only else None)
     assert counted(lm, backward=True, only=only) == pytest.approx(expected, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_learning_a_vector_before_the_text_costs_what_is_counted(family: str) -> None:
+    lm = DemixModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], "token")
+    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS + 1, only="token") * (TOKENS + 1) / TOKENS
+    assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # one position has no logits
 
 
 def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they_are() -> None:
@@ -105,6 +112,6 @@ def test_every_update_says_what_it_cost(make_model, make_texts, tmp_path) -> Non
         lm, texts = make_model(["law", "code"]), make_texts(["law", "code"])
         step = next(train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only))
         shape = Shape.of(lm.lm.config.to_dict())
-        each = training_flops(shape, 16, only_experts=only is not None)
+        each = training_flops(shape, 16, only="ffn" if only else None)
         assert isinstance(step, Step)
         assert step.num_flops == each * step.num_tokens > 0

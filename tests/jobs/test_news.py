@@ -100,6 +100,15 @@ def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
     assert reporter.take().messages[0].startswith("All 300 steps are made: the weights are those of step 280")
 
 
+def test_an_end_with_the_last_weights_is_nothing_to_tell() -> None:
+    reporter = Reporter()
+    reporter.see(step(300))
+    reporter.see(Settled(300, 300, 300, {"law": 4.0}))
+    taken = reporter.take()
+    assert not taken.messages
+    assert str(taken.note).startswith("step 300 of 300")
+
+
 def test_what_could_not_be_written_is_written_later() -> None:
     reporter = Reporter()
     reporter.see(step(1))

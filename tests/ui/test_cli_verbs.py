@@ -113,7 +113,7 @@ def test_a_new_expert_learns_at_its_own_default_rate(mixed: Path, capsys: pytest
 
     spec = ask(capsys, *arguments)["spec"]
 
-    assert (spec["training"]["num_steps"], spec["training"]["learning_rate"]) == (7, 1e-4)
+    assert (spec["training"]["num_steps"], spec["training"]["learning_rate"]) == (7, None)
 
 
 def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from engine.config import GateConfig
 from engine.errors import Problem
-from engine.events import Step
+from engine.events import Saved, Step
 from engine.mixing.gates import make_gate
 from engine.models.demix_files import load_demix
 from engine.scores import as_blocks, score_text
@@ -27,7 +27,7 @@ from engine.text.tokenizer import load_tokenizer
 from jobs.attempt import run_here
 from jobs.submit import run_now, submit
 from ui.cli import main
-from workbench.cards import JobCard
+from workbench.cards import JobCard, MetricPoint
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec, InUse
 from workbench.services import corpora, experts, jobs, mixtures
@@ -151,7 +151,9 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
     assert told["court"]["change_percent"] > 20
     assert told["sea"]["change_percent"] < -20
     assert main(["eval", "forgetting", "small", "dapt"]) == 0
-    assert "On average over the 3 train domains: +" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "On average over 2 train domains: +" in told
+    assert "On what was adapted to: -" in told
 
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])
@@ -185,6 +187,58 @@ def test_a_job_with_patience_ends_early_says_so_and_keeps_the_best_weights(train
     )
     assert math.log(perplexity) == pytest.approx(losses[best])
     assert dev_loss("sailor", "sea") == pytest.approx(losses[best], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["train-expert", "train-demix"])
+def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throughput(trained: Do, kind: str) -> None:
+    wish = NEW if kind == "train-expert" else {
+        "kind": kind, "name": "two", "seed_model": "seed", "domains": ["sea", "court"], "training": TRAINING,
+    }  # fmt: skip
+    job_id, events = run_now(wish)
+    assert any(isinstance(event, Saved) and event.step == 12 for event in events)
+    events.close()  # type: ignore[attr-defined]
+    card = resumed(job_id)
+    assert card.state == "done", card.error
+    assert card.result["throughput"]["num_steps"] == 12
+    with reading() as session:
+        made = experts.get_expert(session, "sailor" if kind == "train-expert" else "two/sea")
+    assert math.log(made.metrics["dev_perplexity"]) == pytest.approx(curve(job_id, "sea")[12])
+
+
+def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_that_is_told(trained: Do) -> None:
+    training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
+    card = trained({**NEW, "training": training})
+    assert card.state == "done", card.error
+    with reading() as session:
+        rates = {name: experts.get_expert(session, name).config["learning_rate"] for name in (card.result["parent"], "sailor")}
+        told = " ".join(event.message for event in jobs.events(session, card.id))
+    assert rates == {card.result["parent"]: 5e-3, "sailor": pytest.approx(5e-4)}
+    points = {point.value for point in _points(card.id, "learning_rate")}
+    assert max(points) <= 5e-4 * 1.000001
+    assert f"The peak learning rate is 0.0005: a tenth of what “{card.result['parent']}” was trained with." in told
+    share = card.result["parent_posterior"][card.result["parent"]]
+    assert card.result["parent_blocks"] > 1
+    assert (
+        f"The parent is “{card.result['parent']}”: its mean posterior is {share:.2f} over "
+        f"{card.result['parent_blocks']} held-out blocks of 32 tokens." in told
+    )
+    with reading() as session:
+        assert experts.get_expert(session, "sailor").metrics["parent_blocks"] == card.result["parent_blocks"]
+
+
+def _points(job_id: str, name: str) -> list[MetricPoint]:
+    with reading() as session:
+        return jobs.metrics(session, job_id, name)
+
+
+def test_a_parent_that_does_not_say_its_rate_is_asked_for_one(trained: Do) -> None:
+    with transaction() as session:
+        for expert in session.scalars(select(Expert)):
+            expert.config = {}
+    training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
+    card = trained({**NEW, "training": training})
+    assert (card.state, card.next_step) == ("failed", "Give a learning rate.")
+    assert trained(NEW).state == "done"
 
 
 # several ---------------------------------------------------------------------------------------------

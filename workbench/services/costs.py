@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.config import ExpertsIn
 from engine.flops import Shape, forward_flops, training_flops
 from workbench.errors import StorageError
 from workbench.services.generation import plan
@@ -39,6 +41,13 @@ def mixture_costs(
         "forward": forward_flops(shape, context),
         "mixture": forward_flops(shape, context, num_experts),
         "training": training_flops(shape, context),
-        "adapting": training_flops(shape, context, only_experts=True),
+        "adapting": training_flops(shape, context, only=_experts_in(planned.base_folder)),
         "shape": asdict(shape),
     }
+
+
+def _experts_in(base: Path) -> ExpertsIn:
+    """Where a base's experts are, as `engine.models.demix_files` wrote it down; read here without waking torch."""
+    card = base / "base.json"
+    found: ExpertsIn = json.loads(card.read_text(encoding="utf-8"))["experts_in"] if card.exists() else "ffn"
+    return found

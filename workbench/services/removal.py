@@ -50,7 +50,11 @@ class Sides:
     def heirs(self) -> list[str]:
         """The experts that are left and know the domain more closely: those of it, and copies of the one removed."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
-        return [one.name for one in self.without_expert if one.domain_id == removed.domain_id or removed in ancestors(one)]
+        return [
+            one.name
+            for one in self.without_expert
+            if one.domain_id == removed.domain_id or removed in ancestors(one)
+        ]
 
 
 @dataclass(frozen=True)

@@ -343,8 +343,19 @@ def test_without_patience_and_watching_nothing_is_evaluated_before_the_first_upd
 ) -> None:
     events = list(train(make_model(KEYS), make_texts(KEYS), CONFIG, tmp_path))
     assert isinstance(events[0], Step)
-    assert isinstance(events[-1], Saved)
+    assert isinstance(events[-2], Saved)
     assert not list(tmp_path.glob("step-*/best.safetensors"))
+
+
+def test_a_training_that_was_over_when_it_was_cut_says_again_how_it_ended(
+    make_model, make_texts, tmp_path: Path
+) -> None:
+    texts, seen = make_texts(KEYS), {}
+    for event in train(make_model(KEYS), texts, CONFIG, tmp_path):
+        if isinstance(event, Evaluated):
+            seen = event.loss_by_domain
+    assert event == Settled(12, 12, 12, seen)
+    assert list(train(make_model(KEYS), texts, CONFIG, tmp_path)) == [event]
 
 
 def test_a_checkpoint_from_before_there_was_patience_is_continued(make_model, make_texts, tmp_path: Path) -> None:

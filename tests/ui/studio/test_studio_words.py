@@ -69,7 +69,7 @@ def test_answers_make_the_spec_they_were_asked_for() -> None:
     answers = {q.path: q.default for q in questions} | {("name",): "n", ("domain",): "d", ("mixture",): "m"}
     answers["training", "num_steps"] = 7
     spec = parse_spec({"kind": "train-expert", **assemble(answers)})
-    assert (spec.training.num_steps, spec.training.learning_rate) == (7, 1e-4)
+    assert (spec.training.num_steps, spec.training.learning_rate) == (7, None)
     assert set(changed(questions, answers)) == {("name",), ("domain",), ("mixture",), ("training", "num_steps")}
 
 
