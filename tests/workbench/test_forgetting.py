@@ -58,9 +58,25 @@ def test_the_change_on_each_domain_and_its_mean_over_the_domains_of_a_role(adapt
     }  # fmt: skip
     assert (told["law"]["before"], told["law"]["after"]) == (pytest.approx(10), pytest.approx(15))
     assert found["averages"] == {
+        "target": {"num_domains": 0, "change_percent": None},
         "train": {"num_domains": 2, "change_percent": pytest.approx(30)},
         "novel": {"num_domains": 1, "change_percent": pytest.approx(-25)},
     }
+
+
+def test_what_was_adapted_to_stands_by_itself(adapted: World) -> None:  # table 13: N is the target
+    law = experts.get_expert(adapted.session, "before/law")
+    adapted.expert("dapt/sea", "sea", parent_id=law.id)
+    mixtures.create_mixture(adapted.session, MixtureSpec(name="dapt", experts=["dapt/sea"]))
+    values = {"law": (10.0, 15.0), "sea": (40.0, 20.0), "moon": (30.0, 33.0)}
+    for domain, pair in values.items():
+        for name, perplexity in zip(("before/law", "dapt/sea"), pair, strict=True):
+            score(adapted, name, domain, perplexity)
+    found = forgetting(adapted.session, adapted.storage, "before", "dapt")
+    assert {row["domain"]: row["is_target"] for row in found["domains"]} == {"law": False, "sea": True, "moon": False}
+    assert {name: mean["change_percent"] for name, mean in found["averages"].items()} == {
+        "target": pytest.approx(-50), "train": pytest.approx(50), "novel": pytest.approx(10)
+    }  # fmt: skip
 
 
 def test_only_the_same_text_is_compared_and_of_several_the_longest(adapted: World) -> None:

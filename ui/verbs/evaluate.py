@@ -10,6 +10,7 @@ import typer
 from ui.errors import BadUsage
 from ui.parts.contrasts import contrast_words
 from ui.parts.correlations import affinity_words
+from ui.parts.forgetting_words import forgetting_rows, forgetting_words
 from ui.parts.posterior_words import posterior_title, stable_words
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
@@ -77,13 +78,12 @@ def forgetting(
     if as_json:
         print_json(found)
         return
-    columns = ["Domain", "Role", "Tokens", "Before", "After", "Change (%)"]
-    keys = ("domain", "role", "num_tokens", "before", "after", "change_percent")
-    rows = [[row[key] for key in keys] for row in found["domains"]]
-    print_table(columns, rows, empty="Both were scored on no common text. Score each with: workbench eval run MIXTURE")
-    for role, mean in found["averages"].items():
-        if mean["num_domains"]:
-            say(f"On average over the {mean['num_domains']} {role} domains: {mean['change_percent']:+.1f} %.")
+    rows = forgetting_rows(found)
+    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
+    empty = "Both were scored on no common text. Score each with: workbench eval run MIXTURE"
+    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+    for sentence in forgetting_words(found):
+        say(sentence)
 
 
 @app.command("removal")
