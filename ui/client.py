@@ -93,6 +93,14 @@ class Client:
         """What removing each expert of a mixture costs, from stored scores."""
         return self._ask("POST", "/v1/workbench/removal", json=wish)
 
+    def forgetting(self, **wish: Any) -> dict[str, Any]:
+        """How the perplexities of two models differ on the same text, from stored scores."""
+        return self._ask("POST", "/v1/workbench/forgetting", json=wish)
+
+    def nearest(self, **wish: Any) -> dict[str, Any]:
+        """The parent that a new expert of a domain would have, from stored scores."""
+        return self._ask("POST", "/v1/workbench/nearest", json=wish)
+
     def modes(self, **wish: Any) -> dict[str, Any]:
         """A mixture's perplexity on every domain under each of the paper's modes, from stored scores."""
         return self._ask("POST", "/v1/workbench/modes", json=wish)

@@ -14,7 +14,15 @@ from engine.config import GateConfig, SamplingConfig
 from engine.events import Done, Token
 
 if TYPE_CHECKING:
-    from ui.api.schemas import ContrastRequest, ModesRequest, PosteriorMapRequest, PriorRequest, RemovalRequest
+    from ui.api.schemas import (
+        ContrastRequest,
+        ForgettingRequest,
+        ModesRequest,
+        NearestRequest,
+        PosteriorMapRequest,
+        PriorRequest,
+        RemovalRequest,
+    )
     from workbench.services.generation import Plan
     from workbench.settings import Settings
 
@@ -147,13 +155,35 @@ def contrast(settings: Settings, asked: ContrastRequest) -> dict[str, Any]:
 
 def estimate_prior(settings: Settings, asked: PriorRequest) -> dict[str, Any]:
     """Estimates a prior and stores it; gives its card."""
-    from workbench.database import transaction
-    from workbench.services import priors
+    from workbench.database import reading, transaction
+    from workbench.services import priors, scores
     from workbench.storage import get_storage
 
+    with reading(settings) as session:
+        told = asked.model_dump(exclude={"name"})
+        shares = scores.estimate_shares(session, get_storage(settings), **told)
     with transaction(settings) as session:
-        card = priors.estimate_prior(session, get_storage(settings), **asked.model_dump())
-    return card.model_dump()
+        return priors.keep_estimate(session, asked.name, shares).model_dump()
+
+
+def forgetting(settings: Settings, asked: ForgettingRequest) -> dict[str, Any]:
+    """How the perplexities of two models differ on the same text, from stored scores."""
+    from workbench.database import reading
+    from workbench.services import forgetting as service
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        return service.forgetting(session, get_storage(settings), **asked.model_dump())
+
+
+def nearest(settings: Settings, asked: NearestRequest) -> dict[str, Any]:
+    """The parent that a new expert of a domain would have, from stored scores."""
+    from workbench.database import reading
+    from workbench.services import nearest as service
+    from workbench.storage import get_storage
+
+    with reading(settings) as session:
+        return service.nearest(session, get_storage(settings), **asked.model_dump())
 
 
 def _make_host(settings: Settings) -> Host:

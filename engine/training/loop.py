@@ -83,7 +83,9 @@ class _Training:
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         shape = Shape.of(model.lm.config.to_dict())
-        self.flops_per_token = training_flops(shape, config.block_size, only=model.experts_in if only is not None else None)
+        self.flops_per_token = training_flops(
+            shape, config.block_size, only=model.experts_in if only is not None else None
+        )
         self.course = Course()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 

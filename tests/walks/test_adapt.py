@@ -210,7 +210,10 @@ def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_that_is_told(trained
     card = trained({**NEW, "training": training})
     assert card.state == "done", card.error
     with reading() as session:
-        rates = {name: experts.get_expert(session, name).config["learning_rate"] for name in (card.result["parent"], "sailor")}
+        rates = {
+            name: experts.get_expert(session, name).config["learning_rate"]
+            for name in (card.result["parent"], "sailor")
+        }
         told = " ".join(event.message for event in jobs.events(session, card.id))
     assert rates == {card.result["parent"]: 5e-3, "sailor": pytest.approx(5e-4)}
     points = {point.value for point in _points(card.id, "learning_rate")}

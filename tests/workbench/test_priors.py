@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError, ScoresError
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.services import artifacts, evaluations, experts, mixtures, priors, scores
+from workbench.services.nearest import is_scored, nearest
+from workbench.services.scores import estimate_shares
 from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
-from workbench.tables import Artifact, Corpus, Domain, new_id
+from workbench.tables import Artifact, Corpus, Domain, Evaluation, new_id
 
 BLOCK = 16
 
@@ -65,7 +68,9 @@ def scored(home: Path) -> None:
 
 def test_a_prior_is_estimated_on_exactly_the_blocks_asked_for_and_says_so(scored: None) -> None:
     with transaction() as session:
-        card = priors.estimate_prior(session, get_storage(), "on law", "both", "law", num_blocks=20)
+        card = priors.keep_estimate(
+            session, "on law", estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
+        )
     assert card.shares["both/law"] > 0.99
     assert sum(card.shares.values()) == pytest.approx(1)
     assert card.source == {
@@ -76,15 +81,40 @@ def test_a_prior_is_estimated_on_exactly_the_blocks_asked_for_and_says_so(scored
 
 
 def test_fewer_blocks_than_asked_is_refused_and_nothing_is_kept(scored: None) -> None:
-    with pytest.raises(MixtureError, match="on 21 blocks, but there are 20"), transaction() as session:
-        priors.estimate_prior(session, get_storage(), "on law", "both", "law", num_blocks=21)
+    with pytest.raises(MixtureError, match="on 21 blocks, but there are 20"), reading() as session:
+        estimate_shares(session, get_storage(), "both", "law", num_blocks=21)
     with reading() as session:
         assert priors.list_priors(session) == []
 
 
 def test_a_domain_that_was_not_scored_is_refused_with_the_command_that_scores_it(scored: None) -> None:
-    with pytest.raises(ScoresError, match="workbench eval run both --split dev"), transaction() as session:
-        priors.estimate_prior(session, get_storage(), "x", "both", "moon")
+    with pytest.raises(ScoresError, match="workbench eval run both --split dev"), reading() as session:
+        estimate_shares(session, get_storage(), "both", "moon")
+
+
+def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored: None) -> None:
+    with reading() as session:
+        shares, source = estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
+    with pytest.raises(NotFound), transaction() as session:
+        priors.keep_estimate(session, "on law", ({**shares, "f" * 32: 0.1}, source))
+
+
+def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored: None) -> None:
+    with reading() as session:
+        found = nearest(session, get_storage(), "both", "law", num_blocks=7)
+        assert is_scored(session, "both", "law")
+    assert (found["parent"], found["num_blocks"], found["block_size"]) == ("both/law", 7, BLOCK)
+    assert sum(found["posterior"].values()) == pytest.approx(1)
+    assert found["posterior"]["both/law"] > 0.99
+
+
+def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(scored: None) -> None:
+    with transaction() as session:
+        session.execute(delete(Evaluation).where(Evaluation.split == "dev"))
+    with reading() as session:
+        assert not is_scored(session, "both", "law")
+        with pytest.raises(ScoresError, match="workbench eval run both --domains law --split dev"):
+            nearest(session, get_storage(), "both", "law")
 
 
 def test_a_prior_for_other_experts_is_refused(scored: None) -> None:

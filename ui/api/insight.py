@@ -14,14 +14,25 @@ from ui.api.completions import CLIENT_LEFT
 from ui.api.house import Gone, InHouse, unless_gone
 from ui.api.schemas import (
     ContrastRequest,
+    ForgettingRequest,
     MixRequest,
     ModesRequest,
+    NearestRequest,
     PosteriorMapRequest,
     PosteriorRequest,
     PriorRequest,
     RemovalRequest,
 )
-from ui.generations import compare_modes, contrast, estimate_prior, mix_scores, posterior_map, removal_table
+from ui.generations import (
+    compare_modes,
+    contrast,
+    estimate_prior,
+    forgetting,
+    mix_scores,
+    nearest,
+    posterior_map,
+    removal_table,
+)
 
 router = APIRouter()
 
@@ -61,6 +72,18 @@ def modes(asked: ModesRequest, house: InHouse) -> dict[str, Any]:
 def removal(asked: RemovalRequest, house: InHouse) -> dict[str, Any]:
     """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
     return removal_table(house.settings, asked)
+
+
+@router.post("/v1/workbench/forgetting")
+def forgotten(asked: ForgettingRequest, house: InHouse) -> dict[str, Any]:
+    """How much a model forgot: its perplexity on each domain before and after, from stored scores."""
+    return forgetting(house.settings, asked)
+
+
+@router.post("/v1/workbench/nearest")
+def proposed_parent(asked: NearestRequest, house: InHouse) -> dict[str, Any]:
+    """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
+    return nearest(house.settings, asked)
 
 
 @router.post("/v1/workbench/mix")

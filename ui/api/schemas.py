@@ -190,6 +190,23 @@ class RemovalRequest(Asked):
     split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
 
 
+class ForgettingRequest(Asked):
+    """POST /v1/workbench/forgetting."""
+
+    before: str = Field(description="A mixture (or an expert) as it was.")
+    after: str = Field(description="The mixture (or expert) that it became.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+
+
+class NearestRequest(Asked):
+    """POST /v1/workbench/nearest."""
+
+    mixture: str = Field(description="Name of a mixture: its experts are the possible parents.")
+    domain: str = Field(description="Domain that a new expert is to learn.")
+    num_blocks: int = Field(100, ge=1, description="Scored blocks at most (paper: 100).")
+    split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+
+
 class PosteriorMapRequest(Asked):
     """POST /v1/workbench/posteriors."""
 

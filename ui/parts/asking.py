@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import streamlit as st
@@ -27,18 +27,23 @@ def ask_for(
     given: Answers | None = None,
     tucked: Collection[str] = (),
     complaints: Sequence[str] = (),
+    follow: Callable[[Spec], Spec | None] | None = None,
+    beside: Answers | None = None,
 ) -> None:
     """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere.
 
-    `complaints` say what is wrong with the answers given elsewhere.
+    `complaints` say what is wrong with the answers given elsewhere; `follow` gives a wish to be granted afterwards,
+    and `beside` holds what the command line has to say beyond the spec.
     """
     questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
     ask_preset(kind, questions)
     answers = ask_all(kind, questions, tucked) | (given or {})
     told = changed(questions, answers) | (given or {})
-    show_command(command_for(kind, told), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
+    show_command(
+        command_for(kind, told | (beside or {})), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False)
+    )
     if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit"):
-        _submit(kind, answers, complaints)
+        _submit(kind, answers, complaints, follow)
     show_last(kind)
 
 
@@ -48,10 +53,14 @@ def show_last(kind: str) -> None:
         show_job(job_id, key=f"{kind}_job")
 
 
-def _submit(kind: str, answers: Answers, complaints: Sequence[str]) -> None:
+def _submit(
+    kind: str, answers: Answers, complaints: Sequence[str], follow: Callable[[Spec], Spec | None] | None
+) -> None:
     with explained():
         spec = _checked(kind, answers, complaints)
-        st.session_state[f"{kind}.job"] = submit(spec)
+        job_id = st.session_state[f"{kind}.job"] = submit(spec)
+        if follow and (wish := follow(spec)):
+            submit(wish, after=[job_id])
 
 
 def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:

@@ -72,7 +72,7 @@ def _draw(job_id: str, key: str) -> None:
     show_curves(points, f"{key}_curves", subject=job.title)
     show_forgetting(job, points, key)
     if job.state == "done":
-        show_posterior(job.result.get("parent_posterior") or {}, job.result.get("parent", ""), key)
+        show_posterior(job.result, job.result.get("parent", ""), key)
     _show_details(job, happened)
 
 

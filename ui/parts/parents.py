@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import streamlit as st
+
+from ui.client import Client
+from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
+from ui.parts.parent_words import blocks_words, proposal_words
 from ui.parts.pictures import GREY, Picture, name_axis, new_figure
+from ui.parts.words import plain
+from workbench.database import reading
 from workbench.palette import COLOURS
+from workbench.services.nearest import is_scored, score_line
+from workbench.settings import get_settings
 
 
-def show_posterior(posterior: Mapping[str, float], parent: str, key: str) -> None:
-    """The posterior behind a parent; nothing where it was named by a person."""
-    if posterior:
+def show_proposal(mixture: str, domain: str) -> None:
+    """The parent that a new expert of a domain would have by the stored scores, or how to get those."""
+    with reading() as session:
+        there = is_scored(session, mixture, domain)
+    if not there:
+        st.caption(
+            plain(f"To see which parent is nearest before the training, score {domain} on its dev split: ")
+            + f"`{score_line(mixture, domain)}`. "
+            + "Without that the job looks by itself, unless you name a parent."
+        )
+        return
+    wish = {"mixture": mixture, "domain": domain}
+
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.nearest(**wish)
+
+    if found := fetched("nearest", wish, send, "Looking for the nearest parent in the stored scores"):
+        st.markdown(plain(proposal_words(found)))
+        with st.expander("How near each expert is", icon=":material/account_tree:"):
+            show_picture(parent_picture(found["posterior"], found["parent"]), "nearest_parent")
+
+
+def show_posterior(found: Mapping[str, Any], parent: str, key: str) -> None:
+    """The posterior behind a parent, as a training leaves it; nothing where the parent was named by a person."""
+    if posterior := found.get("parent_posterior"):
         show_picture(parent_picture(posterior, parent), f"{key}_parent")
+        if num_blocks := found.get("parent_blocks"):
+            st.caption(f"The mean over {blocks_words(num_blocks)} of the new domain.")
 
 
 def parent_picture(posterior: Mapping[str, float], parent: str) -> Picture:

@@ -25,7 +25,7 @@ _LABELS = {
     "role": "Role: to train on, or novel (kept aside to test on)",
     "max_bytes": "Stop after (bytes of text)",
     "parent": "Parent to copy",
-    "whole": "Train the whole model instead (dense-DAPT, which forgets)",
+    "whole": "Train the whole model instead (dense-DAPT)",
     "watch": "Domains to watch while it is trained",
     "patience": "Patience: stop after so many evaluations without a better one",
 }

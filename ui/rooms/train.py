@@ -10,9 +10,11 @@ from engine.training.methods import METHODS
 from ui.parts.asking import ask_for
 from ui.parts.offers import missing, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
+from ui.parts.parents import show_proposal
 from ui.parts.questions import Offers
 from ui.parts.rooms import CORPORA, Room
 from ui.parts.words import plain
+from workbench.specs import Spec, TrainExpert
 
 SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
 _ABOUT = {
@@ -87,7 +89,22 @@ def _ask_demix(offers: Offers) -> None:
 def _ask_expert(offers: Offers) -> None:
     chosen = st.session_state.get("train-expert.mixture")
     mixture = next((name for name in offers["mixture"] if name == chosen), offers["mixture"][0])
-    ask_for("train-expert", {**offers, **offers_for_expert(mixture)}, "Train the expert")
+    offers = {**offers, **offers_for_expert(mixture)}
+    asked = st.session_state.get("train-expert.domain")
+    domain = next((name for name in offers["domain"] if name == asked), offers["domain"][0])
+    show_proposal(mixture, domain)
+    certify = st.checkbox(
+        "Certify its addition afterwards", value=True, key="train-expert.certify",
+        help="A job of its own, after the training: that nothing which was there changed, and what each domain gained.",
+    )  # fmt: skip
+    if certify:
+        ask_for("train-expert", offers, "Train the expert", follow=_certificate)
+    else:
+        ask_for("train-expert", offers, "Train the expert", beside={("certificate",): False})
+
+
+def _certificate(spec: Spec) -> Spec | None:
+    return spec.certificate if isinstance(spec, TrainExpert) else None
 
 
 def _ask_score(offers: Offers) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ui.parts.parent_words import proposal_words
 from ui.parts.words import size
 from ui.verbs.addition import print_addition
 from ui.verbs.following import submit
@@ -98,6 +99,29 @@ def note(
         experts.describe(session, name, notes=notes, tags=None if tags is None else split_commas([tags]))
         card = experts.get_expert(session, name)
     print_done(card, f"Noted on “{name}”.", as_json)
+
+
+@app.command("nearest")
+def nearest(
+    domain: Annotated[str, typer.Argument(help="Domain that a new expert is to learn.")],
+    mixture: Annotated[str, typer.Option(show_default=False, help="Mixture whose experts are the possible parents.")],
+    blocks: Annotated[int, typer.Option(min=1, help="Scored blocks at most (paper: 100).")] = 100,
+    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "dev",
+    as_json: Json = False,
+) -> None:
+    """Propose the parent of a new expert: whom the domain's held-out text is taken for, from stored scores."""
+    from workbench.database import reading
+    from workbench.services.nearest import nearest as find
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = find(session, get_storage(), mixture, domain, split=split, num_blocks=blocks)
+    if as_json:
+        print_json(found)
+        return
+    ranked = sorted(found["posterior"].items(), key=lambda pair: -pair[1])
+    print_table(["Expert", "Mean posterior"], [(name, f"{share:.3f}") for name, share in ranked], empty="No expert.")
+    say(proposal_words(found))
 
 
 @app.command("certify")

@@ -44,15 +44,17 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """The cached prior: the mean posterior on exactly so many blocks of held-out text, from stored scores."""
-    from workbench.database import transaction
-    from workbench.services.priors import estimate_prior
+    from workbench.database import reading, transaction
+    from workbench.services.priors import keep_estimate
+    from workbench.services.scores import estimate_shares
     from workbench.storage import get_storage
 
+    with reading() as session:
+        shares = estimate_shares(
+            session, get_storage(), mixture, domain, split=split, num_blocks=blocks, evidence=evidence or "prefix"
+        )
     with transaction() as session:
-        card = estimate_prior(
-            session, get_storage(), name, mixture, domain,
-            split=split, num_blocks=blocks, evidence=evidence or "prefix",
-        )  # fmt: skip
+        card = keep_estimate(session, name, shares)
     _print(card, as_json)
 
 

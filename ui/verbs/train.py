@@ -31,13 +31,12 @@ def demix(spec: TrainDemix, how: How) -> None:
 def expert(spec: TrainExpert, how: How, *, certificate: Certificate = True) -> None:
     """Add an expert: copy a parent, train only the copy on a domain, change nothing else. Then certify that."""
     card = submit(spec, how)
-    if certificate and spec.join and not spec.whole:
-        _certify(spec, how, card.id)
+    if certificate and spec.certificate:
+        _certify(spec.certificate, how, card.id)
 
 
-def _certify(spec: TrainExpert, how: How, after: str) -> None:
+def _certify(wish: CertifyAddition, how: How, after: str) -> None:
     """The certificate of the addition, run as the training was; beside JSON only its sentence is told."""
-    wish = CertifyAddition(expert=spec.name, mixture=spec.mixture, block_size=spec.training.block_size)
     if how.json and not how.here:
         tell(f"Its certificate follows, as job {queue(wish, after=[after]).id}.")
     elif how.json:

@@ -39,7 +39,8 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
     for (domain, num_tokens, block_size), both in _shared(session, plans, split).items():
         values = [_perplexity(storage, one, evaluations) for one, evaluations in zip(plans, both, strict=True)]
         rows.append({
-            "domain": domain, "role": roles[domain], "is_target": domain in targets, "num_tokens": num_tokens, "block_size": block_size,
+            "domain": domain, "role": roles[domain], "is_target": domain in targets,
+            "num_tokens": num_tokens, "block_size": block_size,
             "before": values[0], "after": values[1], "change_percent": (values[1] / values[0] - 1) * 100,
         })  # fmt: skip
     return {"before": before, "after": after, "split": split, "domains": rows, "averages": _averages(rows)}

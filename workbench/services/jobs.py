@@ -67,7 +67,7 @@ _KINDS = {
     "selfcheck": "Self-check",
     "overlap": "Measure overlap",
     "replicate": "Report on",
-}  # where the kind alone does not read well
+}
 
 
 def title_of(spec: Spec) -> str:

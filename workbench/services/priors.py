@@ -8,14 +8,12 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import Evidence
 from engine.errors import MixtureError
 from workbench.cards import PriorCard
-from workbench.errors import BadSpec
+from workbench.errors import BadSpec, NotFound
 from workbench.services.experts import expert_row
 from workbench.services.names import by_name, clean_name, ensure_free
-from workbench.services.scores import PAPER_BLOCKS, estimate_shares
-from workbench.storage import Storage
+from workbench.services.scores import Shares
 from workbench.tables import Expert, Prior
 
 
@@ -38,14 +36,16 @@ def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> Pri
     return _keep(session, name, ids, {})
 
 
-def estimate_prior(
-    session: Session, storage: Storage, name: str, mixture: str, domain: str, *,
-    split: str = "dev", num_blocks: int = PAPER_BLOCKS, evidence: Evidence = "prefix",
-) -> PriorCard:  # fmt: skip
-    """The cached prior of a mixture's experts on a domain, from stored scores of exactly `num_blocks` blocks."""
-    shares, source = estimate_shares(
-        session, storage, mixture, domain, split=split, num_blocks=num_blocks, evidence=evidence
-    )
+def keep_estimate(session: Session, name: str, estimate: Shares) -> PriorCard:
+    """Keeps the shares that `workbench.services.scores.estimate_shares` found, under a name.
+
+    Estimating hashes and reads scores, so it belongs before the transaction that writes. Raises NotFound when an expert
+    was deleted since.
+    """
+    shares, source = estimate
+    there = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(shares)))))
+    if gone := next((id for id in shares if id not in there), None):
+        raise NotFound("expert", gone, session.scalars(select(Expert.name)))
     return _keep(session, name, shares, source)
 
 

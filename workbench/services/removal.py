@@ -22,7 +22,7 @@ from workbench.services.experts import ancestors
 from workbench.services.mixtures import mixture_row, taking_part
 from workbench.services.reports import list_reports
 from workbench.services.retrained import Retrained, retrained_without
-from workbench.services.scores import PAPER_BLOCKS, load
+from workbench.services.scores import PAPER_BLOCKS, load, shared_scores
 from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert, Mixture
 
@@ -51,9 +51,7 @@ class Sides:
         """The experts that are left and know the domain more closely: those of it, and copies of the one removed."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
         return [
-            one.name
-            for one in self.without_expert
-            if one.domain_id == removed.domain_id or removed in ancestors(one)
+            one.name for one in self.without_expert if one.domain_id == removed.domain_id or removed in ancestors(one)
         ]
 
 
@@ -136,16 +134,16 @@ def removal_row(
     """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
     domain_id, never = domain_row(session, domain).id, sides.without_domain
     why = ""
-    found = _scored(session, [*sides.with_expert, *never], domain_id, split, block_size)
+    found = shared_scores(session, [*sides.with_expert, *never], domain_id, split, block_size)
     if found is None and never:
         why, never = f"The retrained mixture is not scored on the same {split} text.", ()
-        found = _scored(session, sides.with_expert, domain_id, split, block_size)
+        found = shared_scores(session, sides.with_expert, domain_id, split, block_size)
     if found is None:
         return Row(domain, why=f"The {split} text is not scored under every expert that takes part.")
     num_tokens, size = next((one.num_tokens, one.block_size) for one in found.values())
     columns: dict[str, Column] = {}
     for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):
-        priors = _scored(session, experts, domain_id, "dev", size, num_blocks)
+        priors = shared_scores(session, experts, domain_id, "dev", size, num_blocks)
         if priors is None:
             why = f"Fewer than {num_blocks} dev blocks of {size} tokens are scored under every expert that takes part."
         elif experts:
@@ -214,23 +212,6 @@ def _member(row: Mixture, expert: str) -> Expert:
     if expert not in names:
         raise NotFound(f"expert in “{row.name}”", expert, names)
     return row.members[names.index(expert)].expert
-
-
-def _scored(
-    session: Session, experts: Iterable[Expert], domain_id: str, split: str, block_size: int | None,
-    num_blocks: int = 0,
-) -> dict[str, Evaluation] | None:  # fmt: skip
-    """The longest measure that all experts share, as evaluations by expert id; None when they share none."""
-    ids = [expert.id for expert in experts]
-    rows = select(Evaluation).where(
-        Evaluation.expert_id.in_(ids), Evaluation.domain_id == domain_id, Evaluation.split == split
-    )
-    sets: dict[tuple[int, int], dict[str, Evaluation]] = {}
-    for row in session.scalars(rows):
-        if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks:
-            sets.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
-    shared = [measure for measure, found in sets.items() if len(found) == len(ids)]
-    return sets[max(shared)] if shared else (None if ids else {})
 
 
 def _column(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
+Shares = tuple[dict[str, float], dict[str, Any]]  # of each expert by id, and where they come from
 
 
 def mix_scores(
@@ -150,6 +151,26 @@ def _sets(
     return sets
 
 
+def shared_scores(
+    session: Session, experts: Iterable[Expert], domain_id: str, split: str, block_size: int | None = None,
+    num_blocks: int = 0,
+) -> dict[str, Evaluation] | None:  # fmt: skip
+    """The longest measure that all experts share, as evaluations by expert id; None when they share none.
+
+    It holds at least so many whole blocks, of a block size if one is given.
+    """
+    ids = [expert.id for expert in experts]
+    rows = select(Evaluation).where(
+        Evaluation.expert_id.in_(ids), Evaluation.domain_id == domain_id, Evaluation.split == split
+    )
+    sets: dict[tuple[int, int], dict[str, Evaluation]] = {}
+    for row in session.scalars(rows):
+        if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks:
+            sets.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
+    shared = [measure for measure, found in sets.items() if len(found) == len(ids)]
+    return sets[max(shared)] if shared else (None if ids else {})
+
+
 def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
     """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
     from engine.scores import open_scores
@@ -174,7 +195,7 @@ def _checked(kept: Kept) -> Path:
 def estimate_shares(
     session: Session, storage: Storage, mixture: str, domain: str, *,
     split: str = "dev", num_blocks: int = PAPER_BLOCKS, evidence: Evidence = "prefix",
-) -> tuple[dict[str, float], dict[str, Any]]:  # fmt: skip
+) -> Shares:  # fmt: skip
     """Each expert's share (by id) on exactly `num_blocks` scored blocks of a domain, and where it comes from.
 
     Raises ScoresError when the domain was not scored under all experts, MixtureError when there are fewer blocks.

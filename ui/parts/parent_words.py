@@ -1,0 +1,22 @@
+"""The parent of a new expert in words: which one, how clearly, at which rate its copy would learn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.parts.words import counted
+
+
+def proposal_words(found: Mapping[str, Any]) -> str:
+    """What `workbench.services.nearest` proposes, before anything is trained."""
+    parent, share = found["parent"], found["posterior"][found["parent"]]
+    told = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(found['num_blocks'])}"
+    rate = found["learning_rate"]
+    learns = f" Unless told otherwise its copy learns at a tenth of its rate: {rate:g}." if rate is not None else ""
+    return f"{told} of {found['block_size']} tokens ({found['split']}).{learns}"
+
+
+def blocks_words(num_blocks: int) -> str:
+    """`100 held-out blocks`."""
+    return counted(num_blocks, "held-out block")
