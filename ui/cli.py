@@ -14,7 +14,7 @@ from typer._click.exceptions import ClickException
 
 from engine.errors import Problem
 from ui.errors import BadUsage
-from ui.verbs import corpus, evaluate, expert, jobs, mix, prior, reproduce, seed, train
+from ui.verbs import corpus, evaluate, expert, jobs, mix, prior, report, reproduce, seed, train
 from ui.verbs.doctor import doctor
 from ui.verbs.house import migrate, up
 from ui.verbs.output import print_problem, tell
@@ -61,6 +61,7 @@ def _add_verbs() -> None:
         "mix": mix,
         "prior": prior,
         "eval": evaluate,
+        "report": report,
         "reproduce": reproduce,
     }
     for name, module in groups.items():

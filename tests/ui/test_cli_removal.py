@@ -11,7 +11,7 @@ from ui.cli import main
 from ui.parts.charts import removal_bars
 from ui.parts.removal_words import extraction_rows, perplexity_rows
 from workbench.database import reading, transaction
-from workbench.services import jobs, leases, mixtures
+from workbench.services import jobs, leases, mixtures, reports
 from workbench.services.experts import list_experts
 from workbench.services.removal import removal_reports
 from workbench.specs import CertifyRemoval
@@ -124,3 +124,25 @@ def test_rows_hold_every_measure_of_every_mixture() -> None:
     assert (rows[0]["mean"], rows[0]["change"]) == (0.25, None)
     assert (rows[1]["change"], rows[1]["change from"], rows[1]["change to"]) == (-0.125, -0.2, -0.05)
     assert "expert" not in perplexity_rows(found["perplexity"])[0]
+
+
+def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "list"]) == 0
+    assert "There is no report" in capsys.readouterr().out
+    with transaction() as session:
+        kept = certify(session, "both/law", "both")
+        other = reports.register_report(session, "overlap", "Bigram overlap of 2 domains", {})
+    assert main(["report", "list", "--kind", "removal", "--json"]) == 0
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [kept.id]
+    assert main(["report", "list"]) == 0
+    told = capsys.readouterr().out
+    assert kept.id[:8] in told
+    assert "Bigram overlap of 2 domains" in told
+    assert main(["report", "show", kept.id[:8]]) == 0
+    assert "is, to the last bit, the mixture that never loaded it" in capsys.readouterr().out
+    assert main(["report", "show", other.id]) == 0
+    assert "workbench eval affinity" in capsys.readouterr().out
+    assert main(["report", "delete", kept.id[:8]]) == 0
+    with reading() as session:
+        assert reports.list_reports(session) == [other]
+    assert main(["report", "show", kept.id]) == 2

@@ -23,7 +23,7 @@ def show_additions(card: ExpertCard) -> None:
     with reading() as session:
         reports, was_added = additions_of(session, card.name), can_be_certified(session, card.name)
     if reports:
-        _show_newest(reports[0])
+        show_addition(reports[0])
     elif was_added:
         st.caption("Its addition to a mixture has not been certified: that nothing which was there has changed.")
     else:
@@ -34,7 +34,8 @@ def show_additions(card: ExpertCard) -> None:
         _show_button(card)
 
 
-def _show_newest(report: ReportCard) -> None:
+def show_addition(report: ReportCard) -> None:
+    """A certificate with its numbers."""
     found = report.findings
     tell = st.success if found["ok"] else st.error
     tell(plain(found["sentence"]), icon=":material/verified:" if found["ok"] else ":material/gpp_bad:")

@@ -98,7 +98,7 @@ def _show_certificates(expert: str, places: Sequence[str]) -> None:
     for place, report in enumerate(reports):
         icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
         with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):
-            _show_report(report)
+            show_removal_report(report)
     if not reports:
         st.caption("No removal of it has been certified yet.")
     if places:
@@ -112,7 +112,8 @@ def _headline(report: ReportCard) -> str:
     return f"{report.title}: {result} {clock(report.created_at)}"
 
 
-def _show_report(report: ReportCard) -> None:
+def show_removal_report(report: ReportCard) -> None:
+    """A certificate with its numbers."""
     found = report.findings
     (st.success if found["ok"] else st.error)(plain(found["sentence"]))
     if picture := removal_bars(found["perplexity"][:1]):

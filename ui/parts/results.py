@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ui.parts.parent_words import blocks_words
 from ui.parts.rooms import CORPORA, EXPERTS, REPLICATIONS, SELFCHECK, SHARED_TEXT, SPECIALIZATION, TRAIN, Room
 from ui.parts.verdicts import summary
 from ui.parts.words import counted, listed
@@ -27,7 +28,6 @@ def sight_of(job: JobCard) -> Sight | None:
     return Sight(room, label, choose(job.result))
 
 
-_TO_DEMIX = {"train.what": "DEMix model"}
 _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "import-corpus": (CORPORA, "See the domains", lambda r: {"part": "Domains", "domain": r["domains"][0]}),
     "make-seed": (
@@ -56,7 +56,8 @@ def result_words(job: JobCard) -> str:
 def _expert_words(result: Mapping[str, Any]) -> str:
     posterior = result.get("parent_posterior") or {}
     ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
-    why = f", the nearest by the posterior on held-out text ({listed([f'{n} {w:.2f}' for n, w in ranked])})"
+    blocks = blocks_words(result["parent_blocks"]) if result.get("parent_blocks") else "held-out text"
+    why = f", the nearest by the posterior on {blocks} ({listed([f'{n} {w:.2f}' for n, w in ranked])})"
     mixture = result.get("mixture")
     where = f" It is in the mixture {mixture}." if mixture else ""
     return f"It began as a copy of {result['parent']}{why if ranked else ''}.{where}"

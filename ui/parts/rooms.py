@@ -30,6 +30,7 @@ TRAIN = Room("rooms/train.py", "Train", ":material/model_training:", "Make")
 JOBS = Room("rooms/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
 EXPERTS = Room("rooms/experts.py", "Experts", ":material/groups:", "Keep")
 MIXTURES = Room("rooms/mixtures.py", "Mixtures", ":material/tune:", "Keep")
+REPORTS = Room("rooms/reports.py", "Reports", ":material/description:", "Keep")
 SPECIALIZATION = Room("rooms/specialization.py", "Specialization", ":material/grid_on:", "Explain")
 POSTERIORS = Room("rooms/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
 SELFCHECK = Room("rooms/selfcheck.py", "Self-check", ":material/rule:", "Explain")
@@ -44,6 +45,7 @@ ROOMS = (
     JOBS,
     EXPERTS,
     MIXTURES,
+    REPORTS,
     SPECIALIZATION,
     POSTERIORS,
     REPLICATIONS,

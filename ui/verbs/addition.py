@@ -9,7 +9,7 @@ from ui.verbs.output import day, print_table, say
 from workbench.cards import ReportCard
 
 
-def print_addition(report: ReportCard, num_older: int) -> None:
+def print_addition(report: ReportCard, num_older: int = 0) -> None:
     """A certificate: its sentence, then the numbers behind it."""
     found = report.findings
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")

@@ -11,7 +11,7 @@ from tests.ui.removals import certify, row
 from tests.ui.studio.test_studio_clicks import named, open_room, read, settled, told
 from ui.client import Client
 from workbench.database import transaction
-from workbench.services import jobs, mixtures
+from workbench.services import jobs, mixtures, reports
 from workbench.specs import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -95,3 +95,18 @@ def test_before_an_expert_is_taken_out_its_certificate_is_offered() -> None:
     app = open_room("experts", experts__chosen=["first/code"])
     assert "1 certificate of its removal will stay" in told(app)
     assert "It is in no mixture" in told(app)
+
+
+def test_reports_are_read_again_and_deleted() -> None:
+    with transaction() as session:
+        kept = certify(session, "first/code", "first")
+        reports.register_report(session, "overlap", "Bigram overlap", {})
+    app = open_room("reports")
+    assert not app.exception
+    app.selectbox(key="reports.chosen").select(kept.id).run()
+    assert "Extraction: how much of its training text comes back" in told(app)
+    named(app.button, "Delete for good").click().run()
+    assert not app.exception
+    assert "is deleted" in told(app)
+    assert [one.kind for one in read(reports.list_reports)] == ["overlap"]
+    assert "workbench eval affinity" in told(app)
