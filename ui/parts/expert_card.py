@@ -10,7 +10,7 @@ from ui.parts.addition import show_additions
 from ui.parts.comparison import flat
 from ui.parts.curves import show_curves
 from ui.parts.expert_end import show_end
-from ui.parts.forgetting import show_forgetting
+from ui.parts.forgetting import show_forgetting, show_forgotten
 from ui.parts.lineage import lineage_dot, lineage_words
 from ui.parts.notices import explained, keep
 from ui.parts.parents import show_posterior
@@ -56,7 +56,7 @@ def _show_lineage(card: ExpertCard) -> None:
     st.markdown("##### Where it comes from, and where it takes part: read from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
     st.caption(plain(words))
-    show_posterior(card.metrics.get("parent_posterior") or {}, card.parent or "", f"expert_{card.id}")
+    show_posterior(card.metrics, card.parent or "", f"expert_{card.id}")
 
 
 def _show_curve(card: ExpertCard) -> None:
@@ -125,6 +125,7 @@ _PARTS = {
     "Lineage": _show_lineage,
     "Curve": _show_curve,
     "Perplexities": _show_scores,
+    "Forgetting": show_forgotten,
     "Addition": show_additions,
     "Removal": show_removal_of,
     "Provenance": _show_provenance,

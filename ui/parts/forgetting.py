@@ -1,4 +1,4 @@
-"""What a training made of the domains that were watched beside its own (DEMix fig. 6)."""
+"""What a training made of the domains beside its own: on the way (DEMix fig. 6) and in the end (table 13)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any
 
 import streamlit as st
 
+from ui.client import Client
 from ui.parts.charts import PERPLEXITY
+from ui.parts.errands import fetched
+from ui.parts.forgetting_words import forgetting_rows, forgetting_words
 from ui.parts.gallery import show_picture
+from ui.parts.notices import empty
 from ui.parts.pictures import MARK, Picture, label, new_figure
-from ui.parts.words import counted
-from workbench.cards import JobCard, MetricPoint
+from ui.parts.rooms import TRAIN
+from ui.parts.tables import show_table
+from ui.parts.words import counted, plain
+from workbench.cards import ExpertCard, JobCard, MetricPoint
 from workbench.palette import COLOURS
+from workbench.settings import get_settings
 
 _PREFIX = "dev_loss/"
 _NOTICEABLE = 1.0  # per cent of perplexity
@@ -27,6 +34,33 @@ def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> No
         show_picture(picture, f"{key}_forgetting")
         if not job.spec["whole"]:
             st.caption("The others are read by the mixture with its new expert: what was there did not change.")
+
+
+def show_forgotten(card: ExpertCard) -> None:
+    """What an adapted model forgot: its perplexities beside those of the parent it was, on every common text."""
+    if card.parent is None or not card.config.get("whole"):
+        st.caption("Only a model that is adapted as a whole forgets: what this expert shares with others stayed.")
+        return
+    wish = {"before": card.parent, "after": card.name}
+
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.forgetting(**wish)
+
+    if found := fetched(f"forgotten_{card.id}", wish, send, "Reading the stored scores"):
+        _show_table(card, found)
+
+
+def _show_table(card: ExpertCard, found: Mapping[str, Any]) -> None:
+    rows = forgetting_rows(found)
+    if not rows:
+        why = f"{card.name} and its parent {card.parent} have not been scored on the same text."
+        empty(why, "Evaluate the mixtures of both.", TRAIN.script, "Evaluate")
+        return
+    st.markdown("##### Perplexity before and after: a change above 0 is forgetting")
+    show_table(rows, f"forgotten_{card.id}", f"Perplexity per token by domain, {card.parent} and {card.name}")
+    for sentence in forgetting_words(found):
+        st.markdown(plain(sentence))
 
 
 def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Picture | None:

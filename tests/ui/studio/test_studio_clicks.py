@@ -163,9 +163,76 @@ def test_the_form_offers_to_train_the_whole_model_and_to_watch_others() -> None:
     assert (spec["whole"], spec["watch"], spec["domain"]) == (True, ["code"], "poems")
 
 
+def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
+    app = open_room("train")
+    app.text_input(key="train-expert.name").set_value("poet").run()
+    app.selectbox(key="train-expert.domain").select("poems").run()
+    named(app.button, "Train the expert").click().run()
+    training = app.session_state["train-expert.job"]
+    (certificate,) = [one for one in read(rows.list_jobs) if one.kind == "certify-addition"]
+    assert (certificate.after, certificate.spec["expert"]) == ([training], "poet")
+    app.checkbox(key="train-expert.certify").uncheck().run()
+    assert "--no-certificate" in "".join(one.value for one in app.code)
+    app.text_input(key="train-expert.name").set_value("second").run()
+    named(app.button, "Train the expert").click().run()
+    assert len([one for one in read(rows.list_jobs) if one.kind == "certify-addition"]) == 1
+
+
+def _nearest(_self: Client, **wish: Any) -> dict[str, Any]:
+    return {
+        **wish, "parent": "first/prose", "posterior": {"first/code": 0.1, "first/prose": 0.9}, "num_blocks": 12,
+        "block_size": 128, "split": "dev", "learning_rate": 5e-4,
+    }  # fmt: skip
+
+
+def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = open_room("train")
+    assert "workbench eval run first --domains poems --split dev" in told(app)
+    monkeypatch.setattr("ui.parts.parents.is_scored", lambda *_: True)
+    monkeypatch.setattr(Client, "nearest", _nearest)
+    app = open_room("train")
+    assert "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens" in told(
+        app
+    )
+    assert "a tenth of its rate: 0.0005" in told(app)
+
+
+def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def forgetting(_self: Client, **wish: Any) -> dict[str, Any]:
+        asked.append(wish)
+        row = {"role": "train", "num_tokens": 9, "block_size": 8, "before": 10.0}
+        return {
+            "domains": [
+                {**row, "domain": "code", "is_target": False, "after": 15.0, "change_percent": 50.0},
+                {**row, "domain": "prose", "is_target": True, "after": 5.0, "change_percent": -50.0},
+            ],
+            "averages": {
+                "target": {"num_domains": 1, "change_percent": -50.0},
+                "train": {"num_domains": 1, "change_percent": 50.0},
+                "novel": {"num_domains": 0, "change_percent": None},
+            },
+        }  # fmt: skip
+
+    monkeypatch.setattr(Client, "forgetting", forgetting)
+    app = open_room("experts", experts__chosen=["laws again"])
+    assert asked == []
+    with transaction() as session:
+        experts.expert_row(session, "laws again").config = {"whole": True}
+    app = open_room("experts", experts__chosen=["laws again"])
+    assert not app.exception
+    assert asked[0]["after"] == "laws again"
+    assert "On what was adapted to: -50.0 %." in told(app)
+    assert "On average over 1 train domain: +50.0 %." in told(app)
+    table = next(one.value for one in app.dataframe if "change (%)" in one.value.columns)
+    assert list(table["domain"]) == ["prose", "code"]
+
+
 def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
     wish = TrainExpert(name="poet", domain="poems", mixture="first", watch=["code"])
-    result = {"expert": "poet", "parent": "first/prose", "parent_posterior": {"first/prose": 0.9, "first/code": 0.1}}
+    result = {"expert": "poet", "parent": "first/prose", "parent_blocks": 12}
+    result["parent_posterior"] = {"first/prose": 0.9, "first/code": 0.1}
     with transaction() as session:
         job_id = rows.create_job(session, wish)
         fence = leases.claim(session, job_id, "test", 60.0, 3)
@@ -176,6 +243,7 @@ def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
     assert not app.exception
     assert "While the target was learned" in told(app)
     assert "Why this parent" in told(app)
+    assert "The mean over 12 held-out blocks" in told(app)
 
 
 def test_the_train_form_asks_for_a_job() -> None:
