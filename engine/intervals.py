@@ -20,10 +20,6 @@ class Interval:
     low: float
     high: float
 
-    def excludes_zero(self) -> bool:
-        """Whether the mean is shown not to be 0."""
-        return self.low > 0 or self.high < 0
-
 
 def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int = 0, confidence: float = 0.95) -> Interval:
     """The mean of at least two values with its percentile bootstrap interval (Efron, 1979).

@@ -120,7 +120,7 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
 def test_two_mixtures_that_are_one_show_no_difference(model: DemixModel, make_tokens: Callable[..., Tokens]) -> None:
     mixed = Mixed(model, KEYS, make_gate(GateConfig(), [1, 1, 1]))
     found = extracted({"a": mixed, "b": mixed}, choose_pieces(make_tokens(3, 200), 5, 8, 6, seed=0))
-    assert not any(change.excludes_zero() for change in found.changes["b"].values())
+    assert all(change.low <= 0 <= change.high for change in found.changes["b"].values())
 
 
 def test_more_tokens_than_the_context_holds_are_refused(model: DemixModel, make_tokens: Callable[..., Tokens]) -> None:

@@ -26,7 +26,9 @@ from workbench.services.corpora import domain_row, preview_documents
 from workbench.services.costs import mixture_costs
 from workbench.services.evaluations import perplexity_table
 from workbench.services.experts import expert_row
+from workbench.services.forgetting import forgetting
 from workbench.services.mixtures import set_active
+from workbench.services.nearest import nearest
 from workbench.services.posteriors import posterior_map
 from workbench.services.priors import get_prior
 from workbench.services.scores import compare_modes, mix_scores
@@ -203,6 +205,23 @@ def test_the_command_line_tells_all_of_it(capsys: pytest.CaptureFixture[str]) ->
     assert "2 experts" in capsys.readouterr().out
 
 
+def test_the_parent_that_is_proposed_is_the_one_that_a_training_chooses(
+    scored: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["expert", "nearest", "sea", "--mixture", "small", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["block_size"], found["split"], found["learning_rate"]) == (32, "dev", pytest.approx(5e-4))
+    new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small"}
+    card = scored({**new, "training": {"num_steps": 1, "block_size": 32}})
+    assert card.result["parent"] == found["parent"]
+    assert card.result["parent_posterior"] == pytest.approx(found["posterior"], abs=0.1)  # of all its dev text
+    assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 2  # the new one has no scores
+    assert "workbench eval run small --domains sea --split dev" in capsys.readouterr().err
+    assert main(["mix", "remove", "small", "sailor"]) == 0
+    assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 0
+    assert f"Proposed parent: {found['parent']}" in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("scored")
 def test_the_api_answers_what_the_services_say(home: Path) -> None:
     app = create_app(Settings(home=home), playground=False)
@@ -221,3 +240,7 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
         refused = post("priors", name="too much", mixture="small", domain="sea", num_blocks=5000)
         assert (refused.status_code, "on 5000 blocks" in refused.text) == (400, True)
         assert post("contrast", **{**pair, "rival": "nobody"}).status_code == 404
+        parent = {"mixture": "small", "domain": "sea"}
+        assert post("nearest", **parent).json() == ask(nearest, *parent.values())
+        both = {"before": "small", "after": EXPERTS[0]}
+        assert post("forgetting", **both).json() == ask(forgetting, *both.values())

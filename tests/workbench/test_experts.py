@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.services import experts, jobs, mixtures
-from workbench.specs import MixtureSpec, TrainExpert
+from workbench.specs import Evaluate, MixtureSpec, TrainExpert
 from workbench.tables import Artifact
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ def test_an_expert_in_use_says_who_needs_it(world: World) -> None:
     mixtures.create_mixture(world.session, MixtureSpec(name="both", experts=["law", "news"]))
     wish = TrainExpert(name="new", domain="news", mixture="both", parent="law")
     jobs.create_job(world.session, wish)
+    jobs.create_job(world.session, Evaluate(mixture="both", experts=["law"]), "Score law, too")
     with pytest.raises(InUse) as caught:
         experts.delete_expert(world.session, "law")
-    for user in ("expert “child”", "mixture “both”", "job “Train expert new”"):
+    for user in ("expert “child”", "mixture “both”", "“Score law, too”, “Train expert new”"):
         assert user in caught.value.problem
     assert experts.get_expert(world.session, news.name)
 

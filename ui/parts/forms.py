@@ -83,7 +83,7 @@ def _whole(key: str, q: Question) -> int | None:
 
 
 def _real(key: str, q: Question) -> float | None:
-    step = 0.01 if q.most == 1 else abs(q.default or 0.1) / 10
+    step = 0.01 if q.most == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
     told: float | None = _number(key, q, float, step=step, format="%g")
     return told
 
