@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, read_expert
@@ -29,13 +31,20 @@ def add_and_compare(base: Kept, others: Mapping[str, Kept], key: str, newcomer: 
     names: set[str] = set()
     changed: set[str] = set()
     for id, kept in others.items():
-        model = load_demix(base, {id: kept})
-        before = tensor_hashes(model)
-        model.add_expert(key, state=state)
-        after = tensor_hashes(model)
+        before, after = _before_and_after(base, id, kept, key, state)
         names |= before.keys()
         changed |= {name for name, sha256 in before.items() if after.get(name) != sha256}
     return Untouched(len(names), tuple(sorted(changed)))
+
+
+def _before_and_after(
+    base: Kept, id: str, kept: Kept, key: str, state: Mapping[str, Tensor]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The hashes of a model of one expert, without the new one and with it; the model is gone afterwards."""
+    model = load_demix(base, {id: kept})
+    before = tensor_hashes(model)
+    model.add_expert(key, state=state)
+    return before, tensor_hashes(model)
 
 
 def tensor_hashes(model: DemixModel) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from engine.addition import add_and_compare
 from engine.errors import ModelError
 from engine.files import Kept, faults_in, new_folder, write_manifest
 from engine.models.demix import DemixModel
-from engine.models.demix_files import save_base, save_expert
+from engine.models.demix_files import load_demix, save_base, save_expert
 
 
 @pytest.fixture
@@ -32,6 +34,22 @@ def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, Kept], model:
     model.remove_expert("news")
     model.remove_expert("verse")
     assert (found.num_tensors, found.changed) == (len(model.state_dict()), ())
+
+
+def test_no_more_than_two_experts_are_in_memory(kept: dict[str, Kept], monkeypatch) -> None:
+    alive, seen = weakref.WeakSet(), []
+
+    def watched(base: Kept, experts: dict[str, Kept]) -> DemixModel:
+        gc.collect()
+        seen.append((len(alive), len(experts)))
+        model = load_demix(base, experts)
+        alive.add(model)
+        return model
+
+    monkeypatch.setattr("engine.addition.load_demix", watched)
+    others = {key: kept[key] for key in ("law", "code", "news")}
+    assert add_and_compare(kept["base"], others, "new", kept["verse"]).changed == ()
+    assert seen == [(0, 1)] * 3
 
 
 def test_an_addition_that_touches_another_tensor_is_seen(kept: dict[str, Kept], monkeypatch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,22 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
     assert not found["ok"]
     assert found["identity"]["num_different"] > 0
     assert found["sentence"].startswith("NOT certified")
+
+
+def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trained(NEVER).state == "done"
+    load, alive, seen = certify_removal.load_demix, weakref.WeakSet[Any](), []
+
+    def watched(base: Any, kept: Any) -> Any:
+        gc.collect()
+        seen.append(len(alive))
+        model = load(base, kept)
+        alive.add(model)
+        return model
+
+    monkeypatch.setattr(certify_removal, "load_demix", watched)
+    assert certified(trained, retrained="never").findings["ok"]
+    assert seen == [0, 0, 0]
 
 
 def test_the_columns_are_those_of_the_stored_scores(trained: Do) -> None:

@@ -25,12 +25,13 @@ def nearest(
 ) -> dict[str, Any]:
     """The `parent`, and the `posterior` of every expert of the mixture by name, as the training would choose.
 
-    The posterior is the mean at the ends of the first `num_blocks` scored blocks, from equal shares in each; the answer
-    says how many there were, and of which `block_size`. `learning_rate` is a tenth of the parent's (None where that is
-    not known), which a training takes that is told none. Raises ScoresError when an expert is not scored.
+    The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each; the
+    answer says how many there were, and of which `block_size`. `learning_rate` is a tenth of the parent's (None where
+    that is not known), which a training takes that is told none. Raises ScoresError when an expert is not scored.
     """
     from engine.mixing.posterior import PosteriorGate, estimate_prior
     from engine.scores import whole_blocks
+    from engine.text.excerpt import spread
 
     row = mixture_row(session, mixture)
     scores = _scores(session, row, domain, split)
@@ -41,7 +42,8 @@ def nearest(
             f"Score it: {score_line(mixture, domain, split)}. Or train without naming a parent: the job looks first.",
         )
     experts = [member.expert for member in row.members]
-    blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))[:, :num_blocks]
+    blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))
+    blocks_ENT = blocks_ENT[:, spread(blocks_ENT.shape[1], num_blocks)]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
     parent = experts[shares.index(max(shares))]
     return {
