@@ -21,7 +21,6 @@ from torch import Tensor
 from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.base import Gate
-from engine.mixing.combine import mix
 from engine.models.demix import DemixModel, Rows
 from engine.text.excerpt import Excerpt
 
@@ -104,8 +103,7 @@ def whole_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
 
 def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int) -> Tensor:
     """The mixture's log-likelihood [tokens] of every token, each block from its own beginning."""
-    blocks_ENT = as_blocks(scores_EX, block_size)
-    return mix(gate.block(blocks_ENT), blocks_ENT.double()).flatten()[: scores_EX.shape[1]]
+    return gate.mixed(as_blocks(scores_EX, block_size)).flatten()[: scores_EX.shape[1]]
 
 
 def perplexity(logprobs: Tensor) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.mixing.base import keep_top, normalised_prior
+from engine.mixing.base import blocks_at_once, keep_top, normalised_prior
 from engine.mixing.combine import mix
 
 
@@ -23,8 +23,12 @@ class FixedGate:
     def block(self, logprobs_ENT: Tensor) -> Tensor:
         return self.log_weights_E.view(-1, 1, 1).expand(logprobs_ENT.shape)
 
+    def mixed(self, logprobs_ENT: Tensor) -> Tensor:
+        pieces = logprobs_ENT.split(blocks_at_once(logprobs_ENT), 1)
+        return torch.cat([mix(self.log_weights_E, some_ENT.double()) for some_ENT in pieces])
+
     def total(self, logprobs_ENT: Tensor) -> float:
-        return float(mix(self.log_weights_E, logprobs_ENT).sum(dtype=torch.float64))
+        return float(self.mixed(logprobs_ENT).sum())
 
 
 class FixedStream:

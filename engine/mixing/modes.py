@@ -69,12 +69,7 @@ def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
 
 def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:
     """The prior [E, N+1] before each block and after the last: figures 7 and 8."""
-    belief = gate.start().belief
-    points = [belief.log_prior_E.exp()]
-    for block_ET in blocks_ENT.unbind(1):
-        belief = gate.next_block(gate.after(belief, block_ET))
-        points.append(belief.log_prior_E.exp())
-    return torch.stack(points, 1)
+    return gate.priors(blocks_ENT).exp()
 
 
 def running_mean(gate: PosteriorGate, blocks_ENT: Tensor) -> Tensor:

@@ -14,13 +14,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.config import Evidence
 from engine.errors import MixtureError
-from engine.mixing.base import FLOOR, keep_top, normalised_prior
+from engine.mixing.base import FLOOR, blocks_at_once, keep_top, normalised_prior
 from engine.mixing.combine import mix
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -45,20 +49,28 @@ class PosteriorGate:
         return PosteriorStream(self, belief or Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E)))
 
     def block(self, logprobs_ENT: Tensor) -> Tensor:
-        return self.weigh(self.seen(logprobs_ENT), self.log_prior_E)
+        return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
+
+    def mixed(self, logprobs_ENT: Tensor) -> Tensor:
+        at_once = blocks_at_once(logprobs_ENT)
+        priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
+        pieces = zip(logprobs_ENT.split(at_once, 1), priors_EN1.split(at_once, 1), strict=True)
+        doubled = ((some_ENT.double(), prior_EN1) for some_ENT, prior_EN1 in pieces)
+        return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
 
     def total(self, logprobs_ENT: Tensor) -> float:
         if self.evidence == "prefix" and self.top_k is None:
-            return float(self.whole_blocks(logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
-        return float(mix(self.block(logprobs_ENT), logprobs_ENT.double()).sum())
+            # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no token has to be looked at again
+            return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
+        return float(self.mixed(logprobs_ENT).sum())
 
-    def whole_blocks(self, logprobs_EN: Tensor) -> Tensor:
-        """The mixture's log-likelihood [N] of whole blocks from those of the experts.
+    def priors(self, logprobs_ENT: Tensor) -> Tensor:
+        """The log-prior [E, N+1] before each block and after the last."""
+        return self.log_prior_E[:, None].expand(-1, logprobs_ENT.shape[1] + 1)
 
-        With the whole prefix as evidence the sum over a block telescopes: Σ_t log Σ_e w_e(t) p_e(t) is
-        log Σ_e prior_e Π_t p_e(t), so no token has to be looked at again.
-        """
-        return mix(self.log_prior_E, logprobs_EN)
+    def _block_priors(self, logprobs_ENT: Tensor) -> Tensor:
+        """The log-prior [E, N] with which each block begins."""
+        return self.priors(logprobs_ENT)[:, :-1]
 
     def seen(self, logprobs: Tensor) -> Tensor:
         """The evidence (nats) before each position of the last axis."""
@@ -69,13 +81,13 @@ class PosteriorGate:
 
     def seen_at_end(self, logprobs: Tensor) -> Tensor:
         """The evidence after the last position: what the posterior of a whole block rests on."""
-        clamped = logprobs.double().clamp(min=FLOOR)
-        return clamped.sum(-1) if self.evidence == "prefix" else clamped[..., -1]
+        if self.evidence == "last_token":
+            logprobs = logprobs[..., -1:]
+        return logprobs.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
 
-    def weigh(self, evidence: Tensor, log_prior_E: Tensor) -> Tensor:
+    def weigh(self, evidence: Tensor, log_prior: Tensor) -> Tensor:
         """Log-weights from the evidence [E, …] (nats) and the prior."""
-        prior = log_prior_E.view(-1, *[1] * (evidence.dim() - 1))
-        return keep_top((evidence + prior).log_softmax(0), self.top_k)
+        return keep_top(evidence + log_prior, self.top_k)
 
     def learn(self, belief: Belief) -> Belief:
         """The belief after an observation: a fixed prior stays."""
@@ -93,34 +105,30 @@ class UpdatingGate(PosteriorGate):
         self.log_decay = math.log1p(-newest_weight) if newest_weight < 1 else -math.inf
         self.update_every = update_every
 
-    def block(self, logprobs_ENT: Tensor) -> Tensor:
-        """Log-weights of blocks that follow one another: each begins with what the ones before taught."""
-        belief = self.start().belief
-        weights = []
-        for logprobs_ET in logprobs_ENT.unbind(1):
-            weights.append(self.weigh(self.seen(logprobs_ET), belief.log_prior_E))
-            belief = self.next_block(self.after(belief, logprobs_ET))
-        return torch.stack(weights, 1)
+    def priors(self, logprobs_ENT: Tensor) -> Tensor:
+        """Of blocks that follow one another: each begins with what the ones before taught."""
+        prior_E, log_mass = self.log_prior_E.numpy(), -math.inf
+        priors = [prior_E]
+        for evidence_E in self.seen_at_end(logprobs_ENT).T.contiguous().numpy():
+            prior_E, log_mass = self._taught(prior_E, log_mass, evidence_E)
+            priors.append(prior_E)
+        return torch.from_numpy(np.stack(priors, 1))
 
-    def after(self, belief: Belief, logprobs_ET: Tensor) -> Belief:
-        """The belief at the end of a block that it saw whole."""
-        return replace(belief, evidence_E=self.seen_at_end(logprobs_ET))
+    def _taught(self, log_prior_E: Floats, log_mass: float, evidence_E: Floats) -> tuple[Floats, float]:
+        """The log-prior after a block, and the mass behind it (Eq. 9, as a running mean).
 
-    def whole_blocks(self, logprobs_EN: Tensor) -> Tensor:
-        belief = self.start().belief
-        totals = []
-        for logprobs_E in logprobs_EN.unbind(1):
-            totals.append(mix(belief.log_prior_E, logprobs_E))
-            belief = self.next_block(replace(belief, evidence_E=logprobs_E.clamp(min=-1e9)))
-        return torch.stack(totals)
+        In NumPy: for a handful of numbers a call of torch takes ten times as long.
+        """
+        joint_E = log_prior_E + evidence_E
+        posterior_E = joint_E - np.logaddexp.reduce(joint_E)
+        older = log_mass + self.log_decay
+        mass = np.logaddexp(older, 0.0)
+        return np.logaddexp(log_prior_E + older, posterior_E) - mass, float(mass)
 
     def next_block(self, belief: Belief) -> Belief:
-        """The belief at the beginning of the next block (Eq. 9, as a running mean)."""
-        posterior_E = (belief.evidence_E + belief.log_prior_E).log_softmax(0)
-        older = belief.log_mass + self.log_decay
-        mass = torch.tensor(older, dtype=torch.float64).logaddexp(torch.zeros((), dtype=torch.float64))
-        mean_E = torch.logaddexp(belief.log_prior_E + older, posterior_E) - mass
-        return Belief(mean_E, torch.zeros_like(mean_E), 0, float(mass))
+        """The belief at the beginning of the next block."""
+        prior_E, log_mass = self._taught(belief.log_prior_E.numpy(), belief.log_mass, belief.evidence_E.numpy())
+        return Belief(torch.from_numpy(prior_E), torch.zeros_like(belief.evidence_E), 0, log_mass)
 
     def learn(self, belief: Belief) -> Belief:
         return self.next_block(belief) if belief.position == self.update_every else belief

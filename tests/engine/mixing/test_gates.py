@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.config import GateConfig
+from engine.config import GateConfig, GateKind
 from engine.errors import MixtureError
-from engine.mixing.base import Gate
+from engine.mixing.base import Gate, keep_top
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
@@ -61,6 +62,15 @@ def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) ->
 def test_the_total_of_blocks_is_the_sum_over_their_tokens(make: Make) -> None:
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs().double()
     assert gate.total(scores_ENT) == pytest.approx(float(mix(gate.block(scores_ENT), scores_ENT).sum()), rel=1e-9)
+
+
+@every_gate
+def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, scores_ENT = make([1, 2, 3, 4]), logprobs(blocks=7)
+    expected_NT = mix(gate.block(scores_ENT), scores_ENT.double())
+    for at_once in (1, 200, 1 << 20):  # one block, two, all
+        monkeypatch.setattr("engine.mixing.base._AT_ONCE", at_once)
+        assert torch.equal(gate.mixed(scores_ENT), expected_NT)
 
 
 @every_gate
@@ -174,6 +184,36 @@ def test_the_posterior_is_bayes_rule_written_out() -> None:
     by_last = prior * torch.tensor([-2.0, -0.5], dtype=torch.float64).exp()
     torch.testing.assert_close(prefix, by_prefix / by_prefix.sum())
     torch.testing.assert_close(last, by_last / by_last.sum())
+
+
+@pytest.mark.parametrize("kind", ["posterior", "updating", "fixed"])
+def test_of_equal_weights_the_first_are_kept_in_a_stream_as_in_a_block(kind: GateKind) -> None:
+    gate = make_gate(GateConfig(kind, top_k=3), [1.0, 2.0, 1.0, 1.0, 1.0])
+    expected_E = torch.tensor([0.25, 0.5, 0.25, 0, 0], dtype=torch.float64)
+    torch.testing.assert_close(gate.start().log_weights().exp(), expected_E)
+    torch.testing.assert_close(gate.block(torch.zeros(5, 2, 3)).exp(), expected_E[:, None, None].expand(5, 2, 3))
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 4, 6])
+def test_top_k_keeps_what_sorting_would(top_k: int) -> None:
+    log_weights = -torch.randint(1, 5, (7, 3, 40), generator=torch.Generator().manual_seed(0)).double()  # many ties
+    log_weights[2] = -torch.inf
+    best = log_weights.sort(dim=0, descending=True, stable=True).indices[:top_k]
+    expected = torch.full_like(log_weights, -torch.inf).scatter(0, best, log_weights.gather(0, best)).log_softmax(0)
+    assert torch.equal(keep_top(log_weights, top_k), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_too_small_to_count_does_not_change_the_sum(dtype: torch.dtype) -> None:
+    far_E = torch.tensor([-3.0, -3.5, -60.0, -90.0, -720.0, -1e4, -torch.inf], dtype=dtype)
+    assert mix(torch.zeros(7, dtype=dtype), far_E) == far_E.logsumexp(0)
+    assert mix(torch.zeros(3, dtype=dtype), torch.full((3, 2), -torch.inf, dtype=dtype)).tolist() == [-math.inf] * 2
+
+
+def test_an_expert_of_weight_zero_may_say_what_is_no_number_and_no_other_may() -> None:
+    logprobs_E = torch.tensor([-1.0, math.nan, -2.0])
+    assert mix(torch.tensor([0.0, -torch.inf, -torch.inf]), logprobs_E) == -1.0
+    assert mix(torch.tensor([0.5, 0.5, 0.0]).log(), logprobs_E).isnan()
 
 
 def test_mixing_is_over_probabilities() -> None:
