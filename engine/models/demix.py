@@ -58,6 +58,7 @@ def _routed(rows: Rows) -> Iterator[None]:
 
 
 _LOGITS_AT_ONCE = 1 << 20  # 4 MB in float32
+_STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
 
 
 class ExpertLinear(nn.Module):
@@ -72,15 +73,20 @@ class ExpertLinear(nn.Module):
         rows = _rows.get()
         if len(rows.keys) == 1:
             return self.experts[rows.keys[0]](x)  # type: ignore[no-any-return]
-        if torch.is_grad_enabled() and len(set(rows.num_rows)) == 1:
+        if torch.is_grad_enabled() and self._stacks(rows):
             return self._together(x, rows)
         per_row = x.shape[0] // sum(rows.num_rows)
         # split, not slices: its backward pass is one concatenation instead of E padded copies
         parts = x.split([count * per_row for count in rows.num_rows])
         return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
 
+    def _stacks(self, rows: Rows) -> bool:
+        """Whether every expert has as many rows, and the weights of all are small enough to copy at each call."""
+        weights: list[Any] = [self.experts[key].weight for key in rows.keys]
+        return len(set(rows.num_rows)) == 1 and sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
+
     def _together(self, x: Tensor, rows: Rows) -> Tensor:
-        """The same by one batched product, when every expert has as many rows: training copies less this way."""
+        """The same by one batched product: training copies fewer activations this way."""
         maps: list[Any] = [self.experts[key] for key in rows.keys]
         weight = torch.stack([one.weight for one in maps])
         if isinstance(maps[0], nn.Linear):

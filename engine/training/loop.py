@@ -183,12 +183,13 @@ class _Training:
         device = self.model.device
         if not batch.places:
             return torch.zeros(batch.targets_BT.shape, device=device)
+        inputs_BT, targets_BT = batch.inputs_BT.to(device), batch.targets_BT.to(device)
         with self._arithmetic(device):
-            logits_BTV = self.model(batch.inputs_BT.to(device), batch.rows)
-        losses = nn.functional.cross_entropy(
-            logits_BTV.float().flatten(0, 1), batch.targets_BT.to(device).flatten(), reduction="none"
-        )
-        return losses.view(batch.targets_BT.shape)
+            if not torch.is_grad_enabled():
+                return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows)
+            logits_BTV = self.model(inputs_BT, batch.rows)
+        losses = nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten(), reduction="none")
+        return losses.view(targets_BT.shape)
 
     def _arithmetic(self, device: torch.device) -> Any:
         return torch.autocast(device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()

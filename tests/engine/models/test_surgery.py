@@ -18,7 +18,7 @@ from transformers import (
 
 from engine.config import ExpertsIn, ModelConfig
 from engine.errors import EngineError, ModelError
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import DemixModel, ExpertLinear, Rows
 from engine.models.families import LAYOUTS, fresh_model, layout_of, load_model
 
 SIZES = {
@@ -52,6 +52,23 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
     model = DemixModel(copy.deepcopy(lm), ["a", "b"]).eval()
     assert torch.equal(model(ids, Rows.all_to("a", 3)), before)
     assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
+
+
+@pytest.mark.parametrize("family", sorted(LAYOUTS))
+def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ids = DemixModel(decoder(family), ["a", "b"]), torch.randint(0, 300, (4, 10))
+    found, stacked = {}, []
+    real = ExpertLinear._together
+    monkeypatch.setattr(ExpertLinear, "_together", lambda self, *told: stacked.append(self) or real(self, *told))
+    for limit in (0, 2 * 32 * 64 * 4):  # a map of both experts in bytes
+        monkeypatch.setattr("engine.models.demix._STACKED_BYTES", limit)
+        model.zero_grad()
+        model(ids, Rows(("a", "b"), (2, 2))).logsumexp(-1).sum().backward()
+        found[limit] = {name: parameter.grad for name, parameter in model.named_parameters()}
+        assert bool(stacked) == bool(limit)
+    torch.testing.assert_close(*found.values(), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])

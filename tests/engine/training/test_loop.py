@@ -202,6 +202,31 @@ def test_accumulated_batches_are_one_update_of_their_mean(make_model, make_texts
     assert steps[0].num_tokens == 3 * 4 * 2 * 16
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_an_evaluation_is_of_the_held_out_tokens_and_never_holds_all_logits(
+    make_model, make_texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    model, texts, with_gradients = make_model(KEYS), make_texts(KEYS), []
+    config = replace(CONFIG, num_steps=1, evaluate_every=1, precision=precision)
+    real = DemixModel.forward
+
+    def forward(*told) -> torch.Tensor:
+        with_gradients.append(torch.is_grad_enabled())
+        return real(*told)
+
+    monkeypatch.setattr(DemixModel, "forward", forward)
+    (found,) = (
+        event.loss_by_domain for event in train(model, texts, config, tmp_path / "t") if isinstance(event, Evaluated)
+    )
+    assert with_gradients == [True]
+    for text in texts:
+        ids = torch.from_numpy(np.stack([text.dev.array[i * 16 : i * 16 + 17] for i in range(2)]).astype("int64"))
+        with torch.no_grad():
+            logits = real(model, ids[:, :-1], Rows.all_to(text.expert, 2))
+        expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        assert found[text.name] == pytest.approx(float(expected), rel=1e-5 if precision == "fp32" else 2e-2)
+
+
 def test_bf16_arithmetic_trains_too(make_model, make_texts, tmp_path: Path) -> None:
     events = losses(train(make_model(KEYS, noise=0.0), make_texts(KEYS), replace(CONFIG, precision="bf16"), tmp_path))
     assert events[-1] < events[0]
