@@ -86,11 +86,11 @@ def _num_before(log_weights: Tensor) -> Tensor:
     Counted pair by pair: comparisons of whole rows are much quicker than sorting each position.
     """
     rows = log_weights.flatten(1).numpy() if log_weights.dim() > 1 else log_weights[:, None].numpy()
-    before = np.zeros(rows.shape, dtype=np.int16)
+    before = np.zeros(rows.shape, dtype=np.min_scalar_type(len(rows)))  # a byte, as a rule: that is much of the speed
     for place, row in enumerate(rows):
-        is_larger = rows[place + 1 :] > row
-        before[place] += is_larger.sum(0, dtype=np.int16)
-        before[place + 1 :] += ~is_larger
+        is_larger = (rows[place + 1 :] > row).view(np.uint8)
+        before[place] += is_larger.sum(0, dtype=before.dtype)
+        before[place + 1 :] += 1 - is_larger
     return torch.from_numpy(before).view(log_weights.shape)
 
 

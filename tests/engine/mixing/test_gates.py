@@ -195,8 +195,10 @@ def test_of_equal_weights_the_first_are_kept_in_a_stream_as_in_a_block(kind: Gat
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 4, 6])
-def test_top_k_keeps_what_sorting_would(top_k: int) -> None:
-    log_weights = -torch.randint(1, 5, (7, 3, 40), generator=torch.Generator().manual_seed(0)).double()  # many ties
+@pytest.mark.parametrize("num_experts", [7, 300])
+def test_top_k_keeps_what_sorting_would(top_k: int, num_experts: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    log_weights = -torch.randint(1, 5, (num_experts, 3, 40), generator=draw).double()  # many ties
     log_weights[2] = -torch.inf
     best = log_weights.sort(dim=0, descending=True, stable=True).indices[:top_k]
     expected = torch.full_like(log_weights, -torch.inf).scatter(0, best, log_weights.gather(0, best)).log_softmax(0)

@@ -18,6 +18,7 @@ from engine.events import Evaluated, Saved, Settled, Step
 from engine.files import write_manifest
 from engine.models.demix import DemixModel, Rows
 from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
 from engine.training.methods import METHODS
@@ -220,9 +221,10 @@ def test_an_evaluation_is_of_the_held_out_tokens_and_never_holds_all_logits(
     )
     assert with_gradients == [True]
     for text in texts:
-        ids = torch.from_numpy(np.stack([text.dev.array[i * 16 : i * 16 + 17] for i in range(2)]).astype("int64"))
+        starts = Excerpt.of_blocks(text.dev, 16, CONFIG.evaluation_blocks).starts_N
+        ids = torch.from_numpy(np.stack([text.dev.array[at : at + 17] for at in starts]).astype("int64"))
         with torch.no_grad():
-            logits = real(model, ids[:, :-1], Rows.all_to(text.expert, 2))
+            logits = real(model, ids[:, :-1], Rows.all_to(text.expert, len(ids)))
         expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         assert found[text.name] == pytest.approx(float(expected), rel=1e-5 if precision == "fp32" else 2e-2)
 
