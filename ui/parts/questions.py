@@ -58,7 +58,10 @@ class Question:
         return self.path[0] if len(self.path) > 1 else ""
 
 
-def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = ("kind",)) -> list[Question]:
+NOT_ASKED = ("kind", "budget")  # what follows from the other answers
+
+
+def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = NOT_ASKED) -> list[Question]:
     """Every field of a spec as a question, those of its configs included."""
     found: list[Question] = []
     for name, field in spec.model_fields.items():

@@ -12,7 +12,7 @@ from ui.parts.causes import next_step_of
 from ui.parts.health import worker_sign
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.on_the_way import by_turn
-from ui.parts.questions import assemble, changed, questions_of
+from ui.parts.questions import NOT_ASKED, assemble, changed, questions_of
 from ui.parts.results import result_words, sight_of
 from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
 from ui.parts.states import actions_of, look_of, places_of, sentence_of
@@ -60,7 +60,7 @@ def test_numbers_carry_their_unit() -> None:
 def test_a_form_asks_every_field_of_every_spec() -> None:
     for spec in SPECS.values():
         asked = {question.path[0] for question in questions_of(spec, OFFERS)}
-        assert asked == set(spec.model_fields) - {"kind"}
+        assert asked == set(spec.model_fields) - set(NOT_ASKED)
         assert all(question.help for question in questions_of(spec, OFFERS))
 
 
