@@ -110,23 +110,23 @@ def posterior_seconds(num_experts: int, num_tokens: int) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=48)
+def asked_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, DemixModel, list[Any]]:
+    """The arguments, and 8 experts of the asked size: as one DEMix model, and as separate models."""
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    shape = ModelConfig(
-        num_layers=arguments.layers,
-        width=arguments.width,
-        num_heads=4,
-        ffn_width=4 * arguments.width,
-        max_positions=512,
-    )
+    width = arguments.width
+    shape = ModelConfig(num_layers=arguments.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=512)
     model = different_experts(shape)
-    models = separate_models(shape, model)
+    return arguments, model, separate_models(shape, model)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=48)
+    arguments, model, models = asked_models(parser)
     prompt = torch.randint(0, VOCAB, (32,)).tolist()
     ratios, loop_speed, mixture_speed, dense_ratios, shares = [], [], [], [], []
     for number in range(arguments.pairs + 1):

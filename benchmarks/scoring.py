@@ -20,9 +20,8 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from decoding import VOCAB, different_experts, separate_models  # noqa: E402
+from decoding import VOCAB, asked_models  # noqa: E402
 
-from engine.config import ModelConfig  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
 from engine.scores import score_text  # noqa: E402
 from engine.text.excerpt import excerpt_of  # noqa: E402
@@ -54,19 +53,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--blocks", type=int, default=32)
     parser.add_argument("--block-size", type=int, default=256)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=6)
-    arguments = parser.parse_args()
-    torch.manual_seed(0)
-    shape = ModelConfig(
-        num_layers=arguments.layers,
-        width=arguments.width,
-        num_heads=4,
-        ffn_width=4 * arguments.width,
-        max_positions=512,
-    )
-    model = different_experts(shape)
-    models = separate_models(shape, model)
+    arguments, model, models = asked_models(parser)
     tokens = np.random.default_rng(0).integers(0, VOCAB, arguments.blocks * arguments.block_size + 1, dtype=np.uint16)
     ratios, speeds = [], []
     for number in range(arguments.pairs + 1):

@@ -14,15 +14,6 @@ from engine.config import GateConfig, SamplingConfig
 from engine.events import Done, Token
 
 if TYPE_CHECKING:
-    from ui.api.schemas import (
-        ContrastRequest,
-        ForgettingRequest,
-        ModesRequest,
-        NearestRequest,
-        PosteriorMapRequest,
-        PriorRequest,
-        RemovalRequest,
-    )
     from workbench.services.generation import Plan
     from workbench.settings import Settings
 
@@ -108,82 +99,6 @@ def mix_scores(settings: Settings, wish: Wish, split: str) -> dict[str, Any]:
     with reading(settings) as session:
         asked = _keywords(session, wish)
         return scores.mix_scores(session, get_storage(settings), wish.model, split=split, **asked)
-
-
-def compare_modes(settings: Settings, asked: ModesRequest) -> dict[str, Any]:
-    """A mixture's perplexity on every domain under each of the paper's modes."""
-    from workbench.database import reading
-    from workbench.services import scores
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        told = asked.model_dump(exclude={"mixture"})
-        return scores.compare_modes(session, get_storage(settings), asked.mixture, **told)
-
-
-def removal_table(settings: Settings, asked: RemovalRequest) -> dict[str, Any]:
-    """What removing each expert of a mixture costs on its own domain."""
-    from workbench.database import reading
-    from workbench.services import removal
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        told = asked.model_dump(exclude={"mixture"})
-        return removal.removal_table(session, get_storage(settings), asked.mixture, **told)
-
-
-def posterior_map(settings: Settings, asked: PosteriorMapRequest) -> dict[str, Any]:
-    """Which expert each domain's text is taken for, from stored scores."""
-    from workbench.database import reading
-    from workbench.services import posteriors
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        told = asked.model_dump(exclude={"mixture"})
-        return posteriors.posterior_map(session, get_storage(settings), asked.mixture, **told)
-
-
-def contrast(settings: Settings, asked: ContrastRequest) -> dict[str, Any]:
-    """Where two experts differ on a domain, from stored scores."""
-    from workbench.database import reading
-    from workbench.services import contrasts
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        return contrasts.contrast(session, get_storage(settings), **asked.model_dump())
-
-
-def estimate_prior(settings: Settings, asked: PriorRequest) -> dict[str, Any]:
-    """Estimates a prior and stores it; gives its card."""
-    from workbench.database import reading, transaction
-    from workbench.services import priors, scores
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        told = asked.model_dump(exclude={"name"})
-        shares = scores.estimate_shares(session, get_storage(settings), **told)
-    with transaction(settings) as session:
-        return priors.keep_estimate(session, asked.name, shares).model_dump()
-
-
-def forgetting(settings: Settings, asked: ForgettingRequest) -> dict[str, Any]:
-    """How the perplexities of two models differ on the same text, from stored scores."""
-    from workbench.database import reading
-    from workbench.services import forgetting as service
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        return service.forgetting(session, get_storage(settings), **asked.model_dump())
-
-
-def nearest(settings: Settings, asked: NearestRequest) -> dict[str, Any]:
-    """The parent that a new expert of a domain would have, from stored scores."""
-    from workbench.database import reading
-    from workbench.services import nearest as service
-    from workbench.storage import get_storage
-
-    with reading(settings) as session:
-        return service.nearest(session, get_storage(settings), **asked.model_dump())
 
 
 def _make_host(settings: Settings) -> Host:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -23,18 +24,13 @@ from ui.api.schemas import (
     PriorRequest,
     RemovalRequest,
 )
-from ui.generations import (
-    compare_modes,
-    contrast,
-    estimate_prior,
-    forgetting,
-    mix_scores,
-    nearest,
-    posterior_map,
-    removal_table,
-)
+from ui.generations import mix_scores
+from workbench.database import reading, transaction
+from workbench.services import contrasts, forgetting, nearest, posteriors, priors, removal, scores
+from workbench.storage import get_storage
 
 router = APIRouter()
+Answer = TypeVar("Answer")
 
 
 @router.get("/healthz")
@@ -65,25 +61,25 @@ async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -
 @router.post("/v1/workbench/modes")
 def modes(asked: ModesRequest, house: InHouse) -> dict[str, Any]:
     """Every domain's perplexity under each of the paper's ways to use experts, from stored scores."""
-    return compare_modes(house.settings, asked)
+    return _from_scores(house, scores.compare_modes, asked.model_dump())
 
 
 @router.post("/v1/workbench/removal")
-def removal(asked: RemovalRequest, house: InHouse) -> dict[str, Any]:
+def removals(asked: RemovalRequest, house: InHouse) -> dict[str, Any]:
     """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
-    return removal_table(house.settings, asked)
+    return _from_scores(house, removal.removal_table, asked.model_dump())
 
 
 @router.post("/v1/workbench/forgetting")
 def forgotten(asked: ForgettingRequest, house: InHouse) -> dict[str, Any]:
     """How much a model forgot: its perplexity on each domain before and after, from stored scores."""
-    return forgetting(house.settings, asked)
+    return _from_scores(house, forgetting.forgetting, asked.model_dump())
 
 
 @router.post("/v1/workbench/nearest")
 def proposed_parent(asked: NearestRequest, house: InHouse) -> dict[str, Any]:
     """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
-    return nearest(house.settings, asked)
+    return _from_scores(house, nearest.nearest, asked.model_dump())
 
 
 @router.post("/v1/workbench/mix")
@@ -93,18 +89,26 @@ def mix(asked: MixRequest, house: InHouse) -> dict[str, Any]:
 
 
 @router.post("/v1/workbench/posteriors")
-def posteriors(asked: PosteriorMapRequest, house: InHouse) -> dict[str, Any]:
+def domain_posteriors(asked: PosteriorMapRequest, house: InHouse) -> dict[str, Any]:
     """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
-    return posterior_map(house.settings, asked)
+    return _from_scores(house, posteriors.posterior_map, asked.model_dump())
 
 
 @router.post("/v1/workbench/contrast")
 def contrasted(asked: ContrastRequest, house: InHouse) -> dict[str, Any]:
     """The passages of a domain on which one expert does worst and best against another, from stored scores."""
-    return contrast(house.settings, asked)
+    return _from_scores(house, contrasts.contrast, asked.model_dump())
 
 
 @router.post("/v1/workbench/priors")
 def estimated_prior(asked: PriorRequest, house: InHouse) -> dict[str, Any]:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
-    return estimate_prior(house.settings, asked)
+    shares = _from_scores(house, scores.estimate_shares, asked.model_dump(exclude={"name"}))
+    with transaction(house.settings) as session:
+        return priors.keep_estimate(session, asked.name, shares).model_dump()
+
+
+def _from_scores(house: InHouse, service: Callable[..., Answer], asked: dict[str, Any]) -> Answer:
+    """What a service makes of the stored scores, in one short look at the registry."""
+    with reading(house.settings) as session:
+        return service(session, get_storage(house.settings), **asked)
