@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.models.demix import DemixModel, Rows
 from engine.text.excerpt import Excerpt
+from engine.threads import side_by_side
 
 Floats = NDArray[np.float32]
 
@@ -57,12 +59,18 @@ def score_text(model: DemixModel, key: str, text: Excerpt, batch_size: int = 8) 
     return np.concatenate([np.zeros(0, dtype=np.float32), *_score(model, key, text, batch_size)])
 
 
-@torch.inference_mode()
 def _score(model: DemixModel, key: str, text: Excerpt, batch_size: int) -> Iterator[Floats]:
-    for inputs, targets in text.batches(batch_size):
-        inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in (inputs, targets))
+    """The batches in their order; a processor computes each with one core, which is quicker than all cores in every
+    operation, and the same to the bit on any number of cores."""
+
+    @torch.inference_mode()
+    def score(batch: tuple[Any, Any]) -> Floats:
+        inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in batch)
         logprobs_NT = model.log_likelihoods(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
-        yield logprobs_NT.flatten().cpu().numpy()
+        return logprobs_NT.flatten().cpu().numpy()
+
+    batches = text.batches(batch_size)
+    return side_by_side(score, batches) if model.device.type == "cpu" else map(score, batches)
 
 
 def block_documents(folder: Path) -> NDArray[np.int32]:

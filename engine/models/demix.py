@@ -153,8 +153,9 @@ class DemixModel(nn.Module):
             out = self.lm(**text, past_key_values=cache, use_cache=cache is not None, logits_to_keep=kept)
         return out.logits  # type: ignore[no-any-return]
 
+    @torch.no_grad()
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32; the logits never exist all at once.
+        """Natural log-likelihood [B, T] of each target, float32, without gradients; never all logits at once.
 
         They are made for some positions at a time, few enough to stay in a processor's cache: quicker, and a large
         vocabulary takes no more memory than a small one.
@@ -166,8 +167,7 @@ class DemixModel(nn.Module):
         head = self.lm.get_output_embeddings()
         at_once = max(1, _LOGITS_AT_ONCE // self.vocab_size)
         pieces = zip(hidden_ND.split(at_once), targets_BT.flatten().split(at_once), strict=True)
-        losses = [nn.functional.cross_entropy(head(some).float(), wanted, reduction="none") for some, wanted in pieces]
-        return -torch.cat(losses).view(targets_BT.shape)
+        return torch.cat([_log_likelihoods(head(some), wanted) for some, wanted in pieces]).view(targets_BT.shape)
 
     def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
         """What the decoder reads: the text, or at its beginning its embeddings behind the domain's token."""
@@ -242,6 +242,14 @@ class DemixModel(nn.Module):
     def _require(self, key: str) -> None:
         if key not in self.keys:
             raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {', '.join(self.keys)}.")
+
+
+def _log_likelihoods(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
+    """float32 [N]; spends the logits: a second array of their size would take as long as the exponentials."""
+    logits_NV = logits_NV.float()
+    chosen_N = logits_NV.gather(-1, targets_N[:, None])[:, 0]
+    greatest_N = logits_NV.amax(-1)
+    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
 
 
 def _cut_open(lm: Any, keys: Sequence[str]) -> dict[str, ExpertLinear | DomainTokens]:

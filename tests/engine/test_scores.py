@@ -52,6 +52,16 @@ def test_perplexity_does_not_depend_on_the_batch_size(score: Score, model: Demix
     assert abs(one - eight) / eight < 1e-5
 
 
+def test_scores_do_not_depend_on_the_number_of_cores(score: Score, model: DemixModel) -> None:
+    before = torch.get_num_threads()
+    found = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(score(model.keys, 2)[0].clone())
+    torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 def test_mixing_stored_scores_is_mixing_live_forward_passes(
     score: Score, model: DemixModel, make_tokens
 ) -> None:  # L19
