@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +96,13 @@ class Done:
 
 
 Event = Progress | Step | Evaluated | Saving | Saved | Settled | Decided
+Made = TypeVar("Made")
+
+
+def passing_on(events: Iterator[Progress | Made], total: float | None = None) -> Generator[Progress, None, Made]:
+    """Passes the progress on, with its total where only the caller knows it; gives what comes at the end."""
+    for event in events:
+        if not isinstance(event, Progress):
+            return event
+        yield event if event.total is not None else Progress(event.done, total, event.unit, event.note)
+    raise AssertionError("long work ends with what it made")

@@ -108,6 +108,14 @@ def narayanan_flops(
     return 24 * passes * num_tokens * num_layers * width**2 * (1 + context / (6 * width) + logits)
 
 
+def elm_flops(num_layers: int, width: int, vocab_size: int, num_tokens: int, context: int, num_clusters: int) -> float:
+    """Operations to train one of `num_clusters` expert language models when all together see `num_tokens` (C-BTM §A.2).
+
+    Each sees its share, so that all of them cost what the one dense model costs.
+    """
+    return narayanan_flops(num_layers, width, vocab_size, num_tokens, context) / num_clusters
+
+
 def _first(config: Mapping[str, Any], *names: str, default: int | None = None) -> Any:
     found = (config[name] for name in names if config.get(name) is not None)
     return next(found, default)

@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.clusters import Clusters, Labels, squared_distances
-from engine.clusters.embedder import AnyEmbedder
+from engine.clusters.documents import Changes
+from engine.clusters.embedder import AnyEmbedder, Vectors
 from engine.clusters.embedders import load_embedder
 from engine.clusters.random_clusters import drawn_cluster
 from engine.errors import DamagedFile, EngineError
@@ -29,19 +30,12 @@ _CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embed
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a batch of documents went: the cluster [N] of each, its squared distances [N, K], and which are blank."""
+    """Where a batch of documents went: vectors [N, D], the cluster of each, squared distances [N, K], what is blank."""
 
+    vectors_ND: Vectors
     labels_N: Labels
     squared_distances_NK: NDArray[np.float64]
     is_blank_N: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Documents of the sample that are no longer there, and documents that were not there then: SHA-256 of texts."""
-
-    missing: tuple[str, ...]
-    new: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ class Clustering:
         if self.clusters.method == "random":
             number, seed = self.clusters.num_clusters, self.clusters.seed
             labels_N = np.array([drawn_cluster(text, number, seed) for text in texts], dtype=np.int32)
-        return Placed(labels_N, distances_NK, embedding.is_blank_N)
+        return Placed(embedding.vectors_ND, labels_N, distances_NK, embedding.is_blank_N)
 
     def changes(self, present_ids: Iterable[str]) -> Changes:
         """How a corpus differs from the sample; both lists are sorted."""

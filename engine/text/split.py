@@ -27,6 +27,8 @@ MAX_DOMAINS = 200  # more would be a field that names records rather than domain
 MEMORY_BYTES = 64 << 20  # text held in memory for sorting
 REPORT_BYTES = 1 << 20  # text between two events
 
+SplitOf = Callable[[str], str]  # the part of a document by its id
+
 
 def keep_documents(
     documents: Iterable[Document],
@@ -34,8 +36,12 @@ def keep_documents(
     *,
     total_bytes: int | None = None,
     done_bytes: Callable[[], int] | None = None,
+    split_of: SplitOf | None = None,
 ) -> Iterator[Progress]:
     """Writes folder/N/{train,dev,test}.parquet for each domain N and folder/summary.json.
+
+    With `split_of` documents stay in the parts that they are in already, and what is held out stays held out; a part
+    that would be empty gets training documents.
 
     Yields progress in bytes: what `done_bytes` says is read of `total_bytes`, or else the text kept so far.
     Raises CorpusError when there is no document, or a domain has fewer than three groups.
@@ -43,7 +49,7 @@ def keep_documents(
     domains: dict[str | None, _Domain] = {}
     num_bytes = waiting = reported = 0
     for document in documents:
-        size = _domain_of(document, domains, folder).add(document)
+        size = _domain_of(document, domains, folder, split_of).add(document)
         num_bytes += size
         waiting += size
         if waiting >= MEMORY_BYTES:
@@ -72,14 +78,16 @@ def place_of(group: str) -> float:
     return int.from_bytes(digest[:6]) / 2**48  # a float holds 48 bits exactly, so 1 is never reached
 
 
-def _domain_of(document: Document, domains: dict[str | None, _Domain], folder: Path) -> _Domain:
+def _domain_of(
+    document: Document, domains: dict[str | None, _Domain], folder: Path, split_of: SplitOf | None
+) -> _Domain:
     if document.domain not in domains:
         if len(domains) == MAX_DOMAINS:
             raise CorpusError(
                 f"The domain field must name at most {MAX_DOMAINS} domains, but names more instead.",
                 "Choose a field that many records share.",
             )
-        domains[document.domain] = _Domain(document.domain, folder / f"unsorted{len(domains)}")
+        domains[document.domain] = _Domain(document.domain, folder / f"unsorted{len(domains)}", split_of)
     return domains[document.domain]
 
 
@@ -99,16 +107,17 @@ def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iter
 class _Domain:
     """One domain on its way to disk."""
 
-    def __init__(self, name: str | None, unsorted: Path) -> None:
+    def __init__(self, name: str | None, unsorted: Path, split_of: SplitOf | None) -> None:
         self.name = name
         self.rows = SortedRows(unsorted)
         self.summary: dict[str, Any] = {}
-        self._places: set[float] = set()
+        self._split_of = split_of
+        self._places: dict[str, set[float]] = {split: set() for split in SPLITS}  # all in train where none is given
 
     def add(self, document: Document) -> int:
         """Takes a document; gives the bytes of its text."""
         fields = {"id": document.id, "text": document.text, "source": document.source, "group": document.group}
-        self._places.add(_place(fields))
+        self._places[self._split_of(document.id) if self._split_of else "train"].add(_place(fields))
         return self.rows.add(fields)
 
     def flush(self) -> int:
@@ -119,7 +128,7 @@ class _Domain:
 
     def write(self, folder: Path) -> Iterator[int]:
         """Writes the three tables and makes the summary; yields the bytes of text written now and then."""
-        borders = self._borders()
+        split_of = self._splitter()
         folder.mkdir()
         counts = {split: {"documents": 0, "words": 0, "bytes": 0} for split in SPLITS}
         ids = hashlib.sha256()
@@ -128,7 +137,7 @@ class _Domain:
             tables = {split: stack.enter_context(Table(folder / f"{split}.parquet")) for split in SPLITS}
             for row in self.rows.read():
                 ids.update(row["id"].encode())
-                split = _split_of(row, borders)
+                split = split_of(row)
                 pending += _count(counts[split], row["text"], tables[split].add(row))
                 if pending >= REPORT_BYTES:
                     yield pending
@@ -136,12 +145,41 @@ class _Domain:
         self.summary = _summary(self.name, folder.name, counts, ids.hexdigest())
         yield pending
 
+    def _splitter(self) -> Callable[[Row], str]:
+        """What tells the part of a row."""
+        given = self._split_of
+        if given is None:
+            borders = self._borders()
+            return lambda row: _split_of(row, borders)
+        moved = self._moved()
+
+        def told(row: Row) -> str:
+            split = given(row["id"])
+            return moved.get(_place(row), split) if split == "train" else split
+
+        return told
+
+    def _moved(self) -> dict[float, str]:
+        """The groups of training documents that fill a part which would be empty."""
+        empty = [split for split in ("test", "dev") if not self._places[split]]
+        groups = sorted(self._places["train"])
+        if len(groups) <= len(empty):
+            raise CorpusError(
+                f"{self._who} must have more than {len(empty)} groups of training documents, so that it can be trained "
+                f"and tested, but has {len(groups)} instead.", "Make it larger, or take fewer parts.",
+            )  # fmt: skip
+        return dict(zip(groups, empty, strict=False))
+
+    @property
+    def _who(self) -> str:
+        return "This domain" if self.name is None else f"“{self.name}”"
+
     def _borders(self) -> tuple[float, float]:
         """Below the first a group is test, below the second dev; every part gets at least one group.
 
         In a domain too small for that, the groups next to a border move over it.
         """
-        places = sorted(self._places)
+        places = sorted(self._places["train"])
         if len(places) < 3:
             who = "this one" if self.name is None else f"“{self.name}”"
             problem = f"A domain must have at least 3 groups of documents, but {who} has {len(places)} instead."

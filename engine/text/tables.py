@@ -31,6 +31,32 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise _damaged(path, error) from None
 
 
+def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
+    """The rows whose ids lie from `first` up to but not including `end`, in a table sorted by id."""
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as table:
+            groups = [group for group in range(table.num_row_groups) if _overlaps(table, group, first, end)]
+            for batch in table.iter_batches(batch_size=64, row_groups=groups, use_threads=False):
+                yield from (row for row in batch.to_pylist() if first <= row["id"] < end)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from None
+
+
+def read_ids(path: Path) -> Iterator[list[str]]:
+    """The ids of a table, a few thousand at a time, in order; no text is read."""
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=8192, columns=["id"], use_threads=False):
+                yield batch.column(0).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(path, error) from None
+
+
+def _overlaps(table: pq.ParquetFile, group: int, first: str, end: str) -> bool:
+    statistics = table.metadata.row_group(group).column(0).statistics
+    return statistics is None or not statistics.has_min_max or (statistics.min < end and statistics.max >= first)
+
+
 def num_rows(path: Path) -> int:
     """Rows of a table, told by its footer."""
     try:

@@ -31,6 +31,38 @@ def places(folder: Path) -> dict[str, str]:
     return {row["id"]: name for name in SPLITS for row in read_split(folder / "0", name)}
 
 
+def test_documents_stay_in_the_split_they_are_told_to_be_in(tmp_path: Path) -> None:
+    documents = some(30)
+    given = {one.id: ("dev", "test", "train")[number % 3] for number, one in enumerate(documents)}
+    list(keep_documents(documents, tmp_path, split_of=given.__getitem__))
+    assert places(tmp_path) == given
+
+
+def test_a_part_that_nothing_is_told_to_be_in_gets_training_documents_by_whole_groups(tmp_path: Path) -> None:
+    documents = [Document(f"{i}", source="a", group=f"g{i // 3}") for i in range(30)]
+    list(keep_documents(documents, tmp_path, split_of=lambda _: "train"))
+    found = places(tmp_path)
+    groups: dict[str, set[str]] = {}
+    for one in documents:
+        groups.setdefault(str(one.group), set()).add(found[one.id])
+    assert all(len(splits) == 1 for splits in groups.values())
+    assert sorted(found.values()) == ["dev"] * 3 + ["test"] * 3 + ["train"] * 24
+
+
+def test_only_the_training_documents_of_a_group_are_moved(tmp_path: Path) -> None:
+    documents = [Document(f"{i}", source="a", group="one" if i < 8 else "two") for i in range(12)]
+    dev = {one.id for one in documents[::2]}
+    list(keep_documents(documents, tmp_path, split_of=lambda id: "dev" if id in dev else "train"))
+    found = places(tmp_path)
+    assert {id for id, split in found.items() if split == "dev"} == dev
+    assert {one.group for one in documents if found[one.id] == "test"} in ({"one"}, {"two"})
+
+
+def test_what_is_held_out_is_never_moved_to_be_trained_on(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"more than 0 groups of training documents.* has 0"):
+        list(keep_documents(some(4), tmp_path, split_of=lambda id: "dev" if id < "8" else "test"))
+
+
 def test_every_document_is_kept_once_with_its_source(tmp_path: Path) -> None:
     documents = some(300)
     keep(documents, tmp_path)

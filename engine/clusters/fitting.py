@@ -1,0 +1,128 @@
+"""Clusters from a sample of training documents: the embedder is fitted, then the centres, then their words are found.
+
+Shapes: N documents of the sample, K clusters, D dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from engine.clusters.clusterers import find_clusters
+from engine.clusters.clustering import Clustering
+from engine.clusters.clusters import Labels
+from engine.clusters.config import ClusterConfig, TfidfConfig
+from engine.clusters.describe import top_terms
+from engine.clusters.embedder import AnyEmbedder
+from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf, load_tfidf
+from engine.errors import DamagedFile, EngineError
+from engine.events import Progress, passing_on
+from engine.text.tables import num_rows, read_rows
+
+BATCH = 256  # documents embedded at once
+NUM_TERMS = 20
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What describes clusters: an embedder that knows words, and the mean [K, D] of each cluster's documents in it."""
+
+    embedder: TfidfEmbedder
+    centres_KD: Floats
+
+    def terms(self) -> list[list[str]]:
+        """The words that speak most for each cluster."""
+        return top_terms(self.embedder, self.centres_KD, NUM_TERMS)
+
+    def save(self, folder: Path) -> None:
+        """Writes embedder and means into an empty folder."""
+        self.embedder.save(folder)
+        save_file({"centres_KD": self.centres_KD}, folder / "centres.safetensors")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A clustering with what describes it."""
+
+    clustering: Clustering
+    words: Words
+
+    def save(self, folder: Path) -> None:
+        """Writes both into an empty folder; the words that embed documents, too, are kept once."""
+        self.clustering.save(folder)
+        if self.words.embedder is not self.clustering.embedder:
+            (folder / "words").mkdir()
+            self.words.save(folder / "words")
+
+
+def words_of(clustering: Clustering, folder: Path) -> Words:
+    """The words of a clustering that lies in this folder."""
+    if isinstance(clustering.embedder, TfidfEmbedder):
+        return Words(clustering.embedder, clustering.clusters.centres_KD)
+    try:
+        centres_KD = load_file(folder / "words" / "centres.safetensors")["centres_KD"]
+    except (OSError, KeyError, SafetensorError) as error:
+        raise DamagedFile(
+            f"{folder} must hold its clusters' words, but does not ({error}).", "Cluster again."
+        ) from error
+    return Words(load_tfidf(folder / "words"), centres_KD)
+
+
+def fit(
+    sample: Path, words: TfidfConfig, clusters: ClusterConfig, embedder: AnyEmbedder | None = None
+) -> Generator[Progress, None, Fitted]:
+    """Clusters of the documents in a table; without an embedder they are told apart by their words.
+
+    Raises EngineError for fewer documents than clusters, and for documents without a word.
+    """
+    total = num_rows(sample)
+    require_enough(total, clusters.num_clusters)
+    texts = (row["text"] for row in read_rows(sample))
+    by_words = yield from passing_on(fit_tfidf(texts, words), total)
+    vectors_ND = yield from embed(sample, embedder or by_words)
+    found = yield from passing_on(find_clusters(vectors_ND, clusters))
+    ids = tuple(row["id"] for row in read_rows(sample))
+    clustering = Clustering(found, embedder or by_words, ids)
+    if embedder is None:
+        return Fitted(clustering, Words(by_words, found.centres_KD))
+    in_words_ND = yield from embed(sample, by_words)
+    return Fitted(clustering, Words(by_words, means(in_words_ND, found.labels_N, found.num_clusters)))
+
+
+def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, Floats]:
+    """The vectors [N, D] of the documents in a table."""
+    total = num_rows(documents)
+    vectors_ND = np.empty((total, embedder.dimension), dtype=np.float32)
+    rows, done = read_rows(documents), 0
+    while texts := [row["text"] for row in islice(rows, BATCH)]:
+        vectors_ND[done : done + len(texts)] = embedder.embed(texts).vectors_ND
+        done += len(texts)
+        yield Progress(done, total, "documents", "turning the sample into vectors")
+    return vectors_ND
+
+
+def means(vectors_ND: Floats, labels_N: Labels, num_clusters: int) -> Floats:
+    """The mean vector [K, D] of each cluster; 0 for an empty one."""
+    sums_KD = np.zeros((num_clusters, vectors_ND.shape[1]))
+    np.add.at(sums_KD, labels_N, vectors_ND)
+    sizes_K = np.bincount(labels_N, minlength=num_clusters)
+    found: Floats = (sums_KD / np.maximum(sizes_K, 1)[:, None]).astype(np.float32)
+    return found
+
+
+def require_enough(num_documents: int, num_clusters: int) -> None:
+    """Raises EngineError for fewer documents than clusters, before anything is computed."""
+    if num_documents < num_clusters:
+        raise EngineError(
+            f"Training documents must be at least as many as clusters, but are {num_documents} for {num_clusters} "
+            "clusters.", "Ask for fewer clusters, a larger sample, or more text.",
+        )  # fmt: skip

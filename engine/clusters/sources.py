@@ -1,0 +1,151 @@
+"""The documents of several domains as clusters take them: each text once, in the order of their ids, never all at once.
+
+A text that is held out in one domain and trained on in another counts as held out.
+Shapes: N documents.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import CorpusError
+from engine.events import Progress
+from engine.text.split import MEMORY_BYTES
+from engine.text.tables import SortedRows, Table, read_ids, read_range, read_rows
+
+Ids = NDArray[np.bytes_]  # dtype S32: the SHA-256 of a text, ordered as their hexadecimal digits are
+HELD_OUT_FIRST = ("test", "dev", "train")
+REPORT_EVERY = 1000  # documents
+SHOWN = 5  # ids in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document, the split it is in, and the number of its domain's folder."""
+
+    id: str
+    text: str
+    split: str
+    source: int
+    group: str | None
+    origin: str
+
+
+def as_ids(hexadecimal: Sequence[str]) -> Ids:
+    """Ids from their hexadecimal digits."""
+    return np.frombuffer(bytes.fromhex("".join(hexadecimal)), dtype="S32")
+
+
+def hex_of(ids_N: Ids) -> list[str]:
+    """Ids as 64 hexadecimal digits each."""
+    rows = np.ascontiguousarray(ids_N).view(np.uint8).reshape(-1, 32)
+    return [row.tobytes().hex() for row in rows]
+
+
+def places_of(wanted_M: Ids, sorted_N: Ids) -> NDArray[np.intp]:
+    """Where each wanted id stands among sorted ones; -1 for one that is not there."""
+    if not len(sorted_N):
+        return np.full(len(wanted_M), -1, dtype=np.intp)
+    places = np.searchsorted(sorted_N, wanted_M).clip(max=len(sorted_N) - 1)
+    return np.where(sorted_N[places] == wanted_M, places, -1)
+
+
+def document_ids(folders: Sequence[Path], splits: Sequence[str]) -> Ids:
+    """The ids of all documents in these splits, sorted, each once."""
+    parts = [
+        as_ids(ids) for folder in folders for split in splits for ids in read_ids(folder / f"{split}.parquet")
+    ]  # fmt: skip
+    found: Ids = np.unique(np.concatenate([np.empty(0, dtype="S32"), *parts]))
+    return found
+
+
+def training_ids(folders: Sequence[Path]) -> Ids:
+    """The ids of the documents that no domain holds out, sorted."""
+    found: Ids = np.setdiff1d(
+        document_ids(folders, ["train"]), document_ids(folders, ["dev", "test"]), assume_unique=True
+    )
+    return found
+
+
+def draw(ids_N: Ids, size: int, seed: int) -> Ids:
+    """A sample of sorted ids, sorted; all of them where they are fewer."""
+    chosen = np.random.default_rng(seed).permutation(len(ids_N))[:size]
+    sample: Ids = ids_N[np.sort(chosen)]
+    return sample
+
+
+def write_sample(
+    folders: Sequence[Path], ids_N: Ids, path: Path, splits: Sequence[str] = ("train",)
+) -> Iterator[Progress]:
+    """Writes these documents as one table in the order of their ids. Raises CorpusError when some are not there."""
+    wanted = {bytes.fromhex(id) for id in hex_of(ids_N)}
+    unsorted = path.with_suffix(".unsorted")
+    shutil.rmtree(unsorted, ignore_errors=True)  # of an attempt that was cut off
+    rows, done = SortedRows(unsorted), 0
+    for table in (folder / f"{split}.parquet" for folder in folders for split in splits):
+        for row in read_rows(table):
+            key = bytes.fromhex(row["id"])
+            if key not in wanted:
+                continue
+            wanted.remove(key)
+            rows.add(row)
+            done += 1
+            if rows.waiting_bytes >= MEMORY_BYTES:
+                rows.flush()
+            if done % REPORT_EVERY == 0:
+                yield Progress(done, len(ids_N), "documents", "drawing the sample")
+    require_all(sorted(key.hex() for key in wanted), len(ids_N))
+    with Table(path) as sample:
+        for row in rows.read():
+            sample.add(row)
+    yield Progress(len(ids_N), len(ids_N), "documents", "drawing the sample")
+
+
+def require_all(missing: Sequence[str], total: int) -> None:
+    """Raises CorpusError that names the documents which are missing, unless there are none."""
+    if missing:
+        raise CorpusError(
+            f"All {total} documents must be there, but {len(missing)} are missing: {shown(missing)}.",
+            "The text has changed since it was clustered: restore it, or cluster again.",
+        )
+
+
+def shown(ids: Sequence[str]) -> str:
+    """Ids for a sentence, the first few, shortened."""
+    return ", ".join(id[:12] for id in ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+
+
+def read_shard(folders: Sequence[Path], shard: int, num_shards: int) -> Iterator[Found]:
+    """The documents in one of equal ranges of ids, each once; those that are held out come first."""
+    first, end = _border(shard, num_shards), _border(shard + 1, num_shards)
+    seen: set[bytes] = set()
+    for split in HELD_OUT_FIRST:
+        for source, folder in enumerate(folders):
+            for row in read_range(folder / f"{split}.parquet", first, end):
+                key = bytes.fromhex(row["id"])
+                if key not in seen:
+                    seen.add(key)
+                    yield _found(row, split, source)
+
+
+def find_document(folder: Path, split: str, id: str) -> Found | None:
+    """One document of a domain by its id."""
+    for row in read_range(folder / f"{split}.parquet", id, id + "g"):
+        return _found(row, split, 0)
+    return None
+
+
+def _found(row: dict[str, Any], split: str, source: int) -> Found:
+    return Found(row["id"], row["text"], split, source, row["group"], row["source"])
+
+
+def _border(shard: int, num_shards: int) -> str:
+    """The first id of a shard; past the last one what no id reaches."""
+    return f"{(shard << 32) // num_shards:08x}" if shard < num_shards else "g"
