@@ -68,6 +68,7 @@ class ExpertCard(Card):
     notes: str
     enabled: bool
     mixtures: list[str]
+    stale: bool = False  # trained on a cluster that holds other documents now
     code_version: str
     job_id: str | None
     created_at: float
@@ -90,6 +91,35 @@ class MixtureCard(Card):
     gate: dict[str, Any]
     members: list[MemberCard]
     notes: str
+    created_at: float
+
+
+class ClusterCard(Card):
+    id: str
+    number: int  # of its centre
+    name: str
+    num_documents: int
+    terms: list[str]  # the strongest first
+    representatives: list[str]  # document ids, the nearest to the centre first
+    domain: str | None  # made of its documents
+    stale: bool  # the domain, and every expert trained on it, is of other documents
+    experts: list[str]  # trained on that domain
+    notes: str
+
+
+class ClusteringCard(Card):
+    id: str
+    name: str
+    config: dict[str, Any]  # {"clusters": engine.clusters.config.ClusterConfig, "embedder": {"kind", …}}
+    sources: list[str]  # domains
+    num_documents: int
+    num_fitted: int
+    metrics: dict[str, Any]  # costs, sizes, num_blank, num_duplicates, overlap {labels, counts, …}, map {…} or None
+    seed: str | None
+    clusters: list[ClusterCard]
+    stale_experts: list[str]  # trained on what has changed since
+    size_bytes: int
+    job_id: str | None
     created_at: float
 
 

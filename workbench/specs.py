@@ -5,13 +5,9 @@ Every description here is shown as form help, in `--help` and in the API schema.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
@@ -23,40 +19,19 @@ from pydantic_core import ErrorDetails
 
 from engine.config import AdaptingConfig, Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
 from engine.training.methods import METHODS
+from workbench.cluster_specs import (
+    ClusterPart,
+    FindClusters,
+    MakeClusterDomains,
+    MergeClusters,
+    PinDocuments,
+    SplitCluster,
+)
 from workbench.errors import BadSpec
 from workbench.replications.demix import Run
 from workbench.replications.sizes import SIZES, Size, SizeName
-
-MOST_LETTERS = 80  # of a name
-
-
-def _name(value: str) -> str:
-    value = value.strip()
-    if not value or len(value) > MOST_LETTERS:
-        raise ValueError(f"a name must have 1 to {MOST_LETTERS} characters")
-    if not value.isprintable():
-        raise ValueError("a name must not hold control characters")
-    if "," in value:
-        raise ValueError("a name must not hold a comma: commas separate names on the command line")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_name)]
-ExpertName = Annotated[str, AfterValidator(str.strip)]  # of one that is there; MIXTURE/DOMAIN may be longer than a name
-
-
-def _absolute(value: str) -> str:
-    """A local path as every process understands it: a worker stands in another folder than the one who asked."""
-    return str(Path(value).expanduser().absolute()) if value else value
-
-
-LocalPath = Annotated[str, AfterValidator(_absolute)]
-
-
-class Spec(BaseModel):
-    """A wish. Frozen; unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from workbench.spec_base import MOST_LETTERS, ExpertName, LocalPath, Name, Stem, absolute
+from workbench.spec_base import Spec as Spec
 
 
 class ImportCorpus(Spec):
@@ -102,7 +77,7 @@ class MakeSeed(Spec):
     @field_validator("location")
     @classmethod
     def _local(cls, value: str, info: ValidationInfo) -> str:
-        return _absolute(value) if info.data.get("source") == "folder" else value
+        return absolute(value) if info.data.get("source") == "folder" else value
 
     @model_validator(mode="after")
     def _complete(self) -> MakeSeed:
@@ -284,6 +259,17 @@ class Replicate(Spec):
         return [name for run in runs for name in run.names(self.novel, self.removed)]
 
 
+class MakeMixture(Spec):
+    """Compose a mixture once the experts are there: the last step of a plan that trains them."""
+
+    kind: Literal["make-mixture"] = "make-mixture"
+    name: Name = Field(description="Name of the mixture.")
+    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
+    weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
+    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    replace: bool = Field(False, description="Put these experts in the place of those of a mixture of this name.")
+
+
 class SelfCheck(Spec):
     """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
 
@@ -300,6 +286,13 @@ AnySpec = Annotated[
     | CertifyRemoval
     | MeasureOverlap
     | Replicate
+    | FindClusters
+    | ClusterPart
+    | MergeClusters
+    | SplitCluster
+    | PinDocuments
+    | MakeClusterDomains
+    | MakeMixture
     | SelfCheck,
     Field(discriminator="kind"),
 ]
@@ -313,9 +306,33 @@ SPECS: dict[str, type[Spec]] = {
     "certify-removal": CertifyRemoval,
     "overlap": MeasureOverlap,
     "replicate": Replicate,
+    "find-clusters": FindClusters,
+    "cluster-part": ClusterPart,
+    "merge-clusters": MergeClusters,
+    "split-cluster": SplitCluster,
+    "pin-documents": PinDocuments,
+    "make-cluster-domains": MakeClusterDomains,
+    "make-mixture": MakeMixture,
     "selfcheck": SelfCheck,
 }
+SpecType = TypeVar("SpecType", bound=Spec)
 _adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)
+
+
+class TrainClusters(Spec):
+    """Branch, train, merge (C-BTM §2.2): a model of its own for each cluster, then a mixture of them.
+
+    A plan of jobs: one for each cluster, and one that composes the mixture. With one cluster it is the dense baseline.
+    """
+
+    clustering: Name = Field(description="Clustering whose clusters are trained on, one model each.")
+    name: Stem = Field(description="Name of the mixture; the models are called NAME/NUMBER.")
+    seed_model: Name = Field(description="Seed model that each of them starts from.")
+    training: TrainingConfig = Field(
+        default_factory=lambda: TrainingConfig(warmup=0.0, num_steps=1000),
+        description="How to train (the paper: no warm-up); the steps are those of all models together, so that any "
+        "number of clusters sees as many tokens.",
+    )
 
 
 class MixtureSpec(Spec):
@@ -331,6 +348,14 @@ def parse_spec(data: dict[str, Any]) -> Any:
     """A spec from its JSON, or BadSpec with all complaints at once."""
     try:
         return _adapter.validate_python(data)
+    except ValidationError as error:
+        raise BadSpec(sentences(error)) from None
+
+
+def parse_as(kind: type[SpecType], data: dict[str, Any]) -> SpecType:
+    """A spec of one kind, for what is no job; BadSpec with all complaints at once."""
+    try:
+        return kind.model_validate(data)
     except ValidationError as error:
         raise BadSpec(sentences(error)) from None
 

@@ -76,6 +76,7 @@ class Corpus(Base):
     source: Mapped[str] = mapped_column(Text)
     licence: Mapped[str] = mapped_column(Text, default="")
     report: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    clustering_id: Mapped[str | None] = mapped_column(ForeignKey("clusterings.id"))  # its domains are clusters of it
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float] = mapped_column(default=time.time)
 
@@ -119,6 +120,55 @@ class SeedModel(Base):
     created_at: Mapped[float] = mapped_column(default=time.time)
 
     artifact: Mapped[Artifact] = relationship()
+
+
+class Clustering(Base):
+    """Clusters of the documents of some domains, and the embedder that their centres live in.
+
+    The artifact holds centres, embedder, the cluster of each document and the map; an edit puts another in its place.
+    """
+
+    __tablename__ = "clusterings"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(120), unique=True)
+    config: Mapped[dict[str, Any]] = mapped_column(default=dict)  # {"clusters": ClusterConfig, "embedder": {"kind", …}}
+    sources: Mapped[list[Any]] = mapped_column(default=list)  # [{"id", "name", "data_sha256"}] of the domains
+    num_documents: Mapped[int]
+    num_fitted: Mapped[int]
+    metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))  # whose hidden states embed, if any
+    artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=time.time)
+
+    artifact: Mapped[Artifact] = relationship()
+    seed: Mapped[SeedModel | None] = relationship()
+    clusters: Mapped[list[Cluster]] = relationship(
+        back_populates="clustering", order_by="Cluster.number", cascade="all, delete-orphan"
+    )
+
+
+class Cluster(Base):
+    """One cluster: its number is that of its centre; a name and notes for people.
+
+    `domain_id` is the domain that was made of its documents; `stale` when they are others by now.
+    """
+
+    __tablename__ = "clusters"
+    __table_args__ = (UniqueConstraint("clustering_id", "number"), UniqueConstraint("clustering_id", "name"))
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    clustering_id: Mapped[str] = mapped_column(ForeignKey("clusterings.id"))
+    number: Mapped[int]
+    name: Mapped[str] = mapped_column(String(120))
+    num_documents: Mapped[int]
+    terms: Mapped[list[Any]] = mapped_column(default=list)  # the strongest first
+    representatives: Mapped[list[Any]] = mapped_column(default=list)  # document ids, the nearest first
+    domain_id: Mapped[str | None] = mapped_column(ForeignKey("domains.id"))
+    stale: Mapped[bool] = mapped_column(default=False)
+    notes: Mapped[str] = mapped_column(Text, default="")
+
+    clustering: Mapped[Clustering] = relationship(back_populates="clusters")
+    domain: Mapped[Domain | None] = relationship()
 
 
 class Expert(Base):

@@ -20,7 +20,6 @@ from workbench import database
 from workbench.cards import CorpusCard, ExpertCard, SeedCard
 from workbench.services import artifacts, corpora, experts, seeds
 from workbench.settings import Settings, get_settings
-from workbench.specs import ImportCorpus
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, Base
 
@@ -48,7 +47,8 @@ class World:
         }
         return corpora.register_corpus(
             self.session,
-            spec=ImportCorpus(name=name, path="/texts", **wish),
+            name=name,
+            **{"role": "train", **wish},
             source="/texts",
             artifact=self.artifact("documents"),
             summary=summary,

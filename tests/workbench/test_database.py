@@ -23,7 +23,7 @@ from workbench import database
 from workbench.database import reading, transaction
 from workbench.errors import DiskFull, NoRegistry, RegistryAway
 from workbench.settings import Settings, get_settings
-from workbench.tables import Base, Corpus, Mixture
+from workbench.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Mixture
 
 fork = get_context("fork")
 
@@ -70,6 +70,31 @@ def test_an_older_registry_is_copied_aside_and_brought_up_with_all_its_rows(home
     with closing(sqlite3.connect(home / "registry.db.0001")) as copy:
         assert copy.execute("SELECT name FROM corpora").fetchall() == [("kept",)]
         assert copy.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+
+
+def test_a_registry_from_before_clusters_keeps_its_corpora_domains_and_experts(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        artifact = Artifact(kind="documents", sha256="0" * 64)
+        corpus = Corpus(name="kept", source="here")
+        session.add(Domain(name="law", corpus=corpus, num_documents=1, num_words=1, num_bytes=1, data_sha256="0" * 64,
+                           artifact=artifact))  # fmt: skip
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0003")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.transaction() as session:
+        (domain,) = session.scalars(select(Domain))
+        assert (domain.name, domain.corpus.name, domain.corpus.clustering_id) == ("law", "kept", None)
+        clustering = Clustering(name="c", num_documents=1, num_fitted=1, artifact=domain.artifact)
+        clustering.clusters = [Cluster(number=0, name="all", num_documents=1, domain=domain)]
+        session.add(clustering)
+        session.flush()
+        domain.corpus.clustering_id = clustering.id
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.execute(text("UPDATE corpora SET clustering_id = 'nothing'"))
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

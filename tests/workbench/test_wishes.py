@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.orm import Session
 
+from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
 from workbench.errors import BadSpec
 from workbench.services.jobs import create_job
 from workbench.services.wishes import refuse_impossible
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MeasureOverlap, Spec, TrainDemix, TrainExpert
+from workbench.spec_base import Spec
+from workbench.specs import Evaluate, ImportCorpus, MakeMixture, MakeSeed, MeasureOverlap, TrainDemix, TrainExpert
 from workbench.tables import Corpus
 
 
@@ -52,6 +54,30 @@ def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_doma
     refuse_impossible(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))
     with pytest.raises(BadSpec, match="A mixture called “dapt” exists already"):
         refuse_impossible(session, TrainDemix(name="dapt", seed_model="seed", domains=["law"]))
+
+
+def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
+    steps: list[Spec] = [
+        ImportCorpus(name="law", path="law.txt"),
+        FindClusters(name="topics", domains=["law"]),
+        ClusterPart(name="topics", domains=["law"]),
+        MakeClusterDomains(clustering="topics", domains=["topics/0"]),
+        MakeSeed(name="seed", domains=["law"]),
+        TrainDemix(name="m/0", seed_model="seed", domains=["topics/0"], method="dense"),
+        MakeMixture(name="m", experts=["m/0/dense"]),
+        MakeMixture(name="m", experts=["m/0/dense"], replace=True),
+    ]
+    for spec in steps:
+        refuse_impossible(session, spec)
+        create_job(session, spec)
+    with pytest.raises(BadSpec, match="A mixture called “m” exists already"):
+        refuse_impossible(session, MakeMixture(name="m", experts=["m/0/dense"]))
+    with pytest.raises(BadSpec, match="A clustering called “topics” exists already"):
+        refuse_impossible(session, FindClusters(name="topics", domains=["law"]))
+    with pytest.raises(BadSpec, match="There is no clustering called “moon”"):
+        refuse_impossible(session, MergeClusters(clustering="moon", clusters=["0", "1"]))
+    with pytest.raises(BadSpec, match="There is no seed model called “moon”"):
+        refuse_impossible(session, FindClusters(name="x", embedder="hidden_states", seed_model="moon"))
 
 
 def test_all_complaints_come_at_once(session: Session) -> None:

@@ -9,19 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from engine.config import MethodName, TrainingConfig
+from workbench.plans import Step
 from workbench.replications.demix import METHODS, Run
 from workbench.replications.sizes import Size
 from workbench.specs import Evaluate, MakeSeed, MeasureOverlap, Replicate, Spec, TrainDemix, TrainExpert
-
-
-@dataclass(frozen=True)
-class Step:
-    """One job of a plan; `after` are the keys of those it needs."""
-
-    key: str
-    spec: Spec
-    title: str
-    after: tuple[str, ...] = ()
 
 
 def plan(wish: Replicate) -> list[Step]:

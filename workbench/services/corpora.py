@@ -16,9 +16,8 @@ from workbench.services.experts import domains_of
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
-from workbench.specs import ImportCorpus
 from workbench.storage import Storage
-from workbench.tables import Artifact, Corpus, Domain, Evaluation, Expert
+from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
 
 
 def list_corpora(session: Session) -> list[CorpusCard]:
@@ -50,6 +49,12 @@ def domain_row(session: Session, name: str) -> Domain:
     return by_name(session, Domain, "domain", name)
 
 
+def training_domains(session: Session) -> list[str]:
+    """The names of all training domains but those that were made of clusters, whose text they hold again."""
+    wish = select(Domain.name).join(Corpus).where(Domain.role == "train", Corpus.clustering_id.is_(None))
+    return list(session.scalars(wish.order_by(Domain.name)))
+
+
 def preview_documents(
     session: Session, storage: Storage, name: str, split: str = "train", limit: int = 20, offset: int = 0
 ) -> list[dict[str, Any]]:
@@ -66,27 +71,30 @@ def preview_documents(
 def register_corpus(
     session: Session,
     *,
-    spec: ImportCorpus,
+    name: str,
+    role: str,
     source: str,
     artifact: Artifact,
     summary: Mapping[str, Any],
     report: Mapping[str, Any],
     licence: str = "",
+    clustering_id: str | None = None,
     job_id: str | None = None,
 ) -> CorpusCard:
     """The corpus with all domains of the summary that engine.text.split wrote, or nothing of it."""
-    ensure_free(session, Corpus, "corpus", spec.name)
-    names = [clean_name("domain", one["name"] or spec.name) for one in summary["domains"]]
+    ensure_free(session, Corpus, "corpus", name)
+    names = [clean_name("domain", one["name"] or name) for one in summary["domains"]]
     _refuse_taken(session, names)
     row = Corpus(
-        name=spec.name,
+        name=name,
         source=plain(source),
-        licence=spec.licence or licence,
+        licence=licence,
         report=dict(report),
+        clustering_id=clustering_id,
         job_id=job_id,
     )
     row.domains = [
-        _new_domain(name, spec.role, artifact, one) for name, one in zip(names, summary["domains"], strict=True)
+        _new_domain(domain, role, artifact, one) for domain, one in zip(names, summary["domains"], strict=True)
     ]
     session.add(row)
     session.flush()
@@ -100,9 +108,12 @@ def delete_corpus(session: Session, name: str) -> None:
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
         "expert": [one.name for one in session.scalars(select(Expert)) if set(names) & set(domains_of(one))],
+        "clustering": [one.name for one in session.scalars(select(Clustering)) if _is_source(one, ids)],
         "job": unfinished_jobs(session, ["domain", "domains", "watch"], names),
     }
     refuse_if_used("corpus", name, users)
+    for cluster in session.scalars(select(Cluster).where(Cluster.domain_id.in_(ids))):
+        cluster.domain, cluster.stale = None, False
     forget_scores(session, Evaluation.domain_id.in_(ids))
     artifacts = {domain.artifact for domain in corpus.domains}
     for domain in corpus.domains:
@@ -110,6 +121,10 @@ def delete_corpus(session: Session, name: str) -> None:
         session.delete(domain)
     for row in [corpus, *artifacts]:
         session.delete(row)
+
+
+def _is_source(clustering: Clustering, domain_ids: Sequence[str]) -> bool:
+    return any(source["id"] in domain_ids for source in clustering.sources)
 
 
 def _refuse_taken(session: Session, names: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from workbench.services.artifacts import forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
-from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture, MixtureMember
+from workbench.tables import Artifact, Cluster, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember
 
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
 
@@ -203,11 +203,18 @@ _SAME = (
 
 
 def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
-    mixtures = _mixtures(session, [row.id for row in rows])
-    return [_card(row, mixtures[row.id]) for row in rows]
+    mixtures, changed = _mixtures(session, [row.id for row in rows]), changed_domains(session)
+    return [_card(row, mixtures[row.id], row.domain_id in changed) for row in rows]
 
 
-def _card(row: Expert, mixtures: list[str]) -> ExpertCard:
+def changed_domains(session: Session) -> set[str]:
+    """Ids of the domains that were made of clusters which hold other documents now, or are gone."""
+    same = select(Cluster.domain_id).where(Cluster.domain_id.is_not(None), ~Cluster.stale)
+    made = select(Domain.id).join(Corpus).where(Corpus.clustering_id.is_not(None))
+    return set(session.scalars(made.where(Domain.id.not_in(same))))
+
+
+def _card(row: Expert, mixtures: list[str], stale: bool) -> ExpertCard:
     return ExpertCard(
         **{name: getattr(row, name) for name in _SAME},
         domain=row.domain.name if row.domain else "",
@@ -217,4 +224,5 @@ def _card(row: Expert, mixtures: list[str]) -> ExpertCard:
         sha256=row.artifact.sha256,
         size_bytes=row.artifact.size_bytes,
         mixtures=mixtures,
+        stale=stale,
     )

@@ -20,6 +20,7 @@ from workbench.settings import get_settings
 from workbench.specs import Spec, parse_spec
 from workbench.tables import (
     Artifact,
+    Clustering,
     Corpus,
     Evaluation,
     Expert,
@@ -67,6 +68,11 @@ _KINDS = {
     "selfcheck": "Self-check",
     "overlap": "Measure overlap",
     "replicate": "Report on",
+    "cluster-part": "Part of clustering",
+    "make-cluster-domains": "Make domains of",
+    "merge-clusters": "Merge clusters of",
+    "split-cluster": "Split a cluster of",
+    "pin-documents": "Pin documents in",
 }
 
 
@@ -74,7 +80,8 @@ def title_of(spec: Spec) -> str:
     """What a job is called when nobody named it, such as *Train expert law*."""
     wish = spec.model_dump()
     kind = _KINDS.get(wish["kind"]) or wish["kind"].replace("-", " ").capitalize()
-    return f"{kind} {wish.get('name') or wish.get('expert') or wish.get('mixture', '')}".strip()
+    told = (wish.get(field) for field in ("name", "expert", "mixture", "clustering"))
+    return f"{kind} {next(filter(None, told), '')}".strip()
 
 
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
@@ -146,7 +153,7 @@ def delete_job(session: Session, job_id: str) -> bool:
 def _is_named(session: Session, job_id: str) -> bool:
     columns = (
         JobDependency.after_id,
-        *(table.job_id for table in (Artifact, Corpus, SeedModel, Expert, Evaluation, Report)),
+        *(table.job_id for table in (Artifact, Corpus, Clustering, SeedModel, Expert, Evaluation, Report)),
     )
     return any(session.scalar(select(column).where(column == job_id).limit(1)) for column in columns)
 

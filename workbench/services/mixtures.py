@@ -53,13 +53,32 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse(_complaints(experts, weights))
     row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
-    row.members = [
-        MixtureMember(expert=expert, position=position, weight=weight)
-        for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))
-    ]
+    row.members = _members(experts, weights)
     session.add(row)
     session.flush()
     return _card(row)
+
+
+def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = False) -> MixtureCard:
+    """A new mixture, or with `replace` these experts and this gate in the place of those of one that is there."""
+    row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
+    if row is None:
+        return create_mixture(session, spec)
+    experts = [expert_row(session, name) for name in spec.experts]
+    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
+    _refuse(_complaints(experts, weights))
+    row.members.clear()
+    session.flush()
+    row.members, row.gate = _members(experts, weights), _GATE.dump_python(spec.gate, mode="json")
+    session.flush()
+    return _card(row)
+
+
+def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[MixtureMember]:
+    return [
+        MixtureMember(expert=expert, position=position, weight=weight)
+        for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))
+    ]
 
 
 def delete_mixture(session: Session, name: str) -> None:

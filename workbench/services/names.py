@@ -9,13 +9,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.specs import Name
-from workbench.tables import Corpus, Domain, Expert, Mixture, Prior, SeedModel
+from workbench.spec_base import Name
+from workbench.tables import Clustering, Corpus, Domain, Expert, Mixture, Prior, SeedModel
 
 _name: TypeAdapter[str] = TypeAdapter(Name)
 
 
-Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior)
+Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clustering)
 
 
 def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:

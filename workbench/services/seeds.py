@@ -12,7 +12,7 @@ from workbench.cards import SeedCard
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
-from workbench.tables import Artifact, Expert, SeedModel
+from workbench.tables import Artifact, Clustering, Expert, SeedModel
 
 
 def list_seeds(session: Session) -> list[SeedCard]:
@@ -66,6 +66,7 @@ def delete_seed(session: Session, name: str) -> None:
     row = seed_row(session, name)
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),
+        "clustering": session.scalars(select(Clustering.name).where(Clustering.seed_id == row.id)),
         "job": unfinished_jobs(session, ["seed_model"], [name]),
     }
     refuse_if_used("seed model", name, users)

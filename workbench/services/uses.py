@@ -40,7 +40,7 @@ def unfinished_jobs(session: Session, fields: Iterable[str], names: Iterable[str
 
 
 def _takes_all(job: Job, field: str) -> bool:
-    return job.kind in ("evaluate", "overlap") and field == "domains" and not job.spec.get(field)
+    return job.kind in ("evaluate", "overlap", "find-clusters") and field == "domains" and not job.spec.get(field)
 
 
 def _names(value: object) -> set[str]:

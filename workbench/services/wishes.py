@@ -10,28 +10,38 @@ from collections.abc import Iterable
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from workbench.cluster_specs import (
+    ClusterPart,
+    FindClusters,
+    MakeClusterDomains,
+    MergeClusters,
+    PinDocuments,
+    SplitCluster,
+)
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.spec_base import Spec
 from workbench.specs import (
     CertifyAddition,
     CertifyRemoval,
     Evaluate,
     ImportCorpus,
+    MakeMixture,
     MakeSeed,
     MeasureOverlap,
-    Spec,
     TrainDemix,
     TrainExpert,
     parse_spec,
 )
-from workbench.tables import Corpus, Domain, Expert, Job, Mixture, SeedModel
+from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, SeedModel
 
 Thing = tuple[str, str]  # what, name
-TABLES: dict[str, type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture]] = {
+TABLES: dict[str, type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering]] = {
     "corpus": Corpus,
     "domain": Domain,
     "seed model": SeedModel,
     "expert": Expert,
     "mixture": Mixture,
+    "clustering": Clustering,
 }
 
 
@@ -53,7 +63,7 @@ class Outlook:
     def expect(self, spec: Spec) -> None:
         """Counts what this wish will make as coming, too."""
         self._coming |= made_by(spec)
-        self._any_domain |= isinstance(spec, ImportCorpus) and bool(spec.domain_field)
+        self._any_domain |= _makes_any_domain(spec)
 
     def holds(self, thing: Thing) -> bool:
         """Whether a thing is in the registry, or will be once the unfinished jobs are done."""
@@ -61,12 +71,22 @@ class Outlook:
 
     def refuse_impossible(self, spec: Spec) -> None:
         """Raises BadSpec with every name that is taken or unknown."""
-        complaints = [NameTaken(*thing).problem for thing in sorted(made_by(spec)) if self.holds(thing)]
+        taken = [] if _may_replace(spec) else [thing for thing in sorted(made_by(spec)) if self.holds(thing)]
+        complaints = [NameTaken(*thing).problem for thing in taken]
         for what, name in dict.fromkeys(needed_by(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
                 complaints.append(str(NotFound(what, name, _known(self._session, what, self._coming))))
         if complaints:
             raise BadSpec(complaints)
+
+
+def _may_replace(spec: Spec) -> bool:
+    return isinstance(spec, MakeMixture) and spec.replace
+
+
+def _makes_any_domain(spec: Spec) -> bool:
+    """Whether a wish makes domains whose names are not known before the work."""
+    return isinstance(spec, MakeClusterDomains) or (isinstance(spec, ImportCorpus) and bool(spec.domain_field))
 
 
 def made_by(spec: Spec) -> set[Thing]:
@@ -80,6 +100,12 @@ def made_by(spec: Spec) -> set[Thing]:
             return {("mixture", spec.name), *(("expert", name) for name in spec.experts)}
         case TrainExpert():
             return {("expert", spec.expert)} | ({("mixture", spec.name)} if spec.whole else set())
+        case MakeMixture():
+            return {("mixture", spec.name)}
+        case FindClusters():
+            return {("clustering", spec.name)}
+        case MakeClusterDomains():
+            return {("domain", name) for name in spec.domains}
     return set()
 
 
@@ -104,6 +130,13 @@ def needed_by(spec: Spec) -> list[Thing]:
             return [("expert", spec.expert), ("mixture", spec.mixture), *retrained]
         case MeasureOverlap():
             return [("domain", name) for name in spec.domains]
+        case MakeMixture():
+            return [("expert", name) for name in spec.experts]
+        case FindClusters() | ClusterPart():
+            seed = [("seed model", spec.seed_model)] if spec.seed_model else []
+            return [*seed, *(("domain", name) for name in spec.domains)]
+        case MergeClusters() | SplitCluster() | PinDocuments() | MakeClusterDomains():
+            return [("clustering", spec.clustering)]
     return []
 
 

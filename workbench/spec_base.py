@@ -1,0 +1,49 @@
+"""What every wish has in common: how names and paths are checked, and that unknown fields are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+MOST_LETTERS = 80  # of a name
+LONGEST_STEM = 70
+
+
+def _name(value: str) -> str:
+    value = value.strip()
+    if not value or len(value) > MOST_LETTERS:
+        raise ValueError(f"a name must have 1 to {MOST_LETTERS} characters")
+    if not value.isprintable():
+        raise ValueError("a name must not hold control characters")
+    if "," in value:
+        raise ValueError("a name must not hold a comma: commas separate names on the command line")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+def _short(value: str) -> str:
+    if len(value) > LONGEST_STEM:
+        raise ValueError(f"a name that other names begin with must have at most {LONGEST_STEM} characters")
+    return value
+
+
+Stem = Annotated[Name, AfterValidator(_short)]  # NAME of NAME/NUMBER, which must be a name, too
+ExpertName = Annotated[str, AfterValidator(str.strip)]  # of one that is there; MIXTURE/DOMAIN may be longer than a name
+
+
+def absolute(value: str) -> str:
+    """A local path as every process understands it: a worker stands in another folder than the one who asked."""
+    return str(Path(value).expanduser().absolute()) if value else value
+
+
+LocalPath = Annotated[str, AfterValidator(absolute)]
+
+
+class Spec(BaseModel):
+    """A wish. Frozen; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
