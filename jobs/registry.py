@@ -18,6 +18,13 @@ KINDS: dict[str, str] = {
     "certify-removal": "jobs.kinds.certify_removal:run",
     "overlap": "jobs.kinds.overlap:run",
     "replicate": "jobs.kinds.replicate:run",
+    "find-clusters": "jobs.kinds.find_clusters:run",
+    "cluster-part": "jobs.kinds.cluster_parts:run",
+    "merge-clusters": "jobs.kinds.edit_clusters:merge",
+    "split-cluster": "jobs.kinds.edit_clusters:split",
+    "pin-documents": "jobs.kinds.edit_clusters:pin",
+    "make-cluster-domains": "jobs.kinds.cluster_domains:run",
+    "make-mixture": "jobs.kinds.make_mixture:run",
     "selfcheck": "jobs.kinds.selfcheck:run",
 }
 

@@ -17,16 +17,16 @@ from engine.errors import CorpusError
 from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.streams import TextFile, find_files
-from jobs.submit import call_workers
+from jobs.plans import submit_plan
 from workbench import database
 from workbench.cards import JobCard
 from workbench.errors import BadSpec
-from workbench.replications.plan import Step, plan
+from workbench.replications.plan import plan
 from workbench.replications.sizes import SIZES, Size, SizeName
 from workbench.services import jobs as rows
-from workbench.services.wishes import Outlook, made_by
-from workbench.settings import Settings, get_settings
-from workbench.specs import ImportCorpus, Replicate, Spec, parse_spec
+from workbench.services.wishes import Outlook
+from workbench.settings import Settings
+from workbench.specs import ImportCorpus, Replicate, parse_spec
 
 GROUP = "source"
 _LEAST_GROUPS = 400  # a split of one in twenty then holds twenty of them, give or take
@@ -133,52 +133,7 @@ def submit_replication(wish: Replicate, settings: Settings | None = None) -> lis
 
     Raises BadSpec when a name that it needs is taken by something else.
     """
-    settings = settings or get_settings()
-    with database.transaction(settings) as session:
-        ids = place(session, plan(wish))
-    call_workers(settings, list(ids.values())[:1])
-    return list(ids.values())
-
-
-def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
-    """The id of each step's job by its key: found, tried again or made."""
-    ids: dict[str, str] = {}
-    made: set[str] = set()
-    outlook = Outlook(session)
-    for step, found in zip(steps, rows.find_wishes(session, [step.spec for step in steps]), strict=True):
-        anew = [ids[key] for key in step.after if key in made]
-        if found is None or not _stands(outlook, step.spec, found, bool(anew)):
-            outlook.refuse_impossible(step.spec)
-            ids[step.key] = rows.create_job(session, step.spec, step.title, [ids[key] for key in step.after])
-            outlook.expect(step.spec)
-            made.add(step.key)
-        else:
-            ids[step.key] = found.id
-            rows.wait_for(session, found.id, anew)
-            if _set_going(session, found.id):
-                outlook.expect(step.spec)
-    return ids
-
-
-def _stands(outlook: Outlook, spec: Spec, found: JobCard, is_outdated: bool) -> bool:
-    """Whether a job need not be asked for again: it is not over yet, or what it made is there.
-
-    Of one that made nothing with a name, such as scores, it counts whether what it needs was made anew since.
-    """
-    things = made_by(spec)
-    if found.state != "done":
-        return True
-    return all(map(outlook.holds, things)) if things else not is_outdated
-
-
-def _set_going(session: Session, job_id: str) -> bool:
-    """Lets a stopped job go on, unless trying those before it did so already; whether it will make something yet."""
-    state = rows.get_job(session, job_id).state
-    if state == "paused":
-        rows.resume(session, job_id)
-    elif state in ("failed", "cancelled"):
-        rows.retry(session, job_id)
-    return state != "done"
+    return submit_plan(lambda _: plan(wish), settings)
 
 
 def jobs_of(session: Session, wish: Replicate) -> dict[str, JobCard]:

@@ -15,7 +15,12 @@ import pytest
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-RUN_IN_ORDER = ["first_expert.md", "how_to/explain_experts.md", "how_to/forget_and_remove.md"]  # one registry for all
+RUN_IN_ORDER = [  # one registry for all
+    "first_expert.md",
+    "how_to/explain_experts.md",
+    "how_to/forget_and_remove.md",
+    "how_to/find_clusters.md",
+]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

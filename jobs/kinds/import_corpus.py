@@ -43,8 +43,8 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
         card = register_corpus(
-            session, spec=spec, source=_said_source(spec), artifact=artifact, summary=summary,
-            report=report.as_dict(), licence=_licence(spec), job_id=work.job_id,
+            session, name=spec.name, role=spec.role, source=_said_source(spec), artifact=artifact, summary=summary,
+            report=report.as_dict(), licence=spec.licence or _licence(spec), job_id=work.job_id,
         )  # fmt: skip
         return {"corpus": card.name, "domains": card.domains, "num_documents": report.num_documents}
 

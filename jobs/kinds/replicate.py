@@ -18,11 +18,12 @@ from jobs.kinds.ids import made_by
 from jobs.replications import jobs_of
 from jobs.work import Register, Work
 from workbench.cards import JobCard
+from workbench.plans import Step
 from workbench.replications.demix import METHODS
 from workbench.replications.evidence import Evidence, Overlap
 from workbench.replications.findings import Circumstances, JobFacts, findings_of, summary
 from workbench.replications.page import page
-from workbench.replications.plan import Step, plan
+from workbench.replications.plan import plan
 from workbench.replications.report import markdown, title
 from workbench.replications.scored import Measured, ScoreKey, Stored, Subject, measure
 from workbench.services.artifacts import register_artifact

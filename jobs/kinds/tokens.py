@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from engine.events import Event
 from engine.files import Kept
 from engine.text.blocks import pack_domain
 from engine.text.tokenizer import Tokenizer
+from jobs.kinds.once import made_once
 from jobs.work import Work
-from workbench.services.artifacts import find_artifact, register_artifact
 from workbench.services.corpora import domain_row
 from workbench.storage import Storage
 
@@ -50,17 +49,8 @@ def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
 
 def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer) -> Generator[Event, None, Path]:
     """The folder of a domain's tokens, packed now unless some job did it before."""
-    key = f"tokens:{domain.id}:{tokenizer.sha256}"
-    with work.reading() as session:
-        found = find_artifact(session, key)
-        kept = work.storage.kept(found) if found else None
-    if kept is not None:
-        kept.check()
-        return kept.folder
-    artifact_id = uuid.uuid4().hex
-    with work.storage.new(artifact_id) as folder:
+
+    def fill(folder: Path) -> Iterator[Event]:
         yield from pack_domain(domain.documents(), tokenizer, folder)
-    with work.transaction() as session:
-        first = find_artifact(session, key)  # another job may have been faster; its tokens are the same
-        artifact = first or register_artifact(session, work.storage, artifact_id, "tokens", key=key, job_id=work.job_id)
-        return work.storage.path(artifact.id)
+
+    return (yield from made_once(work, f"tokens:{domain.id}:{tokenizer.sha256}", "tokens", fill))

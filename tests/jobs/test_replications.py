@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorpusError
+from jobs.plans import place
 from jobs.replications import (
     changed,
     find_replication,
     jobs_of,
-    place,
     replications,
     submit_replication,
     wish_for,
@@ -22,7 +22,8 @@ from jobs.replications import (
 )
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
-from workbench.replications.plan import Step, plan
+from workbench.plans import Step
+from workbench.replications.plan import plan
 from workbench.replications.sizes import SIZES
 from workbench.services import jobs, leases
 from workbench.specs import Evaluate, ImportCorpus, Replicate, TrainDemix, TrainExpert

@@ -32,6 +32,12 @@ def show_expert(card: ExpertCard) -> None:
         for tag in card.tags:
             st.badge(plain(tag), color="gray")
     _show_numbers(card)
+    if card.stale:
+        st.warning(
+            "Its cluster holds other documents now than those that it was trained on. Train a model on the new ones "
+            "with `workbench cluster train`; this one stays as it is.",
+            icon=":material/history:",
+        )
     tabs = st.tabs(list(_PARTS))
     for tab, draw in zip(tabs, _PARTS.values(), strict=True):
         with tab, explained():

@@ -73,5 +73,11 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "certify-removal": lambda r: str(r["sentence"]),
     "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
     "replicate": lambda r: str(r["summary"]),
+    "find-clusters": lambda r: str(r["sentence"]),
+    "merge-clusters": lambda r: str(r["sentence"]),
+    "split-cluster": lambda r: str(r["sentence"]),
+    "pin-documents": lambda r: str(r["sentence"]),
+    "make-cluster-domains": lambda r: str(r["sentence"]),
+    "make-mixture": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "selfcheck": summary,
 }

@@ -12,11 +12,9 @@ from types import NoneType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic import ValidationError
 from pydantic_core import PydanticUndefined
 
-from workbench.errors import BadSpec
-from workbench.specs import MixtureSpec, Spec, parse_spec, sentences
+from workbench.specs import MixtureSpec, Spec, parse_as, parse_spec
 
 Command = Callable[..., None]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
@@ -110,15 +108,14 @@ def build(spec: type[Spec], given: dict[str, Any]) -> Any:
         # The default of the whole group, not of its class: a new expert learns at a tenth of the usual rate.
         whole = asdict(spec.model_fields[name].get_default(call_default_factory=True))
         wish[name] = whole | {one.name: told[one.name] for one in fields(group) if one.name in told}
+    if "kind" not in spec.model_fields:  # a wish for several jobs
+        return parse_as(spec, wish)
     return parse_spec({"kind": spec.model_fields["kind"].default, **wish})
 
 
 def parse_mixture(**given: Any) -> MixtureSpec:
     """A mixture's spec, or BadSpec with all complaints at once."""
-    try:
-        return MixtureSpec.model_validate(given)
-    except ValidationError as error:
-        raise BadSpec(sentences(error)) from None
+    return parse_as(MixtureSpec, given)
 
 
 def knobs(spec: type[Spec]) -> Iterator[Knob]:

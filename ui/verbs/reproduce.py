@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ui.errors import BadUsage, JobFailed
-from ui.parts.words import counted, duration
+from ui.parts.words import counted
+from ui.verbs.following_many import show_progress
 from ui.verbs.options import Here, Json, Wait, split_commas
-from ui.verbs.output import day, print_json, print_table, say, tell
+from ui.verbs.output import day, print_json, print_table, say
 from workbench.replications.sizes import SizeName
 from workbench.specs import Replicate
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from workbench.cards import JobCard, ReportCard
 
 app = typer.Typer(no_args_is_help=True, help="Reproduce a paper: its jobs, its claims, one report.")
@@ -58,7 +56,7 @@ def demix(
         wish = changed(wish, removed=split_commas(removed))
     ids = submit_replication(wish)
     if here or wait:
-        _show_progress(ids, here, quiet=as_json)
+        show_progress(ids, here, quiet=as_json)
     _report(wish.name, ids, as_json)
 
 
@@ -212,35 +210,3 @@ def _files(card: ReportCard) -> dict[str, str]:
 
     folder = get_storage(get_settings()).path(str(card.artifact_id))
     return {"html": str(folder / "report.html"), "markdown": str(folder / "report.md")}
-
-
-def _show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
-    """A bar over all jobs on stderr until they have ended; carries them out in this process's children if asked."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    from jobs.here import carry_out, watch
-
-    columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-    stream = cast("Generator[list[JobCard], None, None]", carry_out(ids) if here else watch(ids))
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress, closing(stream):
-        bar = progress.add_task("starting", total=float(len(ids)))
-        try:
-            for cards in stream:
-                progress.update(bar, completed=sum(_share(card) for card in cards), description=_line(cards))
-        except KeyboardInterrupt:
-            tell("Stopped. The same command goes on from here.")
-            raise
-
-
-def _share(card: JobCard) -> float:
-    return 1.0 if card.state == "done" else card.progress
-
-
-def _line(cards: Sequence[JobCard]) -> str:
-    done = sum(card.state == "done" for card in cards)
-    running = [f"{card.title} {card.progress:.0%}" for card in cards if card.state == "running"]
-    began = min((card.started_at for card in cards if card.started_at), default=None)
-    ended = max((card.finished_at or 0.0 for card in cards), default=0.0)
-    spent = f" in {duration(ended - began)}" if began and ended > began else ""
-    return f"{done} of {len(cards)} jobs done{spent} · {' · '.join(running) or 'waiting for a worker'}"

@@ -16,7 +16,7 @@ from workbench.database import transaction
 from workbench.services import artifacts, corpora, evaluations, experts, jobs, leases, mixtures, seeds
 from workbench.services.corpora import domain_row
 from workbench.settings import Settings, get_settings
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MixtureSpec, TrainDemix, TrainExpert
+from workbench.specs import Evaluate, MakeSeed, MixtureSpec, TrainDemix, TrainExpert
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, new_id
 
@@ -83,10 +83,10 @@ def _corpus(session: Session, storage: Storage, name: str) -> CorpusCard:
     report = {
         "num_documents": 60, "num_duplicates": 2, "num_refused": 1, "refused": refused, "anonymized": dummies,
     }  # fmt: skip
-    spec = ImportCorpus(name=f"import of {name}"[:80], path=f"/data/{name}.txt", licence="CC0", role=_role(name))
     return corpora.register_corpus(
-        session, spec=spec, source=spec.path, artifact=artifact, summary=summary, report=report
-    )
+        session, name=f"import of {name}"[:80], role=_role(name), source=f"/data/{name}.txt", licence="CC0",
+        artifact=artifact, summary=summary, report=report,
+    )  # fmt: skip
 
 
 def _role(name: str) -> str:

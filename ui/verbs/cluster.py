@@ -1,0 +1,253 @@
+"""workbench cluster: find domains nobody named, change them, train a model on each (C-BTM)."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from ui.parts.words import counted
+from ui.verbs.following import card_of, follow, report, submit
+from ui.verbs.following_many import show_progress
+from ui.verbs.options import How, Json, split_commas, takes
+from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
+from workbench.cards import ClusterCard, ClusteringCard
+from workbench.cluster_specs import FindClusters, MakeClusterDomains, MergeClusters, PinDocuments, SplitCluster
+from workbench.specs import TrainClusters
+
+app = typer.Typer(no_args_is_help=True, help="Clusters: find, look at, change, make domains of, train a model on each.")
+
+Name = Annotated[str, typer.Argument(help="Name of a clustering.")]
+ClusterName = Annotated[str, typer.Argument(help="A cluster, by number or name.")]
+SHOWN_TERMS = 8
+
+
+@app.command("find")
+@takes(FindClusters, "name")
+def find(spec: FindClusters, how: How) -> None:
+    """Find clusters among documents, put every document into one, and describe them."""
+    if how.here:
+        submit(spec, how)
+        return
+    from jobs.clusterings import submit_find
+
+    last = submit_find(spec)[-1]
+    report(follow(last, how.json) if how.wait else card_of(last), how.json)
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """Every clustering."""
+    from workbench.database import reading
+    from workbench.services.clusterings import list_clusterings
+
+    with reading() as session:
+        cards = list_clusterings(session)
+    if as_json:
+        print_json(cards)
+        return
+    rows = [
+        (one.name, one.config["clusters"]["method"], len(one.clusters), one.num_documents, one.sources,
+         one.stale_experts, day(one.created_at))
+        for one in cards
+    ]  # fmt: skip
+    columns = ["Clustering", "Method", "Clusters", "Documents", "Of domains", "Stale experts", "Made"]
+    print_table(columns, rows, empty="There is no clustering yet. Find one with: workbench cluster find NAME")
+
+
+@app.command("show")
+def show(
+    name: Name,
+    cluster: Annotated[str, typer.Argument(help="A cluster, by number or name; empty shows all.")] = "",
+    as_json: Json = False,
+) -> None:
+    """A clustering with the terms of its clusters; or one cluster with its typical documents."""
+    from workbench.database import reading
+    from workbench.services.clusterings import get_clustering
+
+    with reading() as session:
+        card = get_clustering(session, name)
+    if cluster:
+        _show_cluster(card, cluster, as_json)
+    elif as_json:
+        print_json(card)
+    else:
+        _show_clustering(card)
+
+
+def _show_clustering(card: ClusteringCard) -> None:
+    overlap, chart = card.metrics["overlap"], card.metrics["map"]
+    print_fields({
+        "clustering": card.name,
+        "clusters": card.config["clusters"],
+        "vectors": card.config["embedder"]["kind"] + (f" of {card.seed}" if card.seed else ""),
+        "documents": f"{card.num_documents:,}, of which {card.num_fitted:,} shaped the clusters",
+        "without a known word": card.metrics["num_blank"],
+        "in several domains": card.metrics["num_duplicates"],
+        "map": f"{chart['num_points']:,} points, fitted on {chart['num_fitted']:,}" if chart else "none",
+        "shared information with the domains": overlap["normalised_mutual_information"],
+        "made": day(card.created_at),
+    })  # fmt: skip
+    rows = [
+        (one.number, one.name, one.num_documents, one.terms[:SHOWN_TERMS], *_shares(overlap, one.number), one.domain,
+         "stale" if one.stale else "", one.experts)
+        for one in card.clusters
+    ]  # fmt: skip
+    columns = ["No.", "Cluster", "Documents", "Terms", *overlap["labels"], "Domain", "", "Experts"]
+    print_table(columns, rows, empty="It has no clusters.")
+    if card.stale_experts:
+        say(f"{counted(len(card.stale_experts), 'expert')} of documents that changed: {', '.join(card.stale_experts)}.")
+        say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
+
+
+def _shares(overlap: dict[str, Any], number: int) -> list[str]:
+    """The share of each domain's documents that a cluster holds (figure 16)."""
+    return [f"{row[number] / max(sum(row), 1):.0%}" for row in overlap["counts"]]
+
+
+def _show_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
+    from workbench.database import reading
+    from workbench.services.cluster_documents import get_document
+    from workbench.storage import get_storage
+
+    found = _find(card, cluster)
+    with reading() as session:
+        documents = [get_document(session, get_storage(), card.name, id) for id in found.representatives]
+    if as_json:
+        print_json({"cluster": found, "documents": documents})
+        return
+    print_fields(found.model_dump(exclude={"id", "representatives"}))
+    for one in documents:
+        say(f"\n— {one['id'][:12]}, {one['domain']}, {one['split']}\n{one['text'][:400]}")
+
+
+def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
+    from workbench.errors import NotFound
+
+    by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
+    if cluster not in by_name:
+        raise NotFound(f"cluster in “{card.name}”", cluster, [f"{one.number} ({one.name})" for one in card.clusters])
+    return by_name[cluster]
+
+
+@app.command("changes")
+def changes(
+    name: Name,
+    domains: Annotated[str, typer.Option(help="Domains to compare with; empty: those now called as then.")] = "",
+    as_json: Json = False,
+) -> None:
+    """How text differs from what was clustered: which documents are missing, which are new."""
+    from workbench.database import reading
+    from workbench.services import cluster_documents
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = cluster_documents.changes(session, get_storage(), name, split_commas([domains]))
+    if as_json:
+        print_json(found)
+        return
+    if not found["num_missing"] and not found["num_new"]:
+        say("Nothing changed: every document that was clustered is there, and no other.")
+        return
+    for what, told in (("missing", "that were clustered are missing"), ("new", "were not there then")):
+        ids = found[what]
+        more = ", …" if found[f"num_{what}"] > len(ids) else ""
+        say(f"{counted(found[f'num_{what}'], 'document')} {told}" + (f": {', '.join(ids)}{more}" if ids else "."))
+
+
+@app.command("rename")
+def rename(
+    name: Name,
+    cluster: ClusterName,
+    new_name: Annotated[str, typer.Argument(help="The new name.")],
+    as_json: Json = False,
+) -> None:
+    """Give a cluster another name; no document moves."""
+    from workbench.database import transaction
+    from workbench.services.clusterings import rename_cluster
+
+    with transaction() as session:
+        card = rename_cluster(session, name, cluster, new_name)
+    print_done(card, f"“{cluster}” is now called “{new_name}”.", as_json)
+
+
+@app.command("note")
+def note(
+    name: Name,
+    cluster: ClusterName,
+    notes: Annotated[str, typer.Argument(help="Free text about the cluster; replaces what was there.")],
+    as_json: Json = False,
+) -> None:
+    """Write down what you know about a cluster."""
+    from workbench.database import transaction
+    from workbench.services.clusterings import note_cluster
+
+    with transaction() as session:
+        card = note_cluster(session, name, cluster, notes)
+    print_done(card, f"Noted on “{cluster}”.", as_json)
+
+
+@app.command("merge")
+@takes(MergeClusters, "clustering")
+def merge(spec: MergeClusters, how: How) -> None:
+    """Make one cluster of several; experts trained on one of them become stale, no other does."""
+    submit(spec, how)
+
+
+@app.command("split")
+@takes(SplitCluster, "clustering", "cluster")
+def split(spec: SplitCluster, how: How) -> None:
+    """Find clusters within a cluster; experts trained on it become stale, no other does."""
+    submit(spec, how)
+
+
+@app.command("pin")
+@takes(PinDocuments, "clustering", "cluster")
+def pin(spec: PinDocuments, how: How) -> None:
+    """Put documents into a cluster by hand, wherever the nearest centre is."""
+    submit(spec, how)
+
+
+@app.command("domains")
+@takes(MakeClusterDomains, "clustering", domains=[])
+def domains(spec: MakeClusterDomains, how: How) -> None:
+    """Make a domain of each cluster; documents that are held out stay held out."""
+    submit(spec, how)
+
+
+@app.command("train")
+@takes(TrainClusters, "clustering", "name")
+def train(spec: TrainClusters, how: How) -> None:
+    """Train a model on each cluster, every one a job of its own, and compose them; asked again, it goes on.
+
+    Models that are there stay. Those of clusters that changed since are trained anew.
+    """
+    from jobs.clusterings import submit_training
+    from jobs.here import cards_of
+
+    ids = submit_training(spec)
+    if how.here or how.wait:
+        show_progress(ids, how.here, quiet=how.json)
+    cards = cards_of(ids)
+    for card in cards:
+        if card.state in ("failed", "cancelled"):
+            report(card, how.json)
+    if how.json:
+        print_json({"name": spec.name, "jobs": ids, "state": cards[-1].state, "result": cards[-1].result})
+        return
+    done = sum(one.state == "done" for one in cards)
+    say(f"{spec.name}: {done} of {counted(len(cards), 'job')} done.")
+    if cards[-1].state != "done":
+        say("The rest waits for a worker (`workbench up`); the same command shows how far it is.")
+
+
+@app.command("delete")
+def delete(name: Name, as_json: Json = False) -> None:
+    """Delete a clustering; its domains stay. Refused while an expert, a mixture or a job depends on it."""
+    from workbench.database import transaction
+    from workbench.services.clusterings import delete_clustering
+
+    with transaction() as session:
+        delete_clustering(session, name)
+    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
