@@ -67,7 +67,7 @@ def loop_decode(models: list[Any], prompt: list[int], num_tokens: int) -> tuple[
         every = torch.stack([out[0].float().log_softmax(-1) for out in outs])
         for position, token in enumerate(ids[0].tolist()):
             if logprobs is not None:
-                stream.observe(logprobs[:, token])
+                stream.observe(logprobs[:, token], token)
             logprobs = every[:, position]
         mixed = mix(stream.log_weights(), logprobs)
         text.append(int(mixed.argmax()))
@@ -106,7 +106,7 @@ def posterior_seconds(num_experts: int, num_tokens: int) -> float:
     began = time.perf_counter()
     for logprobs_E in logprobs_TE:
         stream.log_weights()
-        stream.observe(logprobs_E)
+        stream.observe(logprobs_E, 0)
     return time.perf_counter() - began
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.config import AdaptingConfig, TrainingConfig
+from engine.ensemble import Ensemble, Group, Models, as_ensemble
 from engine.errors import TrainingError
 from engine.events import Progress
 from engine.mixing.base import Gate
@@ -33,19 +34,33 @@ class Nearest:
     num_blocks: int
 
 
+def score_each(ensemble: Ensemble, text: Excerpt) -> Iterator[tuple[str, Tensor]]:
+    """Each expert, base by base, with its log-likelihood [X] of every token of an excerpt."""
+    for group in ensemble.groups:
+        yield from _score_group(group, text)  # whose model goes before another comes
+
+
+def _score_group(group: Group, text: Excerpt) -> Iterator[tuple[str, Tensor]]:
+    model = group.model()
+    for key in group.keys:
+        yield key, torch.from_numpy(score_text(model, key, text))
+
+
 def find_nearest(
-    model: DemixModel, keys: Sequence[str], sample: Tokens, block_size: int, num_blocks: int = PAPER_BLOCKS
+    models: Models, keys: Sequence[str], sample: Tokens, block_size: int, num_blocks: int = PAPER_BLOCKS
 ) -> Iterator[Progress | Nearest]:
     """Progress while the sample is scored under each expert, then one Nearest.
 
-    The posterior starts from a uniform prior in every block; `sample` must hold at least one block.
+    The posterior starts from a uniform prior in every block; `sample` must hold at least one block. One base is in
+    memory at a time, where its group lends it anew.
     """
     text = Excerpt.of_blocks(sample, block_size, num_blocks)
-    scores: list[Tensor] = []
-    for number, key in enumerate(keys):
-        scores.append(torch.from_numpy(score_text(model, key, text)).view(-1, block_size))
-        yield Progress(number + 1, len(keys), "experts", "looking for the nearest parent")
-    posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), torch.stack(scores)).mean(1)
+    scores: dict[str, Tensor] = {}
+    for key, scores_X in score_each(as_ensemble(models, keys), text):
+        scores[key] = scores_X.view(-1, block_size)
+        yield Progress(len(scores), len(keys), "experts", "looking for the nearest parent")
+    scores_ENT = torch.stack([scores[key] for key in keys])
+    posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), scores_ENT).mean(1)
     shares = dict(zip(keys, posterior_E.tolist(), strict=True))
     yield Nearest(keys[int(posterior_E.argmax())], shares, len(text.starts_N))
 

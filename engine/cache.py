@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -16,16 +18,22 @@ from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, read_expert
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    model: DemixModel
+    num_bytes: int
+
+
 class ModelCache:
     """Keeps at most `capacity_bytes` of parameters, and always the model asked for last.
 
-    A model that leaves the cache lives on for as long as a request still uses it.
+    Room is made before a model is read. One that leaves the cache lives on for as long as a request still uses it.
     """
 
     def __init__(self, capacity_bytes: int, device: torch.device | str = "cpu") -> None:
         self._capacity_bytes = capacity_bytes
         self._device = device
-        self._models: OrderedDict[str, DemixModel] = OrderedDict()
+        self._models: OrderedDict[str, _Loaded] = OrderedDict()
         self._lock = threading.Lock()
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -36,35 +44,59 @@ class ModelCache:
             loading = self._loading[name]
         with loading:  # others' models stay within reach while this one is read from disk
             with self._lock:
-                model = self._models.get(name)
-            if model is None or not self._complete(model, name, experts):
+                there = self._models.get(name)
+                if there is not None and all(key in there.model.keys for key in experts):
+                    self._models.move_to_end(name)
+                    return there.model
+            model = self._completed(there, name, experts) if there is not None else None
+            if model is None:
+                self._make_room(name, _stored_bytes(base.folder, *(expert.folder for expert in experts.values())))
+                del there
                 model = load_demix(base, experts).to(self._device)
             with self._lock:
-                self._models[name] = model
+                self._models[name] = _Loaded(model, size_bytes(model))
                 self._models.move_to_end(name)
-                self._make_room()
+            self._make_room(name)
             return model
 
     def loaded(self) -> dict[str, list[str]]:
         """Bases in memory (by their SHA-256) and the experts loaded on each."""
         with self._lock:
-            return {base: list(model.keys) for base, model in self._models.items()}
+            return {base: list(one.model.keys) for base, one in self._models.items()}
 
-    def _complete(self, model: DemixModel, base_sha256: str, experts: Mapping[str, Kept]) -> bool:
-        """Adds what is missing, if it fits beside what is there."""
+    def num_bytes(self) -> int:
+        """Bytes of all parameters in memory that the cache holds."""
+        with self._lock:
+            return sum(one.num_bytes for one in self._models.values())
+
+    def _completed(self, there: _Loaded, base_sha256: str, experts: Mapping[str, Kept]) -> DemixModel | None:
+        """The model with what was missing, if that fits beside what it holds; else None, and it leaves the cache."""
+        model = there.model
         missing = {key: expert for key, expert in experts.items() if key not in model.keys}
         per_expert = sum(tensor.nbytes for tensor in model.expert_state(model.keys[0]).values())
-        if missing and size_bytes(model) + len(missing) * per_expert > self._capacity_bytes:
-            return False
+        if there.num_bytes + len(missing) * per_expert > self._capacity_bytes:
+            with self._lock:
+                self._models.pop(base_sha256, None)
+            return None
         for key, expert in missing.items():
             model.add_expert(key, state=read_expert(expert, base_sha256))
-        return True
+        return model
 
-    def _make_room(self) -> None:
-        while len(self._models) > 1 and sum(map(size_bytes, self._models.values())) > self._capacity_bytes:
-            self._models.popitem(last=False)
+    def _make_room(self, newest: str, coming_bytes: int = 0) -> None:
+        """Lets go of models, the least recently used first, until what comes fits; never of the newest."""
+        with self._lock:
+            held = sum(one.num_bytes for one in self._models.values())
+            for name in [name for name in self._models if name != newest]:
+                if held + coming_bytes <= self._capacity_bytes:
+                    return
+                held -= self._models.pop(name).num_bytes
 
 
 def size_bytes(model: torch.nn.Module) -> int:
     """Bytes of all parameters."""
     return sum(parameter.nbytes for parameter in model.parameters())
+
+
+def _stored_bytes(*folders: Path) -> int:
+    """Bytes of the tensors in folders, which are kept in the precision that they are loaded in."""
+    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))

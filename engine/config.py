@@ -17,7 +17,7 @@ Precision = Literal["fp32", "bf16"]
 ExpertsIn = Literal["ffn", "token"]
 MethodName = Literal["demix", "dense", "dense-balanced", "domain-token"]
 Evidence = Literal["prefix", "last_token"]
-GateKind = Literal["posterior", "updating", "fixed"]
+GateKind = Literal["posterior", "updating", "fixed", "cluster"]
 
 
 def knob(default: Any, description: str, **bounds: float) -> Any:
@@ -114,12 +114,12 @@ class TrainingConfig(AdaptingConfig):
 
 @dataclass(frozen=True)
 class GateConfig(Checked):
-    """How expert weights come about (DEMix §5.1)."""
+    """How expert weights come about (DEMix §5.1, C-BTM §2.2)."""
 
     kind: GateKind = knob(
         "posterior",
         "posterior: by Bayes' rule from the text so far; updating: its prior learns from block to block; "
-        "fixed: the given weights.",
+        "fixed: the given weights; cluster: by the nearness of the text so far to each expert's cluster.",
     )
     evidence: Evidence = knob("prefix", "What the posterior sees: the whole prefix (paper) or the last token (code).")
     newest_weight: float = knob(
@@ -127,6 +127,15 @@ class GateConfig(Checked):
     )
     update_every: int = knob(256, "Updating: tokens after which the prior learns (paper: 1024).", ge=1)
     top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1)
+    clustering: str | None = knob(None, "Cluster: the id of the clustering whose clusters the experts were trained on.")
+    temperature: float = knob(0.1, "Cluster: how soft the choice is (paper: 0.1); lower is sharper.", gt=0)
+    distance_power: float = knob(2.0, "Cluster: the power of the distance (paper: 2; code: 4).", gt=0)
+    freeze_after: int | None = knob(
+        None,
+        "Cluster: tokens of a text after which its weights stay (paper: after half of a document nothing is lost); "
+        "empty: never.",
+        ge=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.config import SamplingConfig
+from engine.ensemble import Group, Models, as_ensemble
 from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.intervals import Interval, bootstrap_mean
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import Rows
 from engine.sampling import draw
 from engine.text.blocks import Tokens
 
@@ -43,7 +45,7 @@ class Pieces:
 class Mixed:
     """A mixture that is asked to go on: the experts that take part, in the order of the gate's weights."""
 
-    model: DemixModel
+    models: Models
     keys: Sequence[str]
     gate: Gate
 
@@ -128,7 +130,7 @@ def _sure(values: NDArray[np.float64]) -> Interval:
 
 def _continued(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
     """Continuations [n, C], as many at once as memory allows."""
-    length, longest = pieces.continuations_NC.shape[1], mixed.model.max_positions
+    length, longest = pieces.continuations_NC.shape[1], mixed.models.max_positions
     if pieces.prefixes_NP.shape[1] + length > longest:
         raise MixtureError(
             f"A prefix and its continuation must be at most {longest} tokens together, "
@@ -136,7 +138,7 @@ def _continued(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterat
             "Ask for shorter ones.",
         )
     generator = torch.Generator().manual_seed(sampling.seed or 0)
-    per_piece = len(mixed.keys) * pieces.prefixes_NP.shape[1] * mixed.model.vocab_size
+    per_piece = len(mixed.keys) * pieces.prefixes_NP.shape[1] * mixed.models.vocab_size
     for prefixes_nP in pieces.prefixes_NP.split(max(1, _CHUNK_ELEMENTS // per_piece)):
         yield _continue(mixed, prefixes_nP, length, sampling, generator)
 
@@ -148,13 +150,13 @@ def _continue(
     """All prefixes at once: E rows for each, each with its own cache, as one text alone in `engine.generate`."""
     from transformers import DynamicCache
 
-    num_pieces, num_experts = len(prefixes_NP), len(mixed.keys)
-    rows, cache = Rows(tuple(mixed.keys), (num_pieces,) * num_experts), DynamicCache()
-    streams = [mixed.gate.start() for _ in range(num_pieces)]
+    ensemble = as_ensemble(mixed.models, mixed.keys)
+    caches = [DynamicCache() for _ in ensemble.groups]
+    streams = [_begun(mixed.gate, first) for first in prefixes_NP[:, 0].tolist()]
     ids_NT, drawn = prefixes_NP, list[Tensor]()
     while True:
-        input_BT = ids_NT.repeat(num_experts, 1).to(mixed.model.device)
-        logprobs_ENTV = mixed.model(input_BT, rows, cache).float().log_softmax(-1).unflatten(0, (num_experts, -1))
+        parts = [_speak(group, ids_NT, cache) for group, cache in zip(ensemble.groups, caches, strict=True)]
+        logprobs_ENTV = ensemble.together(parts, mixed.keys)
         _observe(streams, logprobs_ENTV, ids_NT)
         log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
         mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
@@ -163,6 +165,21 @@ def _continue(
             return torch.stack(drawn, 1)
         _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])
         ids_NT = drawn[-1][:, None]
+
+
+def _begun(gate: Gate, first: int) -> Stream:
+    stream = gate.start()
+    stream.begin(first)
+    return stream
+
+
+def _speak(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
+    """Log-probabilities [E, N, T, V] of one base's experts after each token."""
+    model, num_experts = group.model(), len(group.keys)
+    rows = Rows(group.keys, (len(ids_NT),) * num_experts)
+    input_BT = ids_NT.repeat(num_experts, 1).to(model.device)
+    logits_BTV: Tensor = model(input_BT, rows, cache)
+    return logits_BTV.float().log_softmax(-1).view(num_experts, len(ids_NT), *logits_BTV.shape[1:])
 
 
 def _observe(streams: Sequence[Stream], logprobs_ENTV: Tensor, ids_NT: Tensor) -> None:
@@ -174,8 +191,8 @@ def _observe(streams: Sequence[Stream], logprobs_ENTV: Tensor, ids_NT: Tensor) -
 def _observe_one(streams: Sequence[Stream], logprobs_ENV: Tensor, ids_N: Tensor) -> None:
     index_EN1 = ids_N.to(logprobs_ENV.device).expand(len(logprobs_ENV), -1)[..., None]
     observed_EN = logprobs_ENV.gather(-1, index_EN1)[..., 0].cpu()
-    for place, stream in enumerate(streams):
-        stream.observe(observed_EN[:, place])
+    for place, (stream, token) in enumerate(zip(streams, ids_N.tolist(), strict=True)):
+        stream.observe(observed_EN[:, place], token)
 
 
 # similarity ------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """One token after another from a mixture, with the weights behind each.
 
-The E awake experts run as E rows of one batch on the same text, each row with its own key-value cache; the gate weighs
-their next-token distributions, `combine.mix` sums them, and what is drawn is fed back to all.
-Shapes: E experts, V vocabulary.
+The awake experts of one base run as rows of one batch on the same text, each row with its own key-value cache; other
+bases stand beside it. The gate weighs the experts' next-token distributions, `combine.mix` sums them, and what is drawn
+is fed back to all. Where a gate looks at the text alone, a base none of whose experts has weight sleeps: it reads
+nothing, and catches up in one go when it wakes.
+Shapes: E experts, A awake experts, T positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import torch
 from torch import Tensor
 
 from engine.config import SamplingConfig
+from engine.ensemble import Group, Models, as_ensemble
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import Rows
 from engine.sampling import StopPhrases, draw
 from engine.text.tokenizer import Tokenizer
 
@@ -26,48 +29,115 @@ _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at onc
 
 
 class Mixing:
-    """Experts of one model at work on one growing text."""
+    """Experts at work on one growing text."""
 
-    def __init__(self, model: DemixModel, keys: Sequence[str], gate: Gate) -> None:
-        from transformers import DynamicCache
-
-        if not keys:
-            raise MixtureError("A mixture must have at least one active expert, but all are off.", "Switch one on.")
-        self._model = model
-        self._rows = Rows.one_each(keys)
+    def __init__(self, models: Models, keys: Sequence[str], gate: Gate) -> None:
+        """`keys` are the experts that take part, in the order of the gate's weights."""
+        ensemble = as_ensemble(models, keys)
+        self._chunk = max(1, _CHUNK_ELEMENTS // (len(keys) * ensemble.vocab_size))
+        self._readers = [_Reader(group, keys, self._chunk) for group in ensemble.groups]
+        self._num_experts, self._listens = len(keys), gate.listens
         self._stream: Stream = gate.start()
-        self._cache: Any = DynamicCache()
-        self._next_EV: Tensor | None = None
+        self._ids: list[int] = []  # the text as far as it is known
+        self._position = 0  # of the next token that the gate has not seen
 
-    @torch.inference_mode()
+    def feed(self, ids: Sequence[int]) -> None:
+        """Takes tokens in, and computes no more than the weights after them need."""
+        if self._listens:
+            for _ in self.read(ids):
+                pass
+            return
+        unheard_E = torch.full((self._num_experts,), torch.nan)
+        self._ids.extend(ids)
+        for token in ids:
+            self._advance(unheard_E, token)
+
     def read(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Takes tokens in. For each that could be predicted: (weights [E] before it, log-probabilities [E] it had)."""
-        chunk = max(1, _CHUNK_ELEMENTS // (len(self._rows.keys) * self._model.vocab_size))
-        for start in range(0, len(ids), chunk):
-            yield from self._read_chunk(list(ids[start : start + chunk]))
+        """Takes tokens in. For each that could be predicted: (weights [E] before it, log-probabilities [E] it had).
 
-    def _read_chunk(self, ids: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        num_experts = len(self._rows.keys)
-        input_ET = torch.tensor([ids] * num_experts, device=self._model.device)
-        logprobs_ETV = self._model(input_ET, self._rows, self._cache).float().log_softmax(-1)
-        for position, token in enumerate(ids):
-            if self._next_EV is not None:
-                observed_E = self._next_EV[:, token].cpu()
-                yield self._stream.log_weights(), observed_E
-                self._stream.observe(observed_E)
-            self._next_EV = logprobs_ETV[:, position]
+        The weights are logarithms; of an expert that sleeps the log-probability is no number.
+        """
+        for start in range(0, len(ids), self._chunk):
+            yield from self._read_chunk(ids[start : start + self._chunk])
+
+    def _read_chunk(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        self._ids.extend(ids)
+        if self._listens:
+            for reader in self._readers:
+                reader.read(self._ids)
+        for token in ids:
+            observed_E = torch.full((self._num_experts,), torch.nan)
+            if self._position:
+                log_weights_E = self._stream.log_weights()
+                for reader in self._awake(log_weights_E):
+                    observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
+                yield log_weights_E, observed_E
+            self._advance(observed_E, token)
+
+    def _advance(self, observed_E: Tensor, token: int) -> None:
+        if self._position:
+            self._stream.observe(observed_E, token)
+        else:
+            self._stream.begin(token)
+        self._position += 1
 
     @torch.inference_mode()
     def distribution(self) -> tuple[Tensor, Tensor]:
         """(weights [E] as probabilities, the mixture's log-probabilities [V]) of the next token."""
-        if self._next_EV is None:
+        if not self._position:
             raise MixtureError("A mixture must have read at least one token before it predicts one.", "Give a prompt.")
         log_weights_E = self._stream.log_weights()
-        return log_weights_E.exp(), mix(log_weights_E, self._next_EV)
+        awake = self._awake(log_weights_E)
+        places = [place for reader in awake for place in reader.places]
+        logprobs = [reader.after(self._ids, self._position - 1) for reader in awake]
+        logprobs_AV = logprobs[0] if len(logprobs) == 1 else torch.cat(logprobs)
+        return log_weights_E.exp(), mix(log_weights_E[places], logprobs_AV)
+
+    def _awake(self, log_weights_E: Tensor) -> list[_Reader]:
+        """The bases that must be read: all for a gate that listens, else those with an expert that has weight."""
+        has_weight = (log_weights_E > -torch.inf).tolist()
+        return [one for one in self._readers if self._listens or any(has_weight[place] for place in one.places)]
+
+
+class _Reader:
+    """The experts of one base on one growing text, with their caches; it reads only when it is asked."""
+
+    def __init__(self, group: Group, keys: Sequence[str], chunk: int) -> None:
+        from transformers import DynamicCache
+
+        self.places = [keys.index(key) for key in group.keys]  # of its experts among the gate's weights
+        self._group = group
+        self._rows = Rows.one_each(group.keys)
+        self._chunk = chunk
+        self._cache: Any = DynamicCache()
+        self._num_read = 0
+        self._last_EV: Tensor | None = None  # log-probabilities after the token before the newest piece
+        self._piece_ETV: Tensor | None = None  # and after each token of that piece
+
+    @torch.inference_mode()
+    def read(self, ids: Sequence[int]) -> None:
+        """Reads what it has not read of a text, or a chunk of it."""
+        piece = list(ids[self._num_read : self._num_read + self._chunk])
+        model = self._group.model()
+        input_ET = torch.tensor([piece] * len(self.places), device=model.device)
+        self._last_EV = None if self._piece_ETV is None else self._piece_ETV[:, -1]
+        self._piece_ETV = model(input_ET, self._rows, self._cache).float().log_softmax(-1)
+        self._num_read += len(piece)
+
+    def after(self, ids: Sequence[int], position: int) -> Tensor:
+        """Log-probabilities [E, V] of what follows the token at a position, which may be the last one read or later."""
+        while self._num_read <= position:
+            self.read(ids)
+        assert self._piece_ETV is not None
+        behind = position - self._num_read
+        if -behind <= self._piece_ETV.shape[1]:
+            return self._piece_ETV[:, behind]
+        assert self._last_EV is not None
+        return self._last_EV
 
 
 def generate(
-    model: DemixModel,
+    models: Models,
     keys: Sequence[str],
     gate: Gate,
     tokenizer: Tokenizer,
@@ -78,18 +148,17 @@ def generate(
     """Tokens as they are drawn, then one Done. Closing the iterator stops the work.
 
     `keys` are the experts that take part, in the order of the gate's weights. Raises MixtureError when none does
-    or the prompt is longer than the model's context.
+    or the prompt is longer than the models' context.
     """
     ids = [tokenizer.bos_id, *tokenizer.encode(prompt)]
-    room = model.max_positions - len(ids)
+    mixing = Mixing(models, keys, gate)
+    room = models.max_positions - len(ids)
     if room < 1:
         raise MixtureError(
-            f"The prompt must be at most {model.max_positions - 1} tokens long, but has {len(ids)} instead.",
+            f"The prompt must be at most {models.max_positions - 1} tokens long, but has {len(ids)} instead.",
             "Shorten it.",
         )
-    mixing = Mixing(model, keys, gate)
-    for _ in mixing.read(ids):
-        pass
+    mixing.feed(ids)
     yield from _continue(mixing, keys, tokenizer, sampling, StopPhrases(stop), len(ids), room)
 
 
@@ -113,26 +182,23 @@ def _continue(
             yield Done("phrase", num_prompt, number + 1)
             return
         if number + 1 < limit:
-            for _ in mixing.read([token]):
-                pass
+            mixing.feed([token])
     yield Done("length", num_prompt, limit, phrases.rest(text.rest()))
 
 
-def read_text(
-    model: DemixModel, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str
-) -> dict[str, list[Any]]:
+def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str) -> dict[str, list[Any]]:
     """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
 
     `best` holds at each place the token that was the most probable there, as (text, log-probability).
-    Raises MixtureError when the text is empty or longer than the model's context.
+    Raises MixtureError when the text is empty or longer than the models' context.
     """
     ids = tokenizer.encode(text)
-    if not ids or len(ids) >= model.max_positions:
+    if not ids or len(ids) >= models.max_positions:
         raise MixtureError(
-            f"The text must have 1 to {model.max_positions - 1} tokens, but has {len(ids)} instead.",
+            f"The text must have 1 to {models.max_positions - 1} tokens, but has {len(ids)} instead.",
             "Give more text." if not ids else "Give a shorter text.",
         )
-    mixing, spoken = Mixing(model, keys, gate), tokenizer.stream()
+    mixing, spoken = Mixing(models, keys, gate), tokenizer.stream()
     found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": []}
     for token, (log_weights_E, observed_E) in zip(ids, mixing.read([tokenizer.bos_id, *ids]), strict=True):
         _, logprobs_V = mixing.distribution()  # still the one before this token

@@ -1,6 +1,6 @@
 """What is left of an expert in a mixture without it: nothing, to the last bit (DEMix §7, law L7).
 
-Two models are compared by live forward passes: one holds the expert and leaves it out, the other never loaded it.
+Two mixtures are compared by live forward passes: one holds the expert and leaves it out, the other never loaded it.
 Only one of them is in memory at a time: what the first says is written down, then the second is held against it.
 Shapes: E experts that are left, T positions, V vocabulary.
 """
@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.ensemble import Models, as_ensemble
 from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
-from engine.models.demix import DemixModel, Rows
 
 Block = NDArray[Any]  # tokens: all but the last are read, all but the first predicted
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × T × V) of one model held at once: 64 MiB
@@ -59,7 +59,7 @@ def choose_blocks(
 
 
 def write_down(
-    whole: DemixModel, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
+    whole: Models, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
 ) -> Iterator[Progress]:
     """Writes the whole distributions of the experts `left`, and of their mixture by `gate`, on each block."""
     for number, block in enumerate(blocks):
@@ -69,9 +69,9 @@ def write_down(
 
 
 def compare_bits(
-    never: DemixModel, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
+    never: Models, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
 ) -> Iterator[Progress | Identity]:
-    """Progress, then one Identity: the model that never loaded the expert, against what was written into the folder.
+    """Progress, then one Identity: the mixture that never loaded the expert, against what was written into the folder.
 
     The files are removed as they are read.
     """
@@ -99,11 +99,11 @@ def _places(folder: Path, number: int) -> tuple[Path, Path]:
 
 
 @torch.inference_mode()
-def _distributions(model: DemixModel, keys: Sequence[str], gate: Gate, block: NDArray[Any]) -> tuple[Tensor, Tensor]:
+def _distributions(models: Models, keys: Sequence[str], gate: Gate, block: NDArray[Any]) -> tuple[Tensor, Tensor]:
     """Log-probabilities of each expert [E, T, V] and of the mixture [T, V], each position from those before it."""
-    ids = torch.from_numpy(block.astype(np.int64)).to(model.device)
-    logits_ETV = model(ids[:-1].expand(len(keys), -1), Rows.one_each(keys))
-    logprobs_ETV = logits_ETV.float().log_softmax(-1)
+    ids = torch.from_numpy(block.astype(np.int64))
+    logprobs_ETV = as_ensemble(models, keys).logprobs(keys, ids[:-1])
+    ids = ids.to(logprobs_ETV.device)
     observed_ET = logprobs_ETV.gather(-1, ids[1:].expand(len(keys), -1)[..., None])[..., 0]
     log_weights_ET = gate.block(observed_ET[:, None].cpu())[:, 0]
     return logprobs_ETV, mix(log_weights_ET, logprobs_ETV)

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from engine.mixing.base import Gate
 from engine.models.demix import DemixModel, Rows
 from engine.text.excerpt import Excerpt
 from engine.threads import side_by_side
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
 
 Floats = NDArray[np.float32]
 
@@ -109,9 +112,12 @@ def whole_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
     return scores_EX[:, : num_blocks * block_size].view(len(scores_EX), num_blocks, block_size)
 
 
-def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int) -> Tensor:
-    """The mixture's log-likelihood [tokens] of every token, each block from its own beginning."""
-    return gate.mixed(as_blocks(scores_EX, block_size)).flatten()[: scores_EX.shape[1]]
+def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> Tensor:
+    """The mixture's log-likelihood [tokens] of every token, each block from its own beginning.
+
+    `distances` are those of the same tokens, for a gate that looks at them.
+    """
+    return gate.mixed(as_blocks(scores_EX, block_size), distances).flatten()[: scores_EX.shape[1]]
 
 
 def perplexity(logprobs: Tensor) -> float:
@@ -119,6 +125,6 @@ def perplexity(logprobs: Tensor) -> float:
     return math.exp(-float(logprobs.mean(dtype=torch.float64)))
 
 
-def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int) -> float:
+def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> float:
     """The perplexity of a mixture: that of `mix_scores`, without the tokens in between where the gate knows how."""
-    return math.exp(-gate.total(as_blocks(scores_EX, block_size)) / scores_EX.shape[1])
+    return math.exp(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])

@@ -6,13 +6,16 @@ All arithmetic is over log-probabilities in float64. Letters: E experts, N block
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine.errors import MixtureError
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
 
 FLOOR = -1e4  # log-probability of the impossible: finite, so that evidence never becomes NaN (law L14)
 _AT_ONCE = 1 << 17  # 1 MB in float64
@@ -22,22 +25,25 @@ class Gate(Protocol):
     """Gives the log-weights [E] of the next position; `block` gives those of whole blocks at once.
 
     The two agree: `block(x)[:, n, t]` is what a stream says that was fresh at the beginning of block n (of the first
-    block, where the gate learns from block to block) and observed `x[:, n, :t]`.
+    block, where the gate learns from block to block) and observed `x[:, n, :t]`. `distances` are those of the same
+    tokens to the centres of a clustering; only a gate that looks at them needs them.
     """
+
+    listens: bool  # whether weights depend on what the experts say; if not, one without weight need not speak
 
     def start(self) -> Stream:
         """A fresh stream, before the first token."""
         ...
 
-    def block(self, logprobs_ENT: Tensor) -> Tensor:
+    def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         """Log-weights [E, N, T] of every position of blocks, each from what came before it."""
         ...
 
-    def mixed(self, logprobs_ENT: Tensor) -> Tensor:
+    def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         """The mixture's log-likelihood [N, T] of every token, float64: `mix(block(x), x)`, some blocks at a time."""
         ...
 
-    def total(self, logprobs_ENT: Tensor) -> float:
+    def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
         """The mixture's log-likelihood of all blocks together (nats): the sum of `mixed(x)`."""
         ...
 
@@ -49,8 +55,15 @@ class Stream(Protocol):
         """Log-weights [E] for the next position; their exponentials sum to 1."""
         ...
 
-    def observe(self, logprobs_E: Tensor) -> None:
-        """Takes in the log-probability that each expert gave the token that came."""
+    def begin(self, token: int) -> None:
+        """Takes in the token that a text or a block begins with, which nobody had to predict."""
+        ...
+
+    def observe(self, logprobs_E: Tensor, token: int) -> None:
+        """Takes in the token that came, and the log-probability that each expert gave it.
+
+        An expert that sleeps gave none; a gate that listens never meets one.
+        """
         ...
 
 

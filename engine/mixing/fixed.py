@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,9 +11,14 @@ from torch import Tensor
 from engine.mixing.base import blocks_at_once, keep_top, normalised_prior
 from engine.mixing.combine import mix
 
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+
 
 class FixedGate:
     """The given weights, scaled to sum 1, at every position."""
+
+    listens = False
 
     def __init__(self, weights: Sequence[float], top_k: int | None = None) -> None:
         self.log_weights_E = keep_top(normalised_prior(weights), top_k)
@@ -20,14 +26,14 @@ class FixedGate:
     def start(self) -> FixedStream:
         return FixedStream(self.log_weights_E)
 
-    def block(self, logprobs_ENT: Tensor) -> Tensor:
+    def block(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
         return self.log_weights_E.view(-1, 1, 1).expand(logprobs_ENT.shape)
 
-    def mixed(self, logprobs_ENT: Tensor) -> Tensor:
+    def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
         pieces = logprobs_ENT.split(blocks_at_once(logprobs_ENT), 1)
         return torch.cat([mix(self.log_weights_E, some_ENT.double()) for some_ENT in pieces])
 
-    def total(self, logprobs_ENT: Tensor) -> float:
+    def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
         return float(self.mixed(logprobs_ENT).sum())
 
 
@@ -40,5 +46,8 @@ class FixedStream:
     def log_weights(self) -> Tensor:
         return self._log_weights_E
 
-    def observe(self, logprobs_E: Tensor) -> None:
+    def begin(self, token: int) -> None:
+        """Learns nothing from the text."""
+
+    def observe(self, logprobs_E: Tensor, token: int) -> None:
         """Learns nothing from the text."""

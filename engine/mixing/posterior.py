@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.mixing.base import FLOOR, blocks_at_once, keep_top, normalised_prior
 from engine.mixing.combine import mix
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +44,8 @@ class Belief:
 class PosteriorGate:
     """Weights follow the evidence; `prior` holds one weight for each expert, in any scale."""
 
+    listens = True
+
     def __init__(self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None) -> None:
         self.log_prior_E = normalised_prior(prior)
         self.evidence = evidence
@@ -48,17 +54,17 @@ class PosteriorGate:
     def start(self, belief: Belief | None = None) -> PosteriorStream:
         return PosteriorStream(self, belief or Belief(self.log_prior_E, torch.zeros_like(self.log_prior_E)))
 
-    def block(self, logprobs_ENT: Tensor) -> Tensor:
+    def block(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
         return self.weigh(self.seen(logprobs_ENT), self._block_priors(logprobs_ENT)[..., None])
 
-    def mixed(self, logprobs_ENT: Tensor) -> Tensor:
+    def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
         at_once = blocks_at_once(logprobs_ENT)
         priors_EN1 = self._block_priors(logprobs_ENT)[..., None]
         pieces = zip(logprobs_ENT.split(at_once, 1), priors_EN1.split(at_once, 1), strict=True)
         doubled = ((some_ENT.double(), prior_EN1) for some_ENT, prior_EN1 in pieces)
         return torch.cat([mix(self.weigh(self.seen(some), prior), some) for some, prior in doubled])
 
-    def total(self, logprobs_ENT: Tensor) -> float:
+    def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
         if self.evidence == "prefix" and self.top_k is None:
             # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no token has to be looked at again
             return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
@@ -144,7 +150,10 @@ class PosteriorStream:
     def log_weights(self) -> Tensor:
         return self._gate.weigh(self.belief.evidence_E, self.belief.log_prior_E)
 
-    def observe(self, logprobs_E: Tensor) -> None:
+    def begin(self, token: int) -> None:
+        """A token that nobody predicted is no evidence."""
+
+    def observe(self, logprobs_E: Tensor, _token: int) -> None:
         new_E = logprobs_E.double().cpu().clamp(min=FLOOR)
         evidence_E = self.belief.evidence_E + new_E if self._gate.evidence == "prefix" else new_E
         self.belief = self._gate.learn(replace(self.belief, evidence_E=evidence_E, position=self.belief.position + 1))

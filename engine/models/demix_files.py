@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
 from engine.files import Kept
 from engine.models.demix import DemixModel
+from engine.models.families import longest_context
 
 _SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
 _BASE_CARD, _CARD = "base.json", "expert.json"
@@ -68,6 +70,21 @@ def read_expert(expert: Kept, base_sha256: str) -> dict[str, Tensor]:
     return load_file(folder / _EXPERT)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a model of a base can read: its longest text in tokens, and its vocabulary's size."""
+
+    max_positions: int
+    vocab_size: int
+
+
+def read_limits(base: Path) -> Limits:
+    """The limits of a base, without its tensors."""
+    config = _read_config(base)
+    longest = longest_context(config) - (_experts_in(base) == "token")  # a domain's token takes a position of its own
+    return Limits(longest, int(config.vocab_size))
+
+
 def _experts_in(base: Path) -> ExpertsIn:
     """Where a base's experts are; a base without a card is older than the choice."""
     card = base / _BASE_CARD
@@ -78,10 +95,15 @@ def _experts_in(base: Path) -> ExpertsIn:
 
 
 def _empty_lm(base: Path) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+    return AutoModelForCausalLM.from_config(_read_config(base), dtype=torch.float32, trust_remote_code=False)
+
+
+def _read_config(base: Path) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
 
 
 def _load(model: DemixModel, shared: Mapping[str, Tensor], expert: Mapping[str, Tensor], key: str) -> None:

@@ -58,7 +58,12 @@ def ffn_places(lm: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
 
 def max_positions(lm: nn.Module) -> int:
     """The longest context the model takes, in tokens."""
-    return int(getattr(lm.config, "max_position_embeddings", 1 << 20))
+    return longest_context(lm.config)
+
+
+def longest_context(config: Any) -> int:
+    """The same, as a model's configuration says it."""
+    return int(getattr(config, "max_position_embeddings", 1 << 20))
 
 
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:

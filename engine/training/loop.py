@@ -26,6 +26,7 @@ from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Settled, Step
 from engine.flops import Shape, training_flops
 from engine.models.demix import DemixModel
+from engine.models.demix_files import Limits
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
@@ -240,8 +241,8 @@ def trainable(model: DemixModel, only_experts: Sequence[str] | None) -> Mapping[
     return parameters
 
 
-def require_context(model: DemixModel, block_size: int) -> None:
-    """Raises TrainingError when blocks are longer than the model's context."""
+def require_context(model: DemixModel | Limits, block_size: int) -> None:
+    """Raises TrainingError when blocks are longer than the context of a model, or of what is known of one."""
     if block_size > model.max_positions:
         raise TrainingError(
             f"block_size must be at most the model's context of {model.max_positions} tokens, but is {block_size}.",

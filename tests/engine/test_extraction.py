@@ -91,7 +91,7 @@ def test_many_prefixes_at_once_go_on_as_each_would_alone(
 def going_on_alone(mixed: Mixed, prefixes_NP: torch.Tensor, length: int, sampling: SamplingConfig) -> torch.Tensor:
     """One text after another through the decoder of `engine.generate`, the draws of all texts token by token."""
     generator = torch.Generator().manual_seed(sampling.seed or 0)
-    texts = [Mixing(mixed.model, mixed.keys, mixed.gate) for _ in prefixes_NP]
+    texts = [Mixing(mixed.models, mixed.keys, mixed.gate) for _ in prefixes_NP]
     new: list[Sequence[int]] = prefixes_NP.tolist()
     said: list[list[int]] = []
     for _ in range(length):

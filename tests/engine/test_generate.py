@@ -41,7 +41,7 @@ def test_cached_decoding_is_plain_decoding(model: DemixModel, tokenizer: Tokeniz
         logprobs_ETV = model(torch.tensor([ids] * 4), Rows.one_each(model.keys)).log_softmax(-1)
     stream = make_gate(GateConfig(), [1.0] * 4).start()
     for position, token in enumerate(ids[1:]):
-        stream.observe(logprobs_ETV[:, position, token])
+        stream.observe(logprobs_ETV[:, position, token], token)
     torch.testing.assert_close(weights_E, stream.log_weights().exp(), atol=1e-5, rtol=0)
     torch.testing.assert_close(cached_V, mix(stream.log_weights(), logprobs_ETV[:, -1]), atol=1e-5, rtol=1e-5)
 

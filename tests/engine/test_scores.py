@@ -81,7 +81,7 @@ def _live(model: DemixModel, gate, ids: Tensor) -> Tensor:
     stream, found = gate.start(), []
     for position, target in enumerate(ids[1:].tolist()):
         found.append(mix(stream.log_weights(), logprobs_ETV[:, position].double())[target])
-        stream.observe(logprobs_ETV[:, position, target])
+        stream.observe(logprobs_ETV[:, position, target], int(target))
     return torch.stack(found)
 
 

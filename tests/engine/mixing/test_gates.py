@@ -18,8 +18,9 @@ from engine.mixing.base import Gate, keep_top
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
+from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
 
-Make = Callable[[Sequence[float]], Gate]
+Make = Callable[..., Gate]
 READINGS = [
     ("posterior", "prefix"), ("posterior", "last_token"), ("updating", "prefix"), ("updating", "last_token"),
     ("fixed", "prefix"),
@@ -29,8 +30,27 @@ CONFIGS = {
     for kind, evidence in READINGS
     for top_k in (None, 2)
 }
-GATES: dict[str, Make] = {name: partial(make_gate, config) for name, config in CONFIGS.items()}
+CONFIGS |= {
+    f"cluster-power{power}-frozen{freeze_after}-top{top_k}": GateConfig(
+        "cluster", temperature=0.5, distance_power=power, freeze_after=freeze_after, top_k=top_k
+    )
+    for power, freeze_after in ((2, None), (4, 3))
+    for top_k in (None, 2)
+}
+
+
+def gate_of(config: GateConfig, prior: Sequence[float], order: Sequence[int] | None = None) -> Gate:
+    """`order` holds the cluster of each expert, where it is not its own number."""
+    return make_gate(config, prior, tiny_routing(len(prior), order))
+
+
+GATES: dict[str, Make] = {name: partial(gate_of, config) for name, config in CONFIGS.items()}
 every_gate = pytest.mark.parametrize("make", GATES.values(), ids=GATES.keys())
+
+
+def weigh(gate: Gate, scores_ENT: Tensor) -> Tensor:
+    """The log-weights of blocks of the tiny text, with its distances: most gates do not look at them."""
+    return gate.block(scores_ENT, tiny_distances(scores_ENT[0].numel(), scores_ENT.shape[2]))
 
 
 def logprobs(num_experts: int = 4, blocks: int = 3, positions: int = 20, seed: int = 0) -> Tensor:
@@ -40,42 +60,44 @@ def logprobs(num_experts: int = 4, blocks: int = 3, positions: int = 20, seed: i
 
 @every_gate
 def test_weights_sum_to_one_at_every_position(make: Make) -> None:  # L5
-    weights_ENT = make([1, 2, 3, 4]).block(logprobs()).exp()
+    weights_ENT = weigh(make([1, 2, 3, 4]), logprobs()).exp()
     torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 20, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
 @every_gate
 def test_a_stream_says_token_by_token_what_the_block_says_at_once(make: Make) -> None:  # L15
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs()
-    whole_ENT = gate.block(scores_ENT)
+    whole_ENT, tokens = weigh(gate, scores_ENT), tiny_tokens(61).tolist()
     stream = gate.start()
     for block in range(scores_ENT.shape[1]):
         stream = stream if isinstance(gate, UpdatingGate) else gate.start()
+        stream.begin(tokens[block * 20])
         for position in range(scores_ENT.shape[2]):
             torch.testing.assert_close(
                 stream.log_weights().exp(), whole_ENT[:, block, position].exp(), atol=1e-6, rtol=0
             )
-            stream.observe(scores_ENT[:, block, position])
+            stream.observe(scores_ENT[:, block, position], tokens[block * 20 + position + 1])
 
 
 @every_gate
 def test_the_total_of_blocks_is_the_sum_over_their_tokens(make: Make) -> None:
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs().double()
-    assert gate.total(scores_ENT) == pytest.approx(float(mix(gate.block(scores_ENT), scores_ENT).sum()), rel=1e-9)
+    total = gate.total(scores_ENT, tiny_distances(60, 20))
+    assert total == pytest.approx(float(mix(weigh(gate, scores_ENT), scores_ENT).sum()), rel=1e-9)
 
 
 @every_gate
 def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, scores_ENT = make([1, 2, 3, 4]), logprobs(blocks=7)
-    expected_NT = mix(gate.block(scores_ENT), scores_ENT.double())
+    expected_NT = mix(weigh(gate, scores_ENT), scores_ENT.double())
     for at_once in (1, 200, 1 << 20):  # one block, two, all
         monkeypatch.setattr("engine.mixing.base._AT_ONCE", at_once)
-        assert torch.equal(gate.mixed(scores_ENT), expected_NT)
+        assert torch.equal(gate.mixed(scores_ENT, tiny_distances(140, 20)), expected_NT)
 
 
-@every_gate
-def test_the_first_position_has_the_prior_itself(make: Make) -> None:
-    first_E = make([1, 2, 3, 4]).start().log_weights().exp()
+@pytest.mark.parametrize("name", [name for name in GATES if not name.startswith("cluster")])
+def test_the_first_position_has_the_prior_itself(name: str) -> None:
+    first_E = GATES[name]([1, 2, 3, 4]).start().log_weights().exp()
     expected = torch.tensor([1, 2, 3, 4.0], dtype=torch.float64)
     if int((first_E > 0).sum()) == 2:
         expected[:2] = 0
@@ -86,8 +108,8 @@ def test_the_first_position_has_the_prior_itself(make: Make) -> None:
 def test_permuting_experts_permutes_weights_and_changes_no_probability(make: Make) -> None:  # L6
     order, prior = [2, 0, 3, 1], [1.0, 2.0, 3.0, 4.0]
     scores_ENT = logprobs()
-    one = make(prior).block(scores_ENT)
-    two = make([prior[i] for i in order]).block(scores_ENT[order])
+    one = weigh(make(prior), scores_ENT)
+    two = weigh(make([prior[i] for i in order], order), scores_ENT[order])
     torch.testing.assert_close(two.exp(), one[order].exp(), atol=1e-6, rtol=0)
     torch.testing.assert_close(mix(two, scores_ENT[order].double()), mix(one, scores_ENT.double()), atol=1e-6, rtol=0)
 
@@ -95,28 +117,28 @@ def test_permuting_experts_permutes_weights_and_changes_no_probability(make: Mak
 @every_gate
 def test_all_weight_on_one_expert_is_that_expert_to_the_bit(make: Make) -> None:  # L1
     scores_ENT = logprobs()
-    mixed = mix(make([0, 0, 1, 0]).block(scores_ENT), scores_ENT)
+    mixed = mix(weigh(make([0, 0, 1, 0]), scores_ENT), scores_ENT)
     assert torch.equal(mixed, scores_ENT[2])
 
 
 @every_gate
 def test_a_mixture_of_one_expert_is_that_expert(make: Make) -> None:  # L2
     scores_ENT = logprobs(num_experts=1)
-    assert torch.equal(mix(make([1.0]).block(scores_ENT), scores_ENT), scores_ENT[0])
+    assert torch.equal(mix(weigh(make([1.0]), scores_ENT), scores_ENT), scores_ENT[0])
 
 
 @every_gate
 @pytest.mark.parametrize("num_experts", [4, 7, 24, 30])  # 1/7 has no exact binary number, nor has the sum of seven
 def test_a_cached_prior_of_equal_shares_is_the_uniform_mode(make: Make, num_experts: int) -> None:  # L3
     scores_ENT = logprobs(num_experts)
-    cached, uniform = (make([share] * num_experts).block(scores_ENT) for share in (1 / num_experts, 1.0))
+    cached, uniform = (weigh(make([share] * num_experts), scores_ENT) for share in (1 / num_experts, 1.0))
     assert torch.equal(cached, uniform)
 
 
 @every_gate
 def test_identical_experts_give_the_same_probabilities_under_any_prior(make: Make) -> None:  # L4
     scores_ENT = logprobs()[:1].expand(4, -1, -1)
-    mixed = mix(make([1, 5, 2, 9]).block(scores_ENT), scores_ENT.double())
+    mixed = mix(weigh(make([1, 5, 2, 9]), scores_ENT), scores_ENT.double())
     torch.testing.assert_close(mixed, scores_ENT[0].double(), atol=1e-6, rtol=0)
 
 
@@ -127,14 +149,14 @@ def test_no_nan_when_every_expert_gives_a_token_probability_zero_in_half_precisi
     scores_ENT[:, :, 2] = -torch.inf
     scores_ENT[:3, :, 3] = half[:, None]
     gate = make([1, 1, 1, 1])
-    weights_ENT = gate.block(scores_ENT).exp()
+    weights_ENT = weigh(gate, scores_ENT).exp()
     assert not weights_ENT.isnan().any()
-    assert not mix(gate.block(scores_ENT), scores_ENT.double()).isnan().any()
+    assert not mix(weigh(gate, scores_ENT), scores_ENT.double()).isnan().any()
     torch.testing.assert_close(weights_ENT.sum(0), torch.ones(3, 6, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20, 33, 59])
-@pytest.mark.parametrize("name", [name for name in GATES if not name.startswith("fixed")])
+@pytest.mark.parametrize("name", [name for name in GATES if not name.startswith(("fixed", "cluster"))])
 def test_a_stream_cut_in_two_and_resumed_is_the_uncut_one(name: str, cut: int) -> None:  # L15
     gate, scores_EX = GATES[name]([1, 2, 3, 4]), logprobs().flatten(1)
     uncut = gate.start()
@@ -144,7 +166,7 @@ def test_a_stream_cut_in_two_and_resumed_is_the_uncut_one(name: str, cut: int) -
             first = gate.start(first.belief)
         assert torch.equal(first.log_weights(), uncut.log_weights())
         for stream in (uncut, first):
-            stream.observe(scores_EX[:, position])
+            stream.observe(scores_EX[:, position], 0)
 
 
 def test_the_updating_prior_is_the_weighted_mean_of_equation_nine() -> None:
@@ -239,5 +261,5 @@ def test_weights_sum_to_one_whatever_the_prior_and_the_text(
     prior: list[float], seed: int, name: str, length: int
 ) -> None:
     scores_ENT = logprobs(len(prior), 1, length, seed) * 50
-    weights_ENT = GATES[name](prior).block(scores_ENT).exp()
+    weights_ENT = weigh(GATES[name](prior), scores_ENT).exp()
     assert ((weights_ENT.sum(0) - 1).abs() < 1e-6).all()

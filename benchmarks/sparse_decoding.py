@@ -1,0 +1,190 @@
+"""Claims: a mixture of the top 2 of 8 whole models (ELMs) decodes a token in at most 2.2x the time of one; 64 models on
+disk are served within the bytes that the cache may hold.
+
+The peer is one `transformers` model of the same shape with its cache. Both take turns token by token, on one thread
+whose processor time is counted, so that what else the machine does touches both alike. The gate is the cluster gate
+with its real work: text, tf-idf and distances at every token. For the 64, every model that was loaded counts for as
+long as anything holds it. Models are small and freshly made: what they say does not matter here.
+Run: python benchmarks/sparse_decoding.py
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process(1)
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import statistics  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+import weakref  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from transformers import DynamicCache  # noqa: E402
+
+from engine import cache as cache_module  # noqa: E402
+from engine.cache import ModelCache, size_bytes  # noqa: E402
+from engine.clusters.clusterers import find_clusters  # noqa: E402
+from engine.clusters.clustering import Clustering  # noqa: E402
+from engine.clusters.clusters import Clusters  # noqa: E402
+from engine.clusters.config import ClusterConfig, TfidfConfig  # noqa: E402
+from engine.clusters.distances import GrowingContext  # noqa: E402
+from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf  # noqa: E402
+from engine.config import ModelConfig  # noqa: E402
+from engine.ensemble import Ensemble, Group, group_of  # noqa: E402
+from engine.files import Kept, new_folder  # noqa: E402
+from engine.generate import Mixing  # noqa: E402
+from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
+from engine.models.demix import DemixModel  # noqa: E402
+from engine.models.demix_files import load_demix, save_base, save_expert  # noqa: E402
+from engine.models.families import fresh_model  # noqa: E402
+from engine.text.corpus import Document  # noqa: E402
+from engine.text.tokenizer import Tokenizer, train_tokenizer  # noqa: E402
+
+VOCAB, SUBJECTS, WORDS = 4096, 64, 40
+
+
+def invented_texts(draw: np.random.Generator) -> list[str]:
+    """Documents of 64 subjects, each with invented words of its own."""
+    words = [[f"{subject:x}w{number:x}term" for number in range(WORDS)] for subject in range(SUBJECTS)]
+    return [" ".join(draw.choice(words[subject], 60)) for subject in range(SUBJECTS) for _ in range(6)]
+
+
+def clustering_of(texts: Sequence[str], num_clusters: int) -> Clustering:
+    """A clustering of the texts in 100 dimensions."""
+    *_, embedder = fit_tfidf(texts, TfidfConfig(scaling="unit_rows"))
+    assert isinstance(embedder, TfidfEmbedder)
+    *_, clusters = find_clusters(embedder.embed(texts).vectors_ND, ClusterConfig(num_clusters=num_clusters))
+    assert isinstance(clusters, Clusters)
+    return Clustering(clusters, embedder, tuple(Document(text).id for text in texts))
+
+
+def gate_of(clustering: Clustering, tokenizer: Tokenizer, top_k: int) -> ClusterGate:
+    """One expert for each cluster."""
+    number = clustering.clusters.num_clusters
+    routing = Routing(range(number), lambda: GrowingContext(clustering, tokenizer))
+    return ClusterGate([1.0] * number, routing, temperature=0.1, top_k=top_k)
+
+
+def mixed(mixing: Mixing, ids: Sequence[int]) -> None:
+    """Takes tokens in, and gives the distribution of the next."""
+    mixing.feed(ids)
+    mixing.distribution()
+
+
+@torch.inference_mode()
+def alone(lm: Any, cache: DynamicCache, ids: Sequence[int]) -> None:
+    """The same with one model."""
+    lm(input_ids=torch.tensor([ids]), past_key_values=cache, use_cache=True).logits[0, -1].float().log_softmax(-1)
+
+
+def seconds_of(function: Callable[..., None], *told: Any) -> float:
+    began = time.thread_time()
+    function(*told)
+    return time.thread_time() - began
+
+
+def compare_speed(
+    shape: ModelConfig, texts: list[str], tokenizer: Tokenizer, runs: int, num_tokens: int
+) -> tuple[list[float], list[float]]:
+    """The time of the top 2 of 8 over that of one model in each run: by the median token, and by the mean one."""
+    clustering = clustering_of(texts, 8)
+    models = [DemixModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]).eval() for seed in range(8)]
+    lm, medians, means = fresh_model(shape, VOCAB, 0).eval(), list[float](), list[float]()
+    ensemble = Ensemble(tuple(group_of(model, model.keys) for model in models))
+    for run in range(runs + 1):
+        ids = [tokenizer.bos_id, *tokenizer.encode(texts[run * 7])]
+        prompt, rest = ids[:32], ids[32 : 32 + num_tokens]
+        mixing, cache = Mixing(ensemble, ensemble.keys, gate_of(clustering, tokenizer, 2)), DynamicCache()
+        mixed(mixing, prompt)
+        alone(lm, cache, prompt)
+        pairs = [(seconds_of(mixed, mixing, [one]), seconds_of(alone, lm, cache, [one])) for one in rest]
+        if run:
+            ours, theirs = zip(*pairs, strict=True)
+            medians.append(statistics.median(ours) / statistics.median(theirs))
+            means.append(statistics.fmean(ours) / statistics.fmean(theirs))
+    return medians, means
+
+
+def store(shape: ModelConfig, root: Path, number: int) -> list[tuple[Kept, dict[str, Kept]]]:
+    """So many whole models on disk."""
+    stored = []
+    for seed in range(number):
+        model, key = DemixModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]), f"e{seed}"
+        with new_folder(root / f"base{seed}") as folder:
+            save_base(model, folder)
+        base = Kept(root / f"base{seed}", Kept(root / f"base{seed}").check())
+        with new_folder(root / key) as folder:
+            save_expert(model, key, folder, base_sha256=str(base.sha256), tokenizer_sha256="")
+        stored.append((base, {key: Kept(root / key)}))
+    return stored
+
+
+def count_held() -> Callable[[], int]:
+    """Gives the bytes of all models that were loaded and are still held by anything."""
+    alive: list[weakref.ref[DemixModel]] = []
+
+    def loading(base: Kept, experts: dict[str, Kept]) -> DemixModel:
+        model = load_demix(base, experts)
+        alive.append(weakref.ref(model))
+        return model
+
+    cache_module.load_demix = loading  # type: ignore[assignment]
+    return lambda: sum(size_bytes(model) for one in alive if (model := one()) is not None)
+
+
+def serve_many(shape: ModelConfig, texts: list[str], tokenizer: Tokenizer, num_tokens: int) -> dict[str, Any]:
+    """64 models on disk, the top 2 awake, room for 4."""
+    one = size_bytes(fresh_model(shape, VOCAB))
+    held, peak, awake = count_held(), 0, set[int]()
+    with tempfile.TemporaryDirectory() as root:
+        stored = store(shape, Path(root), SUBJECTS)
+        models = ModelCache(int(4.1 * one))
+        ensemble = Ensemble(tuple(
+            Group(tuple(experts), lambda base=base, experts=experts: models.get(base, experts), 512, VOCAB)
+            for base, experts in stored
+        ))  # fmt: skip
+        clustering = clustering_of(texts, SUBJECTS)
+        for text in texts[::24]:
+            mixing = Mixing(ensemble, ensemble.keys, gate_of(clustering, tokenizer, 2))
+            for token in [tokenizer.bos_id, *tokenizer.encode(text)][:num_tokens]:
+                mixing.feed([token])
+                awake |= set(mixing.distribution()[0].nonzero().flatten().tolist())
+                peak = max(peak, held())
+    return {
+        "bound_mb": round(4.1 * one / 2**20, 1), "peak_parameters_mb": round(peak / 2**20, 1),
+        "all_models_mb": round(SUBJECTS * one / 2**20, 1), "experts_used": len(awake),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--small-width", type=int, default=64, help="Width of the 64 models.")
+    arguments = parser.parse_args()
+    texts = invented_texts(np.random.default_rng(0))
+    tokenizer = train_tokenizer(texts, VOCAB)
+    shape, small = (
+        ModelConfig(num_layers=layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=512)
+        for width, layers in ((arguments.width, arguments.layers), (arguments.small_width, 2))
+    )
+    medians, means = compare_speed(shape, texts, tokenizer, arguments.runs, arguments.tokens)
+    print(json.dumps({
+        "claim": "top 2 of 8 ELMs <= 2.2x one model per token; 64 on disk within the bound",
+        "ratio_of_median_tokens": round(statistics.median(medians), 3), "ratio_max": round(max(medians), 3),
+        "ratio_of_mean_tokens": round(statistics.median(means), 3), "width": arguments.width,
+        "layers": arguments.layers, "threads": torch.get_num_threads(), **serve_many(small, texts, tokenizer, 48),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""How far a growing text of tokens is from each centre (C-BTM Eq. 3), live and stored for whole evaluation sets.
+
+What is measured before a token is the text since the last beginning token, or since the beginning of its block.
+Stored distances lie beside the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, how much
+further each centre is than the nearest; `nearest.npy`, float32 [tokens], how far that is; `known.npy`, int32 [tokens],
+how many tokens of the text were known; `distances.json`. Weights depend on differences, which float32 so keeps.
+Shapes: K clusters, N blocks, T positions, X tokens, D dimensions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.clusters.clusters import squared_distances
+from engine.errors import ScoresError
+from engine.events import Progress
+
+if TYPE_CHECKING:
+    from engine.clusters.clustering import Clustering
+    from engine.text.excerpt import Excerpt
+    from engine.text.tokenizer import TextStream, Tokenizer
+
+_FURTHER, _NEAREST, _KNOWN, _CARD = "further.npy", "nearest.npy", "known.npy", "distances.json"
+
+
+class GrowingContext:
+    """The text that a gate looks at, token by token; a beginning token begins another one."""
+
+    def __init__(self, clustering: Clustering, tokenizer: Tokenizer) -> None:
+        self._clustering, self._tokenizer = clustering, tokenizer
+        self._begin()
+
+    def _begin(self) -> None:
+        self.num_tokens = 0
+        self._text: TextStream = self._tokenizer.stream()
+        self._state: Any = self._clustering.embedder.start()
+
+    def read(self, token: int) -> None:
+        """One token more."""
+        if token == self._tokenizer.bos_id:
+            self._begin()
+            return
+        self.num_tokens += 1
+        if piece := self._text.push(token):
+            self._state = self._clustering.embedder.extend(self._state, piece)
+
+    def vector(self) -> NDArray[np.float64]:
+        """The vector [D] of the text so far; of none the embedder's vector of an empty text."""
+        vector_D: NDArray[np.float64] = self._clustering.embedder.vector(self._state)
+        return vector_D
+
+    def squared_distances(self) -> Tensor:
+        """The squared distances [K] to all centres, float64."""
+        return torch.from_numpy(squared_distances(self.vector()[None], self._clustering.clusters.centres_KD)[0])
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Squared distances before each token of a scored text: that of the nearest centre, and how much further all are.
+
+    `known_X` counts the tokens of the text that were known.
+    """
+
+    further_KX: Tensor
+    nearest_X: Tensor
+    known_X: Tensor
+    block_size: int
+
+    def frozen(self, after: int | None) -> Distances:
+        """Those of every text as they are after so many tokens, and no longer changing; the same for None."""
+        if after is None:
+            return self
+        since_X = (self.known_X - after).clamp(min=0)
+        then_X = torch.arange(len(since_X)) - since_X
+        return replace(self, further_KX=self.further_KX[:, then_X], nearest_X=self.nearest_X[then_X])
+
+    def of(self, clusters_E: Tensor, blocks: range, block_size: int) -> Tensor:
+        """The squared distances [E, N, T] in these blocks to the cluster of each expert, float64; 0 behind the end.
+
+        Raises ScoresError when they were measured in blocks of another size, or of fewer tokens.
+        """
+        available, start, stop = len(self.known_X), blocks.start * block_size, blocks.stop * block_size
+        if block_size != self.block_size or stop - block_size >= available:
+            raise ScoresError(
+                f"Distances must be measured on the scored tokens in blocks of {block_size}, but are of {available} "
+                f"tokens in blocks of {self.block_size} instead.",
+                "Evaluate the mixture again.",
+            )
+        squared_EX = self.further_KX[:, start:stop][clusters_E].double() + self.nearest_X[start:stop].double()
+        padded_EX = torch.nn.functional.pad(squared_EX, (0, stop - start - squared_EX.shape[1]))
+        return padded_EX.view(len(clusters_E), len(blocks), block_size)
+
+
+def measure_distances(clustering: Clustering, tokenizer: Tokenizer, text: Excerpt, folder: Path) -> Iterator[Progress]:
+    """Writes the squared distances before every token of an excerpt into a folder.
+
+    Raises ScoresError when there is nothing to predict.
+    """
+    total = text.num_tokens
+    if total < 1:
+        raise ScoresError(
+            "Text to measure must hold at least 2 tokens, but holds fewer.", "Import more text for this domain."
+        )
+    shape = (clustering.clusters.num_clusters, total)
+    further_KX = np.lib.format.open_memmap(folder / _FURTHER, mode="w+", dtype=np.float32, shape=shape)
+    nearest_X, known_X = np.zeros(total, dtype=np.float32), np.zeros(total, dtype=np.int32)
+    stop = 0
+    for number in range(len(text.starts_N)):
+        inputs, _ = text.block(number)
+        start, stop = stop, stop + len(inputs)
+        vectors_TD, known_X[start:stop] = _follow(clustering, tokenizer, inputs)
+        squared_TK = squared_distances(vectors_TD, clustering.clusters.centres_KD)
+        nearest_X[start:stop] = squared_TK.min(1)
+        further_KX[:, start:stop] = (squared_TK - squared_TK.min(1, keepdims=True)).T
+        yield Progress(stop, total, "tokens", "measuring the distance to each cluster")
+    further_KX.flush()
+    np.save(folder / _NEAREST, nearest_X)
+    np.save(folder / _KNOWN, known_X)
+    card = {"block_size": text.block_size, "num_tokens": total, "text_sha256": text.sha256}
+    (folder / _CARD).write_text(json.dumps(card), encoding="utf-8")
+
+
+def _follow(
+    clustering: Clustering, tokenizer: Tokenizer, block_T: NDArray[Any]
+) -> tuple[NDArray[np.float64], list[int]]:
+    """The vectors [T, D] after each token of a block, and how many tokens of the text were known then."""
+    context = GrowingContext(clustering, tokenizer)
+    vectors_TD = np.empty((len(block_T), clustering.embedder.dimension))
+    known = []
+    for position, token in enumerate(block_T.tolist()):
+        context.read(token)
+        vectors_TD[position] = context.vector()
+        known.append(context.num_tokens)
+    return vectors_TD, known
+
+
+def require_same_text(distances: Path, scores: Path) -> None:
+    """Raises ScoresError unless two folders are of the same tokens at the same places."""
+    measured, scored = (
+        json.loads((folder / name).read_text(encoding="utf-8")).get("text_sha256")
+        for folder, name in ((distances, _CARD), (scores, "scores.json"))
+    )
+    if measured != scored:
+        raise ScoresError(
+            "Distances must be of the text that was scored, but are of another one.",
+            "Evaluate the mixture again, with another number of tokens.",
+        )
+
+
+def open_distances(folder: Path) -> Distances:
+    """Distances as they were stored, memory-mapped until used."""
+    card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+    further_KX = np.load(folder / _FURTHER, mmap_mode="c", allow_pickle=False)  # c: torch wants to be able to write
+    nearest_X, known_X = (torch.from_numpy(np.load(folder / name, allow_pickle=False)) for name in (_NEAREST, _KNOWN))
+    return Distances(torch.from_numpy(further_KX), nearest_X, known_X, int(card["block_size"]))

@@ -1,0 +1,103 @@
+"""Experts of several bases that share a tokenizer, as one mixture: DEMix experts on one base, whole models (ELMs).
+
+A base with its experts is one model. It is had anew for every piece of text, so that whoever lends it may drop it from
+memory while its experts sleep.
+Shapes: E experts, T positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from engine.errors import MixtureError
+from engine.models.demix import DemixModel, Rows
+
+
+@dataclass(frozen=True)
+class Group:
+    """Experts of one base, by their keys, and what gives the model that holds them."""
+
+    keys: tuple[str, ...]
+    model: Callable[[], DemixModel]
+    max_positions: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Groups of experts whose next-token distributions can be added up.
+
+    Raises MixtureError when there is no expert, or when vocabularies differ in size.
+    """
+
+    groups: tuple[Group, ...]
+
+    def __post_init__(self) -> None:
+        if not any(group.keys for group in self.groups):
+            raise MixtureError("A mixture must have at least one active expert, but all are off.", "Switch one on.")
+        sizes = {group.vocab_size for group in self.groups}
+        if len(sizes) > 1:
+            raise MixtureError(
+                f"Models of one mixture must have vocabularies of one size, but have {sorted(sizes)} instead.",
+                "Mix experts that were trained from the same seed model, or from seeds of the same size.",
+            )
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text that every model reads at once."""
+        return min(group.max_positions for group in self.groups)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.groups[0].vocab_size
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """All experts, group by group."""
+        return tuple(chain.from_iterable(group.keys for group in self.groups))
+
+    def only(self, keys: Sequence[str]) -> Ensemble:
+        """The same with these experts alone, each group's in the order given; raises MixtureError for strangers."""
+        if strangers := [key for key in keys if key not in self.keys]:
+            raise MixtureError(f"There is no expert “{strangers[0]}” here.", f"There are: {', '.join(self.keys)}.")
+        kept = ((group, tuple(key for key in keys if key in group.keys)) for group in self.groups)
+        return Ensemble(tuple(replace(group, keys=left) for group, left in kept if left))
+
+    @torch.inference_mode()
+    def logprobs(self, keys: Sequence[str], ids_T: Tensor) -> Tensor:
+        """Log-probabilities [E, T, V] of each expert, in the order of `keys`, by forward passes without a cache."""
+        chosen = self.only(keys)
+        return chosen.together([_logprobs(group, ids_T) for group in chosen.groups], keys)
+
+    def together(self, parts: Sequence[Tensor], keys: Sequence[str]) -> Tensor:
+        """One tensor [E, …] in the order of `keys` from those of the groups; the same numbers, to the bit."""
+        if len(parts) == 1:
+            return parts[0]
+        return torch.cat(list(parts))[[self.keys.index(key) for key in keys]]
+
+
+Models = DemixModel | Ensemble
+
+
+def as_ensemble(models: Models, keys: Sequence[str]) -> Ensemble:
+    """These experts of a single model, or of an ensemble."""
+    if isinstance(models, Ensemble):
+        return models.only(keys)
+    return Ensemble((group_of(models, keys),))
+
+
+def group_of(model: DemixModel, keys: Sequence[str]) -> Group:
+    """Experts of a model that is in memory."""
+    return Group(tuple(keys), lambda: model, model.max_positions, model.vocab_size)
+
+
+def _logprobs(group: Group, ids_T: Tensor) -> Tensor:
+    model = group.model()
+    ids_ET = ids_T.to(model.device).expand(len(group.keys), -1)
+    return model(ids_ET, Rows.one_each(group.keys)).float().log_softmax(-1)  # type: ignore[no-any-return]

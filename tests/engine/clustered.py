@@ -1,0 +1,76 @@
+"""A tiny real clustering, a tokenizer, and a text whose distances to the centres are stored."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.clusters.clusterers import find_clusters
+from engine.clusters.clustering import Clustering
+from engine.clusters.clusters import Clusters
+from engine.clusters.config import ClusterConfig, TfidfConfig
+from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
+from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
+from engine.mixing.cluster import Routing
+from engine.text.corpus import Document
+from engine.text.excerpt import excerpt_of
+from engine.text.tokenizer import Tokenizer, train_tokenizer
+
+WORDS = [
+    "court held appeal plaintiff statute judge", "sugar flour butter oven bake cream",
+    "waves harbour gulls sailed tide rocks", "kernel thread process memory compile socket",
+]  # fmt: skip
+NUM_CLUSTERS = len(WORDS)
+
+
+def _texts() -> list[str]:
+    draw = np.random.default_rng(0)
+    return [" ".join(draw.choice(words.split(), 12)) + "." for words in WORDS for _ in range(6)]
+
+
+@cache
+def tiny_tokenizer() -> Tokenizer:
+    return train_tokenizer(_texts(), 300)
+
+
+@cache
+def tiny_clustering() -> Clustering:
+    """Four clusters; cluster by cluster one of the four sorts of text."""
+    *_, embedder = fit_tfidf(_texts(), TfidfConfig(dimension=6, scaling="unit_rows"))
+    assert isinstance(embedder, TfidfEmbedder)
+    *_, clusters = find_clusters(embedder.embed(_texts()).vectors_ND, ClusterConfig("balanced", NUM_CLUSTERS))
+    assert isinstance(clusters, Clusters)
+    return Clustering(clusters, embedder, tuple(Document(text).id for text in _texts()))
+
+
+@cache
+def tiny_tokens(length: int) -> NDArray[np.uint16]:
+    """Documents of all sorts, a beginning token before each, from the middle of the first."""
+    draw, ids = np.random.default_rng(1), list[int]()
+    while len(ids) < length + 5:
+        text = " ".join(draw.choice(WORDS[draw.integers(NUM_CLUSTERS)].split(), draw.integers(2, 9)))
+        ids += [tiny_tokenizer().bos_id, *tiny_tokenizer().encode(text)]
+    return np.array(ids[5 : length + 5], dtype=np.uint16)
+
+
+@cache
+def tiny_distances(num_tokens: int, block_size: int) -> Distances:
+    """Those before every token of that text but the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = tiny_tokens(num_tokens + 1)
+        for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), excerpt_of(tokens, block_size), Path(folder)):
+            pass
+        stored = open_distances(Path(folder))
+        return replace(stored, further_KX=stored.further_KX.clone())  # the file goes
+
+
+def tiny_routing(num_experts: int = NUM_CLUSTERS, order: Sequence[int] | None = None) -> Routing:
+    """Experts of the clusters in turn, or in another order."""
+    clusters = order or [expert % NUM_CLUSTERS for expert in range(num_experts)]
+    return Routing(clusters, partial(GrowingContext, tiny_clustering(), tiny_tokenizer()))

@@ -1,0 +1,200 @@
+"""The cluster gate is Eq. 3 of C-BTM, token by token and from stored distances."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine.clusters.clusters import squared_distances
+from engine.clusters.distances import Distances, measure_distances, open_distances, require_same_text
+from engine.config import GateConfig
+from engine.errors import MixtureError, ScoresError
+from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.gates import make_gate
+from engine.mixing.grid import grid
+from engine.scores import mixed_perplexity
+from engine.text.excerpt import excerpt_of
+from tests.engine.clustered import (
+    NUM_CLUSTERS,
+    WORDS,
+    tiny_clustering,
+    tiny_distances,
+    tiny_routing,
+    tiny_tokenizer,
+    tiny_tokens,
+)
+
+EVEN = [1.0] * NUM_CLUSTERS
+
+
+def weights_of(gate: ClusterGate, tokens: Sequence[int]) -> Tensor:
+    """The weights [E, T] after each token of a text."""
+    stream, found = gate.start(), []
+    for position, token in enumerate(tokens):
+        if position:
+            stream.observe(torch.full((NUM_CLUSTERS,), torch.nan), token)
+        else:
+            stream.begin(token)
+        found.append(stream.log_weights().exp())
+    return torch.stack(found, 1)
+
+
+def from_scratch(text: str, temperature: float, distance_power: float = 2) -> Tensor:
+    """Eq. 3 written out for a text that is embedded whole."""
+    clustering = tiny_clustering()
+    vectors = clustering.embedder.embed([text]).vectors_ND
+    squared = torch.from_numpy(squared_distances(vectors, clustering.clusters.centres_KD)[0])
+    closeness = (-(squared.sqrt() ** distance_power) / temperature).exp()
+    return closeness / closeness.sum()
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_weights_of_a_growing_text_are_those_of_the_text_embedded_from_scratch(power: float) -> None:  # L10
+    tokenizer, gate = tiny_tokenizer(), ClusterGate(EVEN, tiny_routing(), temperature=0.5, distance_power=power)
+    ids = [
+        tokenizer.bos_id,
+        *tokenizer.encode("The court bakes a cake über the harbour – 12 waves, 3 judges and flour"),
+    ]
+    found_ET, spoken, text = weights_of(gate, ids), tokenizer.stream(), ""
+    for position, token in enumerate(ids):
+        text += spoken.push(token)
+        torch.testing.assert_close(found_ET[:, position], from_scratch(text, 0.5, power), atol=1e-6, rtol=0)
+    assert float(found_ET.std(1).max()) > 0.05  # they do change
+
+
+def test_each_sort_of_text_wakes_its_own_cluster() -> None:
+    gate = ClusterGate(EVEN, tiny_routing(), temperature=0.1)
+    leaders = [
+        int(weights_of(gate, [tiny_tokenizer().bos_id, *tiny_tokenizer().encode(words)])[:, -1].argmax())
+        for words in WORDS
+    ]
+    assert sorted(leaders) == list(range(NUM_CLUSTERS))
+
+
+def test_before_any_text_weights_are_those_of_an_empty_text() -> None:
+    stream = ClusterGate([1, 2, 3, 4], tiny_routing(), temperature=0.5).start()
+    expected = from_scratch("", 0.5) * torch.tensor([1, 2, 3, 4])
+    torch.testing.assert_close(stream.log_weights().exp(), expected / expected.sum(), atol=1e-6, rtol=0)
+    unknown = tiny_tokenizer().encode("zq")
+    for token in unknown:
+        stream.observe(torch.zeros(4), token)  # a text without a known word is no other
+    torch.testing.assert_close(stream.log_weights().exp(), expected / expected.sum(), atol=1e-6, rtol=0)
+
+
+def test_a_beginning_token_begins_another_text() -> None:
+    ids = tiny_tokenizer().encode(WORDS[1])
+    gate, bos = ClusterGate(EVEN, tiny_routing()), tiny_tokenizer().bos_id
+    one = weights_of(gate, [bos, *ids])
+    two = weights_of(gate, [bos, *tiny_tokenizer().encode(WORDS[0]), bos, *ids])
+    assert torch.equal(two[:, -len(ids) - 1 :], one)
+
+
+def test_a_frozen_gate_stays_as_it_was_until_another_text_begins() -> None:
+    bos, first, second = tiny_tokenizer().bos_id, *(tiny_tokenizer().encode(words) for words in WORDS[:2])
+    ids = [bos, *first, bos, *second]
+    free, frozen = (
+        weights_of(ClusterGate(EVEN, tiny_routing(), temperature=1, freeze_after=after), ids) for after in (None, 3)
+    )
+    for start, length in ((0, len(first)), (1 + len(first), len(second))):
+        assert torch.equal(frozen[:, start : start + 4], free[:, start : start + 4])
+        rest = frozen[:, start + 4 : start + 1 + length]
+        assert torch.equal(rest, free[:, start + 3, None].expand_as(rest))
+    assert not torch.equal(frozen, free)
+
+
+def test_the_released_code_squares_the_distance_twice() -> None:
+    squared = torch.tensor([1.0, 4.0, 9.0, 16.0])
+    gate = ClusterGate(EVEN, tiny_routing(), temperature=10, distance_power=4)
+    expected = torch.tensor([1.0, 16.0, 81.0, 256.0], dtype=torch.float64) / -10
+    torch.testing.assert_close(gate.weigh(squared), expected.log_softmax(0))
+
+
+def test_only_the_nearest_are_kept_and_their_shares_are_made_whole() -> None:
+    gate = ClusterGate(EVEN, tiny_routing(), temperature=2, top_k=2)
+    far, near = torch.tensor([4.0, 1.0], dtype=torch.float64).div(-2).softmax(0)
+    found = gate.weigh(torch.tensor([9.0, 4.0, 1.0, 16.0])).exp()
+    torch.testing.assert_close(found, torch.stack([far * 0, far, near, far * 0]))
+
+
+def test_experts_of_one_cluster_share_it() -> None:
+    gate = ClusterGate([1, 1, 2], Routing([0, 1, 1]), temperature=1)
+    found = gate.weigh(torch.tensor([3.0, 3.0, 3.0])).exp()
+    torch.testing.assert_close(found, torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
+
+
+def test_what_the_gate_lacks_is_said() -> None:
+    with pytest.raises(MixtureError, match="must know the cluster of each expert"):
+        make_gate(GateConfig("cluster"), EVEN)
+    with pytest.raises(MixtureError, match="but 2 of 4 have one"):
+        ClusterGate(EVEN, Routing([0, 1]))
+    gate = ClusterGate(EVEN, Routing([0, 1, 2, 3]))
+    with pytest.raises(MixtureError, match="must have its clustering"):
+        gate.start()
+    with pytest.raises(ScoresError, match="must have the distances"):
+        gate.block(torch.zeros(4, 3, 20))
+    with pytest.raises(ScoresError, match="in blocks of 15, but are of 60 tokens in blocks of 20"):
+        gate.block(torch.zeros(4, 4, 15), tiny_distances(60, 20))
+    with pytest.raises(ScoresError, match="but are of 60 tokens"):
+        gate.block(torch.zeros(4, 4, 20), tiny_distances(60, 20))
+
+
+def test_stored_distances_do_not_depend_on_where_a_set_ends(tmp_path: Path) -> None:
+    for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), excerpt_of(tiny_tokens(61)[:48], 20), tmp_path):
+        pass
+    short, whole = open_distances(tmp_path), tiny_distances(60, 20)
+    assert torch.equal(short.further_KX, whole.further_KX[:, :47])
+    assert torch.equal(short.nearest_X, whole.nearest_X[:47])
+    assert torch.equal(short.known_X, whole.known_X[:47])
+    assert (short.further_KX.dtype, short.block_size) == (torch.float32, 20)
+    with pytest.raises(ScoresError, match="at least 2 tokens"):
+        next(measure_distances(tiny_clustering(), tiny_tokenizer(), excerpt_of(tiny_tokens(61)[:1], 20), tmp_path))
+
+
+def test_distances_of_another_text_are_not_those_of_the_scores(tmp_path: Path) -> None:
+    text, other = (excerpt_of(tiny_tokens(length), 20) for length in (41, 42))
+    for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), text, tmp_path):
+        pass
+    (tmp_path / "scores.json").write_text(json.dumps({"text_sha256": text.sha256}))
+    require_same_text(tmp_path, tmp_path)
+    (tmp_path / "scores.json").write_text(json.dumps({"text_sha256": other.sha256}))
+    with pytest.raises(ScoresError, match="must be of the text that was scored"):
+        require_same_text(tmp_path, tmp_path)
+
+
+def scored(num_experts: int, num_tokens: int) -> tuple[Tensor, Distances]:
+    """Random scores, one expert the better the nearer it is."""
+    draw = np.random.default_rng(3)
+    squared = torch.from_numpy(draw.gamma(2, 0.3, (num_experts, num_tokens)).astype(np.float32))
+    noise = torch.from_numpy(draw.normal(0, 1, squared.shape).astype(np.float32))
+    return -3 - squared + noise, Distances(
+        squared, torch.zeros(num_tokens), torch.zeros(num_tokens, dtype=torch.int32), 20
+    )
+
+
+@pytest.mark.parametrize("power", [2, 4])
+def test_a_grid_holds_what_each_gate_alone_says(power: float) -> None:
+    scores_EX, distances = scored(6, 20_011)
+    temperatures, top_ks = [0.01, 0.1, 1.0], [1, 2, 4, 6, 99]
+    found = grid(scores_EX, distances.further_KX, temperatures, top_ks, distance_power=power)
+    for row, temperature in enumerate(temperatures):
+        for column, top_k in enumerate(top_ks):
+            gate = ClusterGate([1.0] * 6, Routing(range(6)), temperature=temperature, top_k=top_k, distance_power=power)
+            alone = mixed_perplexity(gate, scores_EX, 20, distances)
+            assert float(found[row, column]) == pytest.approx(alone, rel=1e-9)
+    assert torch.equal(found[0, 3], found[0, 4])
+    assert float(found[0, 0]) == pytest.approx(
+        float(found[2, 0]), rel=1e-12
+    )  # with one expert the temperature is nothing
+
+
+def test_a_grid_stays_finite_where_the_nearest_finds_a_token_impossible() -> None:
+    scores_EX = torch.tensor([[-1e4, -1.0], [-2.0, -2.0]])
+    found = grid(scores_EX, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [0.1, 1.0], [1, 2])
+    assert torch.isfinite(found).all()
+    assert float(found[1, 1]) < float(found[1, 0])
