@@ -16,7 +16,6 @@ from engine.events import Token
 from engine.generate import Mixing, generate
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
-from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
 from engine.sampling import tempered
@@ -60,7 +59,7 @@ def probabilities_sum_to_one(ground: Ground) -> Iterator[Finding]:
     """L13, the sum and what is drawn from; the controls leave out the most probable token, and flatten the rest."""
     model, one = ground.model(), torch.ones((), device=ground.device)
     for config in every_gate():
-        logprobs_V = mixed_logprobs(model, KEYS, make_gate(config, PRIOR), ground.ids)
+        logprobs_V = mixed_logprobs(model, KEYS, ground.gate(config, PRIOR), ground.ids)
         probabilities_V = logprobs_V.exp()
         yield Finding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
         drawn_V, flat_V = (tempered(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
@@ -72,7 +71,7 @@ def _generation_is_the_scorer(ground: Ground, model: DemixModel) -> Iterator[Fin
     """L13, for tokens that are drawn; the control takes one expert's word for the mixture's, and counts tokens."""
     num_drawn = 0
     for config in every_gate():
-        gate = make_gate(config, PRIOR)
+        gate = ground.gate(config, PRIOR)
         for seed in SEEDS:
             ids, said_T = _generated(ground, model, gate, seed)
             size, new = len(ids) - 1, len(said_T)
@@ -81,7 +80,7 @@ def _generation_is_the_scorer(ground: Ground, model: DemixModel) -> Iterator[Fin
             num_drawn += new
             text = excerpt_of(ids, size)
             scores_EX = torch.stack([torch.from_numpy(score_text(model, key, text)) for key in KEYS])
-            scored_T = mix_scores(gate, scores_EX, size)[-new:]
+            scored_T = mix_scores(gate, scores_EX, size, ground.measure(text))[-new:]
             yield Finding(relative_gap(said_T, scored_T), relative_gap(said_T, scores_EX[0, -new:]))
     yield Finding(0.0, num_drawn)
 
@@ -121,6 +120,8 @@ def _without_cache(model: DemixModel, gate: Gate, ids: Sequence[int]) -> Tensor:
     logprobs_ETV, stream, found = plain_logprobs(model, KEYS, ids), gate.start(), []
     for position in range(len(ids)):
         if position:
-            stream.observe(logprobs_ETV[:, position - 1, ids[position]])
+            stream.observe(logprobs_ETV[:, position - 1, ids[position]], ids[position])
+        else:
+            stream.begin(ids[0])
         found.append(mix(stream.log_weights(), logprobs_ETV[:, position]))
     return torch.stack(found)

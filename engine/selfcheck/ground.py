@@ -18,17 +18,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.clusters.clusterers import find_clusters
+from engine.clusters.clustering import Clustering
+from engine.clusters.clusters import Clusters
+from engine.clusters.config import ClusterConfig, TfidfConfig
+from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
+from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
 from engine.config import Family, GateConfig, ModelConfig
 from engine.files import Kept, new_folder
 from engine.generate import Mixing
-from engine.mixing.base import Gate
+from engine.mixing.base import Gate, Stream
+from engine.mixing.cluster import Routing
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel, Rows
 from engine.models.demix_files import save_base, save_expert
 from engine.models.families import fresh_model
 from engine.scores import open_scores, score_tokens
 from engine.text.blocks import Tokens
-from engine.text.excerpt import excerpt_of
+from engine.text.corpus import Document
+from engine.text.excerpt import Excerpt, excerpt_of
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
 
@@ -38,6 +46,7 @@ PRIOR = (1.0, 2.0, 3.0, 4.0)
 EVEN = (1.0, 1.0, 1.0, 1.0)
 BLOCK = 16
 PROMPT = "the court held that"
+SOFT = 20.0  # temperature: the squared distances of this ground are some tens
 _VOCAB = 300
 _NOISE = 0.1  # on fresh weights: the context counts, experts differ plainly, and none takes over at once
 
@@ -86,6 +95,39 @@ class Ground:
                 pass
         return open_scores(folders)[0]
 
+    @cached_property
+    def clustering(self) -> Clustering:
+        """Four clusters of the pieces of that text, so that most of its words are known."""
+        pieces = [self.tokenizer.decode([int(one) for one in self.array[at : at + 5]]) for at in range(0, 75, 5)]
+        *_, embedder = fit_tfidf(pieces, TfidfConfig(dimension=6))
+        assert isinstance(embedder, TfidfEmbedder)
+        *_, clusters = find_clusters(embedder.embed(pieces).vectors_ND, ClusterConfig(num_clusters=len(KEYS)))
+        assert isinstance(clusters, Clusters)
+        return Clustering(clusters, embedder, tuple(Document(piece).id for piece in pieces))
+
+    @cached_property
+    def distances(self) -> Distances:
+        """Before every token of that text but the first."""
+        return self.measure(excerpt_of(self.array, BLOCK))
+
+    def measure(self, text: Excerpt) -> Distances:
+        """Distances to the centres, written to a new folder and read from there."""
+        folder = self.new_folder()
+        for _ in measure_distances(self.clustering, self.tokenizer, text, folder):
+            pass
+        return open_distances(folder)
+
+    def gate(self, config: GateConfig, weights: Sequence[float], order: Sequence[int] | None = None) -> Gate:
+        """A gate; its experts are of the clusters in turn, unless `order` says of which."""
+        clusters = order or [expert % len(KEYS) for expert in range(len(weights))]
+        return make_gate(config, weights, Routing(clusters, lambda: GrowingContext(self.clustering, self.tokenizer)))
+
+    def begun(self, gate: Gate, start: int = 0) -> Stream:
+        """A stream on that text from one of its tokens on."""
+        stream = gate.start()
+        stream.begin(int(self.array[start]))
+        return stream
+
     def texts(self, keys: Sequence[str]) -> list[DomainText]:
         """A training and a held-out text for each expert, each of its own part of the vocabulary."""
         width = (_VOCAB - 1) // len(keys)
@@ -111,7 +153,9 @@ def every_gate() -> Iterator[GateConfig]:
     }
     for values in product(*choices.values()):
         for top_k in (None, 2):
-            yield GateConfig(**dict(zip(choices, values, strict=True)), top_k=top_k, update_every=BLOCK)
+            yield GateConfig(
+                **dict(zip(choices, values, strict=True)), top_k=top_k, update_every=BLOCK, temperature=SOFT
+            )
 
 
 def plain_gate(weights: Sequence[float]) -> Gate:

@@ -1,6 +1,6 @@
 """The laws of docs/methods.md that hold here and now, checked on this machine: the real engine on a tiny model.
 
-L10 to L12 are of methods that are not built yet.
+L12 is of a method that is not built yet.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from engine.device import choose_device
+from engine.selfcheck.clusters import balanced_and_seeded, incremental_is_from_scratch
 from engine.selfcheck.decoding import cached_is_plain, probabilities_sum_to_one, removed_is_never_loaded
 from engine.selfcheck.ground import Ground
 from engine.selfcheck.keeping import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
@@ -28,7 +29,10 @@ from engine.selfcheck.weighing import (
 
 LAWS = (
     Law("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", 0, all_weight_on_one),
-    Law("L2", "a mixture of one expert is that expert", "bit-equal", 0, one_expert_alone),
+    Law(
+        "L2", "a mixture of one expert is that expert; C-BTM with K=1 is the dense model",
+        "bit-equal", 0, one_expert_alone,
+    ),
     Law("L3", "a cached prior of 1/E is the uniform mode", "bit-equal", 0, equal_shares_are_uniform),
     Law("L4", "identical experts: any posterior gives the same probabilities", "1e-6", 1e-6, identical_experts),
     Law(
@@ -39,6 +43,12 @@ LAWS = (
     Law("L7", "remove(j) is the mixture that never loaded j", "bit-equal", 0, removed_is_never_loaded),
     Law("L8", "add(j) leaves every other tensor's hash unchanged", "exact", 0, adding_touches_nothing),
     Law("L9", "perplexity does not depend on batch size or padding", "1e-5", 1e-5, batches_and_padding),
+    Law(
+        "L10", "incremental gate weights are those computed from scratch", "1e-6", 1e-6, incremental_is_from_scratch
+    ),
+    Law(
+        "L11", "cluster sizes differ by at most 1; same seed, same clusters", "exact", 0, balanced_and_seeded
+    ),
     Law(
         "L13", "a mixture's probabilities sum to 1; generation's distribution is the scorer's",
         "1e-5", 1e-5, probabilities_sum_to_one,

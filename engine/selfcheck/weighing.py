@@ -14,7 +14,6 @@ from engine.config import GateConfig
 from engine.generate import Mixing
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
-from engine.mixing.gates import make_gate
 from engine.mixing.posterior import PosteriorGate, PosteriorStream
 from engine.scores import as_blocks, mix_scores
 from engine.selfcheck.ground import (
@@ -38,8 +37,8 @@ HALF_LEAST = -65504.0  # the lowest number of half precision
 def all_weight_on_one(ground: Ground) -> Iterator[Finding]:
     """L1, from scores in every mode and live in every family; the control weighs all experts alike."""
     for config in every_gate():
-        mixed_X = _mixture(config, (0, 0, 1, 0), ground.scores_EX)
-        control = gap(_mixture(config, EVEN, ground.scores_EX), ground.scores_EX[2])
+        mixed_X = _mixture(ground, config, (0, 0, 1, 0), ground.scores_EX)
+        control = gap(_mixture(ground, config, EVEN, ground.scores_EX), ground.scores_EX[2])
         yield Finding(gap(mixed_X, ground.scores_EX[2]), control)
     for family in FAMILIES:
         model = ground.model(family)
@@ -51,8 +50,8 @@ def all_weight_on_one(ground: Ground) -> Iterator[Finding]:
 def one_expert_alone(ground: Ground) -> Iterator[Finding]:
     """L2; the control is a mixture of two."""
     for config in every_gate():
-        one_X = _mixture(config, [1.0], ground.scores_EX[:1])
-        two_X = _mixture(config, [1.0, 1.0], ground.scores_EX[:2])
+        one_X = _mixture(ground, config, [1.0], ground.scores_EX[:1])
+        two_X = _mixture(ground, config, [1.0, 1.0], ground.scores_EX[:2])
         yield Finding(gap(one_X, ground.scores_EX[0]), gap(two_X, ground.scores_EX[0]))
     for family in FAMILIES:
         model = ground.model(family)
@@ -69,7 +68,9 @@ def equal_shares_are_uniform(ground: Ground) -> Iterator[Finding]:
             some = torch.arange(num_experts) % len(KEYS)
             blocks_ENT = as_blocks(ground.scores_EX[some], BLOCK)
             priors = ([1 / num_experts] * num_experts, [1.0] * num_experts, [*[1.0] * (num_experts - 1), 3.0])
-            cached, uniform, other = (make_gate(config, prior).block(blocks_ENT) for prior in priors)
+            cached, uniform, other = (
+                ground.gate(config, prior).block(blocks_ENT, ground.distances) for prior in priors
+            )
             yield Finding(gap(cached, uniform), gap(other, uniform))
 
 
@@ -78,9 +79,11 @@ def identical_experts(ground: Ground) -> Iterator[Finding]:
     prior, same, others = (1, 5, 2, 9), ground.model(noise=0.0), ground.model()
     same_EX = ground.score(same)
     for config in every_gate():
-        mixed_X, other_X = (_mixture(config, prior, scores_EX) for scores_EX in (same_EX, ground.scores_EX))
+        mixed_X, other_X = (_mixture(ground, config, prior, scores_EX) for scores_EX in (same_EX, ground.scores_EX))
         yield Finding(gap(mixed_X, same_EX[0]), gap(other_X, ground.scores_EX[0]))
-        live, other = (mixed_logprobs(one, KEYS, make_gate(config, prior), ground.ids).exp() for one in (same, others))
+        live, other = (
+            mixed_logprobs(one, KEYS, ground.gate(config, prior), ground.ids).exp() for one in (same, others)
+        )
         alone, one = (plain_logprobs(model, ["law"], ground.ids)[0, -1].exp() for model in (same, others))
         yield Finding(gap(live, alone), gap(other, one))
 
@@ -89,9 +92,13 @@ def weights_sum_to_one(ground: Ground) -> Iterator[Finding]:
     """L5, in blocks, in a stream and live; the control leaves out the expert with the largest weight."""
     blocks_ENT, model = as_blocks(ground.scores_EX, BLOCK), ground.model()
     for config in every_gate():
-        gate = make_gate(config, PRIOR)
+        gate = ground.gate(config, PRIOR)
         live = [log_weights_E.exp() for log_weights_E, _ in Mixing(model, KEYS, gate).read(ground.ids)]
-        for weights in (gate.block(blocks_ENT).exp(), _said(gate.start(), blocks_ENT[:, 0]), torch.stack(live, 1)):
+        blocks, said = (
+            gate.block(blocks_ENT, ground.distances).exp(),
+            _said(ground, ground.begun(gate), blocks_ENT[:, 0]),
+        )
+        for weights in (blocks, said, torch.stack(live, 1)):
             sums, without = weights.sum(0), weights.sum(0) - weights.amax(0)
             yield Finding(gap(sums, torch.ones_like(sums)), gap(without, torch.ones_like(sums)))
 
@@ -102,9 +109,10 @@ def permuted_experts(ground: Ground) -> Iterator[Finding]:
     permuted = [PRIOR[i] for i in order]
     for config in every_gate():
         there, here, odd = (
-            (make_gate(config, prior).block(as_blocks(scores_EX, BLOCK)).exp(), _mixture(config, prior, scores_EX))
-            for prior, scores_EX in (
-                (permuted, ground.scores_EX[order]), (PRIOR, ground.scores_EX), (PRIOR, ground.scores_EX[order]),
+            _weighed(ground.gate(config, *told), ground, scores_EX)
+            for told, scores_EX in (
+                ((permuted, order), ground.scores_EX[order]), ((PRIOR,), ground.scores_EX),
+                ((PRIOR,), ground.scores_EX[order]),
             )
         )  # fmt: skip
         deviation = worst([gap(there[0], here[0][order]), gap(there[1], here[1])])
@@ -118,9 +126,10 @@ def impossible_tokens(ground: Ground) -> Iterator[Finding]:
     scores_ENT[:3, :, 3] = HALF_LEAST
     naive_ENT = scores_ENT.cumsum(-1).softmax(0)
     for config in every_gate():
-        gate = make_gate(config, EVEN)
-        log_weights_ENT = gate.block(scores_ENT)
-        found = (log_weights_ENT, mix(log_weights_ENT, scores_ENT.double()), _said(gate.start(), scores_ENT[:, 0]))
+        gate = ground.gate(config, EVEN)
+        log_weights_ENT = gate.block(scores_ENT, ground.distances)
+        said = _said(ground, ground.begun(gate), scores_ENT[:, 0])
+        found = (log_weights_ENT, mix(log_weights_ENT, scores_ENT.double()), said)
         yield Finding(sum(int(one.isnan().sum()) for one in found), int(naive_ENT.isnan().sum()))
 
 
@@ -128,31 +137,44 @@ def cut_streams(ground: Ground) -> Iterator[Finding]:
     """L15, cut in the second block, and a stream against the block at once; the control begins anew elsewhere."""
     scores_ET, cut = ground.scores_EX[:, : 3 * BLOCK], BLOCK + BLOCK // 2
     for config in every_gate():
-        gate, elsewhere = make_gate(config, PRIOR), make_gate(config, PRIOR[::-1])
-        whole_ET, stream = _said(gate.start(), scores_ET), gate.start()
-        first_ET = _said(stream, scores_ET[:, :cut])
-        resumed_ET = torch.cat([first_ET, _said(_resumed(gate, stream), scores_ET[:, cut:])], 1)
-        anew_ET = torch.cat([first_ET, _said(elsewhere.start(), scores_ET[:, cut:])], 1)
+        gate, elsewhere = ground.gate(config, PRIOR), ground.gate(config, PRIOR[::-1])
+        whole_ET, stream = _said(ground, ground.begun(gate), scores_ET), ground.begun(gate)
+        first_ET = _said(ground, stream, scores_ET[:, :cut])
+        resumed_ET = torch.cat(
+            [first_ET, _said(ground, _resumed(ground, gate, stream, cut), scores_ET[:, cut:], cut)], 1
+        )
+        anew_ET = torch.cat([first_ET, _said(ground, ground.begun(elsewhere, cut), scores_ET[:, cut:], cut)], 1)
         yield Finding(gap(resumed_ET, whole_ET), gap(anew_ET, whole_ET))
-        block_ET, other_ET = (one.block(scores_ET[:, None, :BLOCK])[:, 0].exp() for one in (gate, elsewhere))
+        block_ET, other_ET = (
+            one.block(scores_ET[:, None, :BLOCK], ground.distances)[:, 0].exp() for one in (gate, elsewhere)
+        )
         yield Finding(gap(whole_ET[:, :BLOCK], block_ET), gap(whole_ET[:, :BLOCK], other_ET))
 
 
-def _resumed(gate: Gate, stream: Stream) -> Stream:
-    """A new stream from all that the old one knows."""
+def _resumed(ground: Ground, gate: Gate, stream: Stream, cut: int) -> Stream:
+    """A new stream from all that the old one knows: its belief, or the text."""
     if isinstance(gate, PosteriorGate) and isinstance(stream, PosteriorStream):
         return gate.start(stream.belief)
-    return gate.start()  # the others know nothing
+    resumed = ground.begun(gate)
+    for token in ground.array[1 : cut + 1].tolist():
+        resumed.observe(torch.zeros(len(KEYS)), token)
+    return resumed
 
 
-def _mixture(config: GateConfig, weights: Sequence[float], scores_EX: Tensor) -> Tensor:
-    return mix_scores(make_gate(config, weights), scores_EX, BLOCK)
+def _mixture(ground: Ground, config: GateConfig, weights: Sequence[float], scores_EX: Tensor) -> Tensor:
+    return mix_scores(ground.gate(config, weights), scores_EX, BLOCK, ground.distances)
 
 
-def _said(stream: Stream, scores_ET: Tensor) -> Tensor:
-    """The weights [E, T] that a stream gives before each token of a text."""
+def _weighed(gate: Gate, ground: Ground, scores_EX: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights [E, N, T] and the mixture's log-likelihoods [X] of the ground's text."""
+    weights_ENT = gate.block(as_blocks(scores_EX, BLOCK), ground.distances).exp()
+    return weights_ENT, mix_scores(gate, scores_EX, BLOCK, ground.distances)
+
+
+def _said(ground: Ground, stream: Stream, scores_ET: Tensor, first: int = 0) -> Tensor:
+    """The weights [E, T] that a stream gives before each token of the ground's text, from one of its tokens on."""
     weights = []
-    for scores_E in scores_ET.unbind(1):
+    for position, scores_E in enumerate(scores_ET.unbind(1), first + 1):
         weights.append(stream.log_weights().exp())
-        stream.observe(scores_E)
+        stream.observe(scores_E, int(ground.array[position]))
     return torch.stack(weights, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 
 from engine import generate, scores
+from engine.clusters import clusterers
+from engine.clusters.vectorize import TfidfEmbedder
 from engine.mixing import fixed, posterior
 from engine.models.demix import DemixModel
 from engine.selfcheck.law import Checked
@@ -148,7 +151,7 @@ def lost_position(patch: Patch) -> None:
 def hasty_stream(patch: Patch) -> None:
     """A stream that sees nothing but the last token, while the block sees the whole prefix."""
 
-    def observe(self: Any, logprobs_E: Tensor) -> None:
+    def observe(self: Any, logprobs_E: Tensor, _token: int) -> None:
         self.belief = replace(self.belief, evidence_E=logprobs_E.double())
 
     patch.setattr(posterior.PosteriorStream, "observe", observe)
@@ -157,7 +160,7 @@ def hasty_stream(patch: Patch) -> None:
 def padded_totals(patch: Patch) -> None:
     """Sums of blocks that take the padding for tokens."""
     real = posterior.PosteriorGate.total
-    patch.setattr(posterior.PosteriorGate, "total", lambda self, blocks_ENT: real(self, blocks_ENT) - 1e-2)
+    patch.setattr(posterior.PosteriorGate, "total", lambda self, *blocks: real(self, *blocks) - 1e-2)
 
 
 def documents_by_path(patch: Patch) -> None:
@@ -184,6 +187,22 @@ def no_resume(patch: Patch) -> None:
     patch.setattr("engine.training.loop.newest_step", lambda *_: 0)
 
 
+def cut_words(patch: Patch) -> None:
+    """A growing text whose words end where its pieces do."""
+    real = TfidfEmbedder.extend
+    patch.setattr(TfidfEmbedder, "extend", lambda self, state, piece: real(self, state, f"{piece} "))
+
+
+def loose_clusters(patch: Patch) -> None:
+    real = clusterers.kmeans
+    patch.setattr(clusterers, "kmeans", lambda vectors, config: real(vectors, replace(config, method="unbalanced")))
+
+
+def unseeded_clusters(patch: Patch) -> None:
+    real, seeds = clusterers.kmeans, itertools.count()
+    patch.setattr(clusterers, "kmeans", lambda vectors, config: real(vectors, replace(config, seed=next(seeds))))
+
+
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L1", smoothed_prior),
     ("L1", other_mix(loud_mix, generate)),
@@ -197,6 +216,9 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L8", meddling("add_expert")),
     ("L9", crowded_batches),
     ("L9", padded_totals),
+    ("L10", cut_words),
+    ("L11", loose_clusters),
+    ("L11", unseeded_clusters),
     ("L13", other_mix(unweighted_mix, generate)),
     ("L13", no_cache),
     ("L14", no_floor),
