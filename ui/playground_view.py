@@ -170,9 +170,11 @@ def _manifest(manifest: Mapping[str, Any]) -> str:
     experts = "".join(
         f"<li>{html.escape(one['name'])}, weight {one['weight']:.3g}: <code>{html.escape(one['sha256'])}</code></li>"
         for one in manifest["experts"]
+    ) + "".join(
+        f"<li>shared parameters: <code>{html.escape(base)}</code></li>"
+        for base in dict.fromkeys(one["base_sha256"] for one in manifest["experts"])
     )
     return (
         f"<details><summary>Which files made this</summary><ul>{experts}"
-        f"<li>shared parameters: <code>{html.escape(manifest['base_sha256'])}</code></li>"
         f"<li>tokenizer: <code>{html.escape(manifest['tokenizer_sha256'])}</code></li></ul></details>"
     )

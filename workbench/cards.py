@@ -87,7 +87,7 @@ class MemberCard(Card):
 class MixtureCard(Card):
     id: str
     name: str
-    base_id: str
+    base_ids: list[str]  # one for each base, in the order of the members
     gate: dict[str, Any]
     members: list[MemberCard]
     notes: str

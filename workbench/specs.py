@@ -339,7 +339,7 @@ class MixtureSpec(Spec):
     """A named composition of experts (made at once, without a job)."""
 
     name: Name = Field(description="Name of the mixture.")
-    experts: list[ExpertName] = Field(min_length=1, description="Experts, all on the same base.")
+    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
     gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
 

@@ -174,7 +174,7 @@ class Cluster(Base):
 class Expert(Base):
     """The parameters that one domain trained, with everything needed to say where they came from.
 
-    `base` holds what the expert needs around it (for DEMix: the shared parameters); experts mix only on the same base.
+    `base` holds what the expert needs around it (for DEMix: the shared parameters). Experts mix that share a tokenizer.
     """
 
     __tablename__ = "experts"
@@ -206,7 +206,7 @@ class Expert(Base):
 
 
 class Mixture(Base):
-    """A named composition of experts on one base, with its gate."""
+    """A named composition of experts that share a tokenizer, with its gate."""
 
     __tablename__ = "mixtures"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from engine.addition import add_and_compare
 from engine.events import Event, Progress
 from engine.files import faults_in
+from jobs.kinds.distances import measure_missing
 from jobs.kinds.scoring import register_scores, score_missing
 from jobs.work import Register, Work
 from workbench.services.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
@@ -68,7 +69,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
 
 def _look(added: Addition) -> Generator[Event, None, list[_Looked]]:
     """Every folder, hashed anew and held against its manifest and the registry."""
-    looked, folders = [], [added.base, *added.others]
+    looked, folders = [], [added.base, *added.others, *added.beside]
     for number, one in enumerate(folders):
         faults = tuple(f"{name} of {one.what} {fault}" for name, fault in faults_in(one.kept.folder, one.kept.sha256))
         looked.append(_Looked(one, 0 if faults else one.kept.num_files(), faults))
@@ -77,7 +78,9 @@ def _look(added: Addition) -> Generator[Event, None, list[_Looked]]:
 
 
 def _score(work: Work, spec: CertifyAddition, added: Addition) -> Generator[Event, None, None]:
-    scores = yield from score_missing(work, spec.mixture, added.domains, spec.split, spec.block_size, spec.max_tokens)
+    measure = (added.domains, spec.split, spec.block_size, spec.max_tokens)
+    scores = yield from score_missing(work, spec.mixture, *measure)
+    yield from measure_missing(work, spec.mixture, *measure)
     with work.transaction() as session:
         register_scores(session, work, scores)
 

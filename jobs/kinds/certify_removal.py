@@ -14,18 +14,16 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from engine.config import SamplingConfig
-from engine.device import choose_device
+from engine.ensemble import Ensemble
 from engine.errors import MixtureError, ScoresError
 from engine.events import Event
 from engine.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, compare, go_on
 from engine.files import Kept
 from engine.mixing.posterior import PosteriorGate
-from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix
 from engine.removal import Block, Identity, choose_blocks, compare_bits, write_down
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
-from engine.training.loop import require_context
+from jobs.kinds.lending import Experts, at_once
 from jobs.kinds.scoring import register_scores, score_missing
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Register, Work
@@ -38,19 +36,11 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class _Model:
-    """The files of a mixture: its base, and the experts that take part by id."""
-
-    base: Kept
-    experts: Mapping[str, Kept]
-
-
-@dataclass(frozen=True)
 class _Inputs:
     expert_id: str
-    whole: _Model
+    whole: Experts
     without: tuple[str, ...]
-    retrained: _Model | None
+    retrained: Experts | None
     heirs: tuple[str, ...]
     domains: tuple[DomainFiles, ...]  # the expert's own first
 
@@ -96,15 +86,19 @@ def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
     )
 
 
-def _model(work: Work, experts: Sequence[Expert]) -> _Model:
-    kept = work.storage.kept
-    return _Model(kept(experts[0].base), {expert.id: kept(expert.artifact) for expert in experts})
+def _model(work: Work, experts: Sequence[Expert]) -> Experts:
+    """The files of the experts that take part."""
+    kept, found = work.storage.kept, dict[Kept, dict[str, Kept]]()
+    for expert in experts:
+        found.setdefault(kept(expert.base), {})[expert.id] = kept(expert.artifact)
+    return found
 
 
 def _pack(work: Work, spec: CertifyRemoval, inputs: _Inputs) -> Generator[Event, None, _Texts]:
     """Refuses a domain of the expert's that is too short for its prior, before anything is computed."""
-    inputs.whole.base.check()
-    tokenizer = load_tokenizer(inputs.whole.base.folder)
+    first = next(iter(inputs.whole))
+    first.check()
+    tokenizer = load_tokenizer(first.folder)  # that of all
     folders: dict[str, Path] = {}
     long_enough = []
     for domain in inputs.domains:
@@ -151,7 +145,7 @@ def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The models of a certificate, loaded one after another: never are two of them in memory.
+    """The mixtures of a certificate, loaded one after another: never are two of them in memory.
 
     Every mixture weighs its experts as in the table, by the prior of the expert's own domain.
     """
@@ -163,40 +157,37 @@ class _Asked:
     pieces: Pieces
 
     def whole(self, texts: Sequence[Path]) -> Generator[Event, None, tuple[list[Block], dict[str, Tensor]]]:
-        """The model that holds the expert: writes down what it says without it, and goes on with it and without."""
-        model = self._load(self.inputs.whole)
+        """The mixture that holds the expert: writes down what it says without it, and goes on with it and without."""
+        models = self._load(self.inputs.whole)
         without, gate = self.inputs.without, self._gate(self.own.without_expert)
         read = [Tokens.open(folder, self.spec.split).array for folder in texts]
-        blocks = choose_blocks(read, self.spec.block_size, len(without), model.vocab_size)
-        yield from write_down(model, without, gate, blocks, self.work.folder)
-        mixed = Mixed(model, list(self.inputs.whole.experts), self._gate(self.own.with_expert))
+        blocks = choose_blocks(read, self.spec.block_size, len(without), models.vocab_size)
+        yield from write_down(models, without, gate, blocks, self.work.folder)
+        mixed = Mixed(models, _ids(self.own.with_expert), self._gate(self.own.with_expert))
         with_expert = yield from self._go_on(mixed)
-        without_expert = yield from self._go_on(Mixed(model, without, gate))
+        without_expert = yield from self._go_on(Mixed(models, without, gate))
         return blocks, {"with_expert": with_expert, "without_expert": without_expert}
 
     def never(self, blocks: Sequence[Block]) -> Generator[Event, None, Identity]:
-        """The model that never loaded the expert, held against what was written down."""
-        without = self.inputs.without
-        model = self._load(_Model(self.inputs.whole.base, {id: self.inputs.whole.experts[id] for id in without}))
-        gate = self._gate(self.own.without_expert)
-        return (yield from _last(compare_bits(model, without, gate, blocks, self.work.folder)))
+        """The mixture that never loaded the expert, held against what was written down."""
+        without, gate = self.inputs.without, self._gate(self.own.without_expert)
+        models = self._load(_without(self.inputs))
+        return (yield from _last(compare_bits(models, without, gate, blocks, self.work.folder)))
 
     def retrained(self) -> Generator[Event, None, dict[str, Tensor]]:
-        """The model that was trained without the domain, going on; nothing where there is none."""
+        """The mixture that was trained without the domain, going on; nothing where there is none."""
         if self.inputs.retrained is None:
             return {}
-        model = self._load(self.inputs.retrained)
-        mixed = Mixed(model, list(self.inputs.retrained.experts), self._gate(self.own.without_domain))
+        models = self._load(self.inputs.retrained)
+        mixed = Mixed(models, _ids(self.own.without_domain), self._gate(self.own.without_domain))
         return {"without_domain": (yield from self._go_on(mixed))}
 
     def _go_on(self, mixed: Mixed) -> Generator[Event, None, Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
         return (yield from _last(go_on(mixed, self.pieces, sampling)))
 
-    def _load(self, model: _Model) -> DemixModel:
-        loaded = load_demix(model.base, model.experts).to(choose_device(self.work.settings.device))
-        require_context(loaded, self.spec.block_size)
-        return loaded
+    def _load(self, experts: Experts) -> Ensemble:
+        return at_once(self.work, experts, self.spec.block_size)
 
     def _gate(self, column: Column | None) -> PosteriorGate:
         if column is None:
@@ -204,6 +195,20 @@ class _Asked:
                 "The scores of this certificate must stay while it is made, but are gone.", "Start it again."
             )
         return PosteriorGate(list(column.prior.values()), self.spec.evidence)
+
+
+def _without(inputs: _Inputs) -> Experts:
+    """The files of what is left; a base that held the expert alone is not among them."""
+    left = {
+        base: {id: kept for id, kept in experts.items() if id in inputs.without}
+        for base, experts in inputs.whole.items()
+    }
+    return {base: experts for base, experts in left.items() if experts}
+
+
+def _ids(column: Column | None) -> list[str]:
+    """The experts of a column in the order of its prior."""
+    return list(column.prior) if column else []
 
 
 def _last(news: Iterator[Event | Result]) -> Generator[Event, None, Result]:

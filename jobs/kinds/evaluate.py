@@ -1,4 +1,4 @@
-"""Score the experts of a mixture on held-out text."""
+"""Score the experts of a mixture on held-out text, and measure what its gate looks at beside their scores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.events import Event
+from jobs.kinds.distances import measure_missing
 from jobs.kinds.scoring import register_scores, score_missing
 from jobs.work import Register, Work
 from workbench.specs import Evaluate
@@ -18,6 +19,7 @@ def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     scores = yield from score_missing(
         work, spec.mixture, spec.domains, spec.split, spec.block_size, spec.max_tokens, also=spec.experts
     )
+    yield from measure_missing(work, spec.mixture, spec.domains, spec.split, spec.block_size, spec.max_tokens)
 
     def register(session: Session) -> dict[str, Any]:
         return {"mixture": spec.mixture, "scored": register_scores(session, work, scores)}

@@ -11,13 +11,11 @@ from sqlalchemy.orm import Session
 
 from engine.adapt import Nearest, find_nearest
 from engine.config import MethodName
-from engine.device import choose_device
 from engine.errors import TrainingError
 from engine.events import Event
 from engine.files import Kept
-from engine.models.demix_files import load_demix
 from engine.training.data import DomainText
-from engine.training.loop import require_context
+from jobs.kinds.lending import in_turn
 from jobs.work import Work
 from workbench.errors import NotFound
 from workbench.storage import Storage
@@ -33,6 +31,8 @@ class Parent:
     method: MethodName
     seed_id: str | None
     kept: Kept
+    base_id: str
+    base: Kept
     learning_rate: float | None  # the peak that it was trained with; None where nobody wrote it down
 
 
@@ -63,17 +63,17 @@ def possible_parents(storage: Storage, mixture: Mixture, name: str | None) -> tu
     return tuple(
         Parent(
             one.id, one.name, cast(MethodName, one.method), one.seed_id, storage.kept(one.artifact),
-            one.config.get("learning_rate"),
+            one.base_id, storage.kept(one.base), one.config.get("learning_rate"),
         )
         for one in chosen
     )  # fmt: skip
 
 
 def choose_parent(
-    work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
+    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Choice]:
     """The parent. A resumed job keeps the one that it began from; raises TrainingError when that one is gone."""
-    nearest = yield from _chosen(work, base, parents, text, block_size)
+    nearest = yield from _chosen(work, parents, text, block_size)
     names = {parent.id: parent.name for parent in parents}
     parent = next((one for one in parents if one.id == nearest.key), None)
     if parent is None:
@@ -95,14 +95,14 @@ def require_parent(session: Session, parent: Parent) -> None:
 
 
 def _chosen(
-    work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
+    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Nearest]:
     choice = work.folder / "parent.json"
     if choice.exists():
         return Nearest(**json.loads(choice.read_text(encoding="utf-8")))
     nearest = Nearest(parents[0].id, {}, 0)
     if len(parents) > 1:
-        nearest = yield from _nearest(work, base, parents, text, block_size)
+        nearest = yield from _nearest(work, parents, text, block_size)
     aside = choice.with_suffix(".new")
     aside.write_text(json.dumps(asdict(nearest)), encoding="utf-8")
     aside.rename(choice)
@@ -110,17 +110,18 @@ def _chosen(
 
 
 def _nearest(
-    work: Work, base: Kept, parents: Sequence[Parent], text: DomainText, block_size: int
+    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Nearest]:
-    kept = {parent.id: parent.kept for parent in parents}
-    model = load_demix(base, kept).to(choose_device(work.settings.device))
-    require_context(model, block_size)
+    experts: dict[Kept, dict[str, Kept]] = {}
+    for parent in parents:
+        experts.setdefault(parent.base, {})[parent.id] = parent.kept
+    models, ids = in_turn(work, experts, block_size), [parent.id for parent in parents]
     if text.dev.num_blocks(block_size) < 1:
         raise TrainingError(
             f"The held-out text of “{text.name}” must hold at least one block of {block_size} tokens to find the "
             f"nearest parent, but holds {len(text.dev)} tokens instead.", "Import more text, or choose smaller blocks.",
         )  # fmt: skip
-    for news in find_nearest(model, list(kept), text.dev, block_size):
+    for news in find_nearest(models, ids, text.dev, block_size):
         if isinstance(news, Nearest):
             return news
         yield news

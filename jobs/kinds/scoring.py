@@ -9,17 +9,15 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.device import choose_device
 from engine.events import Event, Progress
 from engine.files import Kept
 from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix
 from engine.scores import score_tokens
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import load_tokenizer
-from engine.training.loop import require_context
 from jobs.kinds.ids import made_by
+from jobs.kinds.lending import Experts, load
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Work
 from workbench.services.artifacts import register_artifact
@@ -54,23 +52,21 @@ def score_missing(
 ) -> Generator[Event, None, list[Scored]]:
     """The scores that no evaluation holds yet, of every expert on every domain (None: all domains).
 
-    `also` names experts on the same base that are not in the mixture.
+    `also` names experts with the same tokenizer that are not in the mixture. One base is in memory at a time.
     One folder per expert and domain; a resumed job keeps those that are whole. Register them with `register_scores`.
     """
     with work.reading() as session:
         inputs = _read(session, work, mixture, domains, also)
-    inputs.base.check()
-    tokenizer = load_tokenizer(inputs.base.folder)
+    first = next(iter(inputs.experts))
+    first.check()
+    tokenizer = load_tokenizer(first.folder)  # that of all
     texts = {}
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
         texts[domain] = Excerpt.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
         todo = _missing(session, work, inputs, texts, split)
-    if todo:
-        model = load_demix(inputs.base, inputs.experts).to(choose_device(work.settings.device))
-        require_context(model, block_size)
-        yield from _score_all(work, model, todo)
+    yield from _score_all(work, inputs.experts, todo, block_size)
     return [_scored(work, one, split) for one in todo]
 
 
@@ -88,8 +84,7 @@ def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> i
 
 @dataclass(frozen=True)
 class _Inputs:
-    base: Kept
-    experts: dict[str, Kept]  # by id
+    experts: Experts
     domains: tuple[DomainFiles, ...]
 
 
@@ -106,10 +101,12 @@ class _Missing:
 def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | None, also: Sequence[str]) -> _Inputs:
     experts = [member.expert for member in mixture_row(session, mixture).members]
     experts += [expert_row(session, name) for name in also]
+    by_base: dict[Kept, dict[str, Kept]] = {}
+    for expert in experts:
+        by_base.setdefault(work.storage.kept(expert.base), {})[expert.id] = work.storage.kept(expert.artifact)
     names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
     return _Inputs(
-        base=work.storage.kept(experts[0].base),
-        experts={expert.id: work.storage.kept(expert.artifact) for expert in experts},
+        experts=by_base,
         domains=tuple(domain_files(session, work.storage, name) for name in names),
     )
 
@@ -126,14 +123,25 @@ def _missing(
     }
     return [
         _Missing(expert_id, domain, text, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
+        for experts in inputs.experts.values()
         for domain, text in texts.items()
-        for expert_id in inputs.experts
+        for expert_id in experts
         if (expert_id, domain.id, text.block_size, text.num_tokens) not in done
     ]
 
 
-def _score_all(work: Work, model: DemixModel, todo: list[_Missing]) -> Generator[Event, None, None]:
-    total, before = sum(one.text.num_tokens for one in todo), 0.0
+def _score_all(work: Work, experts: Experts, todo: Sequence[_Missing], block_size: int) -> Generator[Event, None, None]:
+    total, before = sum(one.text.num_tokens for one in todo), 0
+    for base, kept in experts.items():
+        of_base = [one for one in todo if one.expert_id in kept]
+        if of_base:
+            yield from _score_base(load(work, base, kept, block_size), work, of_base, before, total)
+        before += sum(one.text.num_tokens for one in of_base)
+
+
+def _score_base(
+    model: DemixModel, work: Work, todo: Sequence[_Missing], before: int, total: int
+) -> Generator[Event, None, None]:
     for one in todo:
         if not work.storage.path(one.artifact_id).exists():
             with work.storage.new(one.artifact_id) as folder:

@@ -15,25 +15,24 @@ from sqlalchemy.orm import Session
 
 from engine.adapt import with_rate
 from engine.config import TrainingConfig
-from engine.device import choose_device
 from engine.events import Decided, Evaluated, Event, Settled
-from engine.files import Kept
 from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix, save_base
+from engine.models.demix_files import save_base
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
-from engine.training.loop import require_context, train
+from engine.training.loop import train
 from engine.training.methods import METHOD_OF_ONE
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
+from jobs.kinds.lending import load
 from jobs.kinds.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.kinds.watching import Watch, Watched, start_watch
 from jobs.work import Register, Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.generation import plan
-from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row
+from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.services.names import ensure_free
 from workbench.specs import MixtureSpec, TrainExpert
 from workbench.tables import Artifact, Expert, Mixture
@@ -43,8 +42,6 @@ from workbench.tables import Artifact, Expert, Mixture
 class _Inputs:
     domain: DomainFiles
     mixture_id: str
-    base_id: str
-    base: Kept
     parents: tuple[Parent, ...]
     watched: Watched | None
 
@@ -64,22 +61,21 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     """Trains the new expert from its parent; every other file stays what it was (law L8)."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
-    inputs.base.check()
-    tokenizer = load_tokenizer(inputs.base.folder)
+    inputs.parents[0].base.check()
+    tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
     folder = yield from pack(work, inputs.domain, tokenizer)
     key = made_by(work.job_id, "expert")
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
-    choice = yield from choose_parent(work, inputs.base, inputs.parents, text, spec.training.block_size)
+    choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
     yield from _tell(spec, choice, training)
-    model = load_demix(inputs.base, {key: parent.kept}).to(choose_device(work.settings.device))
-    require_context(model, spec.training.block_size)
+    model = load(work, parent.base, {key: parent.kept}, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
     loss = yield from _train(work, spec.whole, training, model, text, watch)
     base_id = _keep_base(work, model, tokenizer) if spec.whole else None
-    base_sha256 = work.storage.describe(base_id)[0] if base_id else str(inputs.base.sha256)
+    base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     method = parent.method if spec.whole else METHOD_OF_ONE[model.experts_in]
     expert = keep_expert(
         work, model, key, spec.expert, [inputs.domain], method=method,
@@ -92,11 +88,11 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
     ensure_free(session, Expert, "expert", spec.expert)
     if spec.whole:
         ensure_free(session, Mixture, "mixture", spec.name)
-    mixture = mixture_row(session, spec.mixture)
-    base = mixture.members[0].expert.base
+    mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
+    if spec.join and not spec.whole:
+        require_place(session, mixture.name, spec.name, domain.id)
     return _Inputs(
-        domain=domain_files(session, work.storage, spec.domain), mixture_id=mixture.id,
-        base_id=base.id, base=work.storage.kept(base),
+        domain=domain, mixture_id=mixture.id,
         parents=possible_parents(work.storage, mixture, spec.parent),
         watched=_read_watched(session, work, spec, mixture) if spec.watch else None,
     )  # fmt: skip
@@ -149,7 +145,7 @@ def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Re
     def register(session: Session) -> dict[str, Any]:
         require_parent(session, parent)
         register_new_expert(
-            session, work, made.expert, base=_base(session, work, inputs, made), seed_id=parent.seed_id,
+            session, work, made.expert, base=_base(session, work, made), seed_id=parent.seed_id,
             parent_id=parent.id, tokenizer_sha256=made.tokenizer_sha256, config=config,
             metrics=why,
         )  # fmt: skip
@@ -160,9 +156,9 @@ def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Re
     return register
 
 
-def _base(session: Session, work: Work, inputs: _Inputs, made: _Made) -> Artifact:
+def _base(session: Session, work: Work, made: _Made) -> Artifact:
     if made.base_id is None:
-        return session.get_one(Artifact, inputs.base_id)
+        return session.get_one(Artifact, made.choice.parent.base_id)
     return register_artifact(session, work.storage, made.base_id, "demix-base", job_id=work.job_id)
 
 

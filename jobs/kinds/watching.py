@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.adapt import losses_mixed, losses_of, watched_blocks
-from engine.device import choose_device
+from engine.adapt import losses_mixed, losses_of, score_each, watched_blocks
 from engine.events import Event, Progress
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix
-from engine.scores import score_text
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer
-from engine.training.loop import require_context
+from jobs.kinds.lending import at_once
 from jobs.kinds.tokens import DomainFiles, pack
 from jobs.work import Work
 from workbench.services.generation import Plan
@@ -50,13 +47,10 @@ def start_watch(
         )
     if spec.whole:
         return lambda: losses_of(model, key, texts)
-    others = load_demix(watched.mixture.base, {one.id: one.kept for one in watched.mixture.experts})
-    others = others.to(choose_device(work.settings.device))
-    require_context(others, size)
-    known = {}
-    for number, (name, text) in enumerate(texts.items()):
-        rows = [torch.from_numpy(score_text(others, one.id, text)) for one in watched.mixture.experts]
-        known[name] = torch.stack(rows)
-        yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
     gate = make_gate(watched.mixture.gate, [*(one.weight for one in watched.mixture.experts), watched.weight])
+    others, known = at_once(work, watched.mixture.files(), size), {}
+    for number, (name, text) in enumerate(texts.items()):
+        rows = dict(score_each(others, text))
+        known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
+        yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
     return lambda: losses_mixed(gate, known, model, key, texts)

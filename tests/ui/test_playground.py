@@ -22,10 +22,9 @@ from workbench.settings import Settings
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
 MANIFEST = {
     "experts": [
-        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0},
-        {"name": "law", "sha256": "cd" * 32, "weight": 1.0},
+        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0, "base_sha256": "ef" * 32},
+        {"name": "law", "sha256": "cd" * 32, "weight": 1.0, "base_sha256": "ef" * 32},
     ],
-    "base_sha256": "ef" * 32,
     "tokenizer_sha256": "01" * 32,
 }
 

@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import select
 
 from engine.config import GateConfig
+from engine.errors import MixtureError
 from workbench.cards import MixtureCard
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
-from workbench.services import experts, jobs, mixtures
+from workbench.services import corpora, experts, jobs, mixtures
 from workbench.services.generation import plan
 from workbench.specs import Evaluate, MixtureSpec
-from workbench.tables import MixtureMember
+from workbench.tables import Cluster, Clustering, MixtureMember
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -28,7 +29,7 @@ def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
     law, *_ = world.experts("law", "news", "code")
     card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=GateConfig(top_k=2))
     assert [(one.expert, one.weight) for one in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
-    assert (card.base_id, card.gate["top_k"]) == (law.base_id, 2)
+    assert (card.base_ids, card.gate["top_k"]) == ([law.base_id], 2)
     assert mixtures.list_mixtures(world.session) == [card] == [mixtures.get_mixture(world.session, "mix")]
 
 
@@ -46,7 +47,7 @@ def test_strangers_do_not_mix_and_all_reasons_are_told(world: World) -> None:
         "“law” must be named once, but is named twice.",
         "There must be 3 weights, one for each expert, but there are 2.",
         "The weight of “alien” must be a number of 0 or more, but is -1.0 instead.",
-        "“alien” must share its base and tokenizer with “law”, but does not.",
+        "“alien” must share its tokenizer with “law”, but does not.",
     ]
     assert mixtures.list_mixtures(world.session) == []
 
@@ -78,12 +79,82 @@ def test_a_newcomer_weighs_as_much_as_the_others(world: World) -> None:
         mixtures.add_member(world.session, "mix", "code")
 
 
+def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) -> None:
+    law, *_ = world.experts("law", "news")
+    elm = world.expert("elm", "law")
+    mix(world, "law", "news")
+    card = mixtures.add_member(world.session, "mix", "elm")
+    assert card.base_ids == [law.base_id, elm.base_id]
+    planned = plan(world.session, world.storage, "mix")
+    assert [[one.name for one in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
+    told = planned.manifest()["experts"]
+    assert told[0]["base_sha256"] == told[1]["base_sha256"] != told[2]["base_sha256"]
+    assert planned.base.sha256 == told[0]["base_sha256"]
+
+
 def test_a_stranger_cannot_join(world: World) -> None:
     world.experts("law")
-    world.expert("alien", "law")
+    world.expert("alien", "law", tokenizer_sha256="x" * 64)
     mix(world, "law")
-    with pytest.raises(BadSpec, match="must share its base"):
+    with pytest.raises(BadSpec, match="must share its tokenizer"):
         mixtures.add_member(world.session, "mix", "alien")
+
+
+def test_experts_whose_tokenizers_differ_are_never_planned_together(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    row = experts.expert_row(world.session, "news")
+    row.tokenizer_sha256 = "x" * 64  # as no service would write it
+    with pytest.raises(MixtureError, match=r"“news” and “law” do not\. Switch one of them off"):
+        plan(world.session, world.storage, "mix")
+
+
+@pytest.fixture
+def clustered(world: World) -> str:
+    """The id of a clustering of two clusters, made domains of; “law” and “news” are experts of them, “code” is not."""
+    world.experts("law", "news", "code")
+    domains = {one.name: one.id for one in corpora.list_domains(world.session)}
+    row = Clustering(
+        name="topics", config={}, sources=[], num_documents=4, num_fitted=2, artifact=world.artifact("clustering"),
+        clusters=[
+            Cluster(number=1 - n, name=name, num_documents=2, domain_id=domains[name])
+            for n, name in enumerate(["law", "news"])
+        ],
+    )  # fmt: skip
+    world.session.add(row)
+    world.session.flush()
+    return str(row.id)
+
+
+def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered: str) -> None:
+    mix(world, "news", "law", gate=GateConfig("cluster", clustering=clustered))
+    route = plan(world.session, world.storage, "mix").route
+    assert route is not None
+    assert route.clusters == (0, 1)
+    assert route.clustering.folder.is_dir()
+    alone = plan(world.session, world.storage, "mix", active=["law"])
+    assert alone.route is not None
+    assert alone.route.clusters == (1,)
+    other = plan(world.session, world.storage, "mix", gate=GateConfig("fixed"))
+    assert other.route is None
+
+
+def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clustered: str) -> None:
+    gate = GateConfig("cluster", clustering=clustered)
+    with pytest.raises(BadSpec, match="“code” must be of a cluster of “topics”"):
+        mix(world, "law", "code", gate=gate)
+    mix(world, "law", "news", gate=gate)
+    with pytest.raises(BadSpec, match="“code” must be of a cluster"):
+        mixtures.add_member(world.session, "mix", "code")
+    mixtures.set_gate(world.session, "mix", GateConfig())
+    mixtures.add_member(world.session, "mix", "code")
+    with pytest.raises(BadSpec, match="“code” must be of a cluster"):
+        mixtures.set_gate(world.session, "mix", gate)
+    with pytest.raises(MixtureError, match="“code” must be of a cluster"):
+        plan(world.session, world.storage, "mix", gate=gate)
+    for odd, words in ((GateConfig("cluster"), "names none"), (GateConfig("cluster", clustering="f" * 32), "none has")):
+        with pytest.raises(MixtureError, match=words):
+            plan(world.session, world.storage, "mix", gate=odd)
 
 
 def test_members_leave_but_the_last(world: World) -> None:

@@ -73,8 +73,8 @@ def key_of(form: str, question: Question) -> str:
     return ".".join((form, *question.path))
 
 
-def _text(key: str, q: Question) -> str:
-    return st.text_input(q.label, key=key, help=q.help) or ""
+def _text(key: str, q: Question) -> str | None:
+    return st.text_input(q.label, key=key, help=q.help) or (None if q.optional else "")
 
 
 def _whole(key: str, q: Question) -> int | None:

@@ -81,17 +81,26 @@ def create(
     gate: Annotated[GateKind, option(GateConfig, "kind", "--gate")] = "posterior",
     evidence: Annotated[Evidence, option(GateConfig, "evidence")] = "prefix",
     top_k: TopK = None,
+    clustering: Annotated[str, typer.Option(help="Cluster: the clustering, by its name.")] = "",
+    temperature: Annotated[float, option(GateConfig, "temperature")] = 0.1,
+    distance_power: Annotated[float, option(GateConfig, "distance_power")] = 2.0,
+    freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compose a mixture of experts on one base."""
+    """Compose a mixture of experts that share a tokenizer."""
     from ui.verbs.options import parse_mixture
     from workbench.database import transaction
+    from workbench.services.clusterings import get_clustering
     from workbench.services.mixtures import create_mixture
 
     numbers = [number(one) for one in split_commas([weights])] or None
-    settings = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=settings)
+    settings = {
+        "kind": gate, "evidence": evidence, "top_k": top_k, "temperature": temperature,
+        "distance_power": distance_power, "freeze_after": freeze_after,
+    }  # fmt: skip
     with transaction() as session:
+        told = {"clustering": get_clustering(session, clustering).id} if clustering else {}
+        spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=settings | told)
         card = create_mixture(session, spec)
     _print(card, as_json)
 
@@ -99,7 +108,7 @@ def create(
 @app.command("add")
 def add(
     name: MixtureName,
-    expert: Annotated[str, typer.Argument(help="Name of an expert on the same base.")],
+    expert: Annotated[str, typer.Argument(help="Name of an expert with the same tokenizer.")],
     weight: Annotated[float | None, typer.Option(help="Its weight; empty: as much as the others on average.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from workbench.services.experts import domains_of, expert_row
 from workbench.services.generation import Plan, plan
 from workbench.services.mixtures import mixture_row
 from workbench.services.reports import list_reports
-from workbench.services.scores import load, scored_domains
+from workbench.services.scores import mixed_perplexity, scored_domains
 from workbench.storage import Storage
 from workbench.tables import Artifact, Domain, Evaluation, Expert, Mixture
 
@@ -42,6 +42,7 @@ class Addition:
     newcomer: Kept
     base: Recorded
     others: tuple[Recorded, ...]  # every other expert on the base, in this mixture or not
+    beside: tuple[Recorded, ...]  # the mixture's experts on other bases, and those bases
     domains: tuple[str, ...]
 
 
@@ -79,6 +80,7 @@ def addition_of(session: Session, storage: Storage, mixture: str, expert: str, s
     return Addition(
         row.id, storage.kept(row.artifact), _recorded(storage, row, row.base, "the base"),
         tuple(_recorded(storage, row, one.artifact, f"expert {one.name}") for one in others),
+        tuple(_beside(storage, row, [m.expert for m in mixed.members if m.expert.base_id != row.base_id])),
         tuple(_domains(session, mixed, row, split)),
     )  # fmt: skip
 
@@ -87,9 +89,6 @@ def changes(
     session: Session, storage: Storage, mixture: str, expert: str, *, split: str, block_size: int, max_tokens: int
 ) -> list[Change]:
     """Each scored domain's perplexity under the mixture without the expert and with it, on the same tokens."""
-    from engine.mixing.gates import make_gate
-    from engine.scores import mixed_perplexity
-
     row = expert_row(session, expert)
     before, after = _two_plans(session, storage, mixture_row(session, mixture), row)
     sets = [
@@ -98,7 +97,7 @@ def changes(
     own, found = domains_of(row), []
     for domain, evaluations in sets[1].items():
         values = [
-            mixed_perplexity(make_gate(one.gate, [e.weight for e in one.experts]), *load(storage, scored[domain]))
+            mixed_perplexity(session, storage, one, scored[domain])
             for one, scored in zip((before, after), sets, strict=True)
         ]
         found.append(Change(domain, evaluations[0].num_tokens, values[0], values[1], domain in own))
@@ -171,6 +170,16 @@ def _was_added(row: Expert) -> bool:
 
 def _recorded(storage: Storage, newcomer: Expert, artifact: Artifact, what: str) -> Recorded:
     return Recorded(artifact.id, what, storage.kept(artifact), artifact.created_at <= newcomer.created_at)
+
+
+def _beside(storage: Storage, newcomer: Expert, experts: Sequence[Expert]) -> Iterator[Recorded]:
+    bases: dict[str, Expert] = {}
+    for expert in experts:
+        bases.setdefault(expert.base_id, expert)
+    for expert in bases.values():
+        yield _recorded(storage, newcomer, expert.base, f"the base of {expert.name}")
+    for expert in experts:
+        yield _recorded(storage, newcomer, expert.artifact, f"expert {expert.name}")
 
 
 def _domains(session: Session, mixture: Mixture, row: Expert, split: str) -> list[str]:

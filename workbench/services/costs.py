@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.config import ExpertsIn
+from engine.files import Kept
 from engine.flops import Shape, forward_flops, training_flops
 from workbench.errors import StorageError
 from workbench.services.generation import plan
@@ -24,24 +25,22 @@ def mixture_costs(
 
     `active` names the experts that take part (None: those that are on in the mixture).
 
-    `forward`: one expert; `mixture`: all `num_experts` that take part, which is as many forward passes;
+    `forward`: one expert (the first, where bases differ); `mixture`: all `num_experts` that take part, which is as many
+    forward passes;
     `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
     costs; `adapting`: of one new expert with everything else frozen; `shape`: what was counted.
     """
     planned = plan(session, storage, mixture, active=active)
-    path = planned.base_folder / "config.json"
-    try:
-        shape = Shape.of(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise StorageError(f"The base of “{mixture}” must lie in {path.parent}, but does not.", "Restore it.") from None
-    num_experts = len(planned.experts)
+    shapes = {base: _shape(mixture, base) for base in planned.by_base()}
+    shape, num_experts = shapes[planned.base], len(planned.experts)
+    of_all = sum(forward_flops(shapes[base], context, len(experts)) for base, experts in planned.by_base().items())
     return {
         "context": context,
         "num_experts": num_experts,
         "forward": forward_flops(shape, context),
-        "mixture": forward_flops(shape, context, num_experts),
+        "mixture": of_all,
         "training": training_flops(shape, context),
-        "adapting": training_flops(shape, context, only=_experts_in(planned.base_folder)),
+        "adapting": training_flops(shape, context, only=_experts_in(planned.base.folder)),
         "shape": asdict(shape),
     }
 
@@ -51,3 +50,11 @@ def _experts_in(base: Path) -> ExpertsIn:
     card = base / "base.json"
     found: ExpertsIn = json.loads(card.read_text(encoding="utf-8"))["experts_in"] if card.exists() else "ffn"
     return found
+
+
+def _shape(mixture: str, base: Kept) -> Shape:
+    path = base.folder / "config.json"
+    try:
+        return Shape.of(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise StorageError(f"The base of “{mixture}” must lie in {path.parent}, but does not.", "Restore it.") from None

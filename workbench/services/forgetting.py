@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from workbench.services.experts import domains_of
 from workbench.services.generation import Plan, plan
-from workbench.services.scores import Measure, load, scored_sets
+from workbench.services.scores import Measure, mixed_perplexity, scored_sets
 from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -37,7 +37,9 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
     targets, rows = _targets(session, *plans), []
     for (domain, num_tokens, block_size), both in _shared(session, plans, split).items():
-        values = [_perplexity(storage, one, evaluations) for one, evaluations in zip(plans, both, strict=True)]
+        values = [
+            mixed_perplexity(session, storage, one, evaluations) for one, evaluations in zip(plans, both, strict=True)
+        ]
         rows.append({
             "domain": domain, "role": roles[domain], "is_target": domain in targets,
             "num_tokens": num_tokens, "block_size": block_size,
@@ -53,14 +55,6 @@ def _shared(session: Session, plans: Sequence[Plan], split: str) -> dict[Measure
     for measure in sorted(ours.keys() & theirs.keys()):
         best[measure[0]] = measure  # the last is the longest
     return {measure: (ours[measure], theirs[measure]) for measure in best.values()}
-
-
-def _perplexity(storage: Storage, planned: Plan, evaluations: Sequence[Evaluation]) -> float:
-    from engine.mixing.gates import make_gate
-    from engine.scores import mixed_perplexity
-
-    gate = make_gate(planned.gate, [expert.weight for expert in planned.experts])
-    return mixed_perplexity(gate, *load(storage, evaluations))
 
 
 def _targets(session: Session, before: Plan, after: Plan) -> set[str]:

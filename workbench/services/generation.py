@@ -6,7 +6,7 @@ plan; the loaded model knows nothing of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,16 @@ from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.files import Kept
 from workbench.errors import NotFound
+from workbench.services.routing import Route, find_route
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
 
 if TYPE_CHECKING:
-    from engine.models.demix import DemixModel
+    from engine.clusters.clustering import Clustering
+    from engine.clusters.distances import GrowingContext
+    from engine.ensemble import Ensemble, Group
+    from engine.mixing.base import Gate
+    from engine.models.demix_files import Limits
     from engine.text.tokenizer import Tokenizer
 
 _GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
@@ -39,6 +44,7 @@ class PlannedExpert:
     sha256: str
     folder: Path
     weight: float
+    base: Kept
 
     @property
     def kept(self) -> Kept:
@@ -53,24 +59,37 @@ class Plan:
     model: str
     experts: tuple[PlannedExpert, ...]
     member_ids: tuple[str, ...]  # all experts of the model, those too that take no part
-    base_folder: Path
-    base_sha256: str
     tokenizer_sha256: str
     gate: GateConfig
+    route: Route | None = None  # of a cluster gate
 
     @property
     def base(self) -> Kept:
-        """Where what all its experts share lies, and what it must hash to."""
-        return Kept(self.base_folder, self.base_sha256)
+        """The first expert's base; its tokenizer is that of all."""
+        return self.experts[0].base
+
+    def by_base(self) -> dict[Kept, list[PlannedExpert]]:
+        """The experts on each base: what they share, and what it must hash to."""
+        found: dict[Kept, list[PlannedExpert]] = {}
+        for expert in self.experts:
+            found.setdefault(expert.base, []).append(expert)
+        return found
+
+    def files(self) -> dict[Kept, dict[str, Kept]]:
+        """Where the weights of the experts on each base lie, by their ids."""
+        return {base: {expert.id: expert.kept for expert in experts} for base, experts in self.by_base().items()}
 
     def manifest(self) -> dict[str, Any]:
         """Which files, experts and weights make the answer."""
         return {
             "model": self.model,
-            "experts": [{"id": e.id, "name": e.name, "sha256": e.sha256, "weight": e.weight} for e in self.experts],
-            "base_sha256": self.base_sha256,
+            "experts": [
+                {"id": e.id, "name": e.name, "sha256": e.sha256, "weight": e.weight, "base_sha256": e.base.sha256}
+                for e in self.experts
+            ],
             "tokenizer_sha256": self.tokenizer_sha256,
             "gate": asdict(self.gate),
+            "clustering_sha256": self.route.clustering.sha256 if self.route else None,
         }
 
 
@@ -93,15 +112,38 @@ def plan(
     """The plan of a request to a mixture or an expert, by name.
 
     `active` names the experts that take part (None: those that are on in the mixture); `weights` replaces their
-    weights, and leaves those it does not name at 0. Raises NotFound, or MixtureError when no expert is left.
+    weights, and leaves those it does not name at 0. Raises NotFound, or MixtureError when no expert is left or those
+    that are do not go together.
     """
     members, stored_gate = _members(session, model)
     chosen = _choose(model, members, active, weights)
-    first = chosen[0].expert
+    _require_one_tokenizer([member.expert for member in chosen])
+    chosen_gate = gate or stored_gate
     return Plan(
         model, tuple(_planned(storage, member) for member in chosen), tuple(member.expert.id for member in members),
-        storage.path(first.base_id), first.base.sha256, first.tokenizer_sha256, gate or stored_gate,
+        chosen[0].expert.tokenizer_sha256, chosen_gate,
+        find_route(session, storage, chosen_gate, [member.expert for member in chosen]),
     )  # fmt: skip
+
+
+def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
+    """The gate of a plan. `follow` is what a cluster gate follows a growing text with; stored ones need none."""
+    from engine.mixing.cluster import Routing
+    from engine.mixing.gates import make_gate
+
+    routing = Routing(planned.route.clusters, follow) if planned.route else None
+    return make_gate(planned.gate, [expert.weight for expert in planned.experts], routing)
+
+
+def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
+    first = experts[0]
+    for one in experts[1:]:
+        if one.tokenizer_sha256 != first.tokenizer_sha256:
+            raise MixtureError(
+                f"Experts must share a tokenizer to be mixed token by token, but “{one.name}” and “{first.name}” "
+                "do not.",
+                "Switch one of them off.",
+            )
 
 
 def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
@@ -149,8 +191,9 @@ def _nobody(model: str, disabled: Sequence[str]) -> MixtureError:
 def _planned(storage: Storage, member: _Member) -> PlannedExpert:
     expert = member.expert
     return PlannedExpert(
-        expert.id, expert.name, expert.artifact.sha256, storage.path(expert.artifact_id), member.weight
-    )
+        expert.id, expert.name, expert.artifact.sha256, storage.path(expert.artifact_id), member.weight,
+        storage.kept(expert.base),
+    )  # fmt: skip
 
 
 class Host:
@@ -161,19 +204,19 @@ class Host:
         from engine.device import choose_device
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
-        self._tokenizers: dict[str, Tokenizer] = {}
+        self._tokenizers: dict[Kept, Tokenizer] = {}
+        self._limits: dict[Kept, Limits] = {}
+        self._clusterings: dict[Kept, Clustering] = {}
 
     def stream(
         self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         """Tokens of one answer as they come; the weights behind each are keyed by expert name."""
         from engine.generate import generate
-        from engine.mixing.gates import make_gate
 
-        model, tokenizer = self._model(plan), self._tokenizer(plan)
-        gate = make_gate(plan.gate, [expert.weight for expert in plan.experts])
+        models, tokenizer = self._models(plan), self._tokenizer(plan)
         names = {expert.id: expert.name for expert in plan.experts}
-        for event in generate(model, list(names), gate, tokenizer, prompt, sampling, stop):
+        for event in generate(models, list(names), self._gate(plan), tokenizer, prompt, sampling, stop):
             if isinstance(event, Token):
                 weights = {names[key]: weight for key, weight in event.weights.items()}
                 event = Token(event.id, event.text, event.logprob, weights)
@@ -182,24 +225,50 @@ class Host:
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
         from engine.generate import read_text
-        from engine.mixing.gates import make_gate
 
-        model, tokenizer = self._model(plan), self._tokenizer(plan)
-        gate = make_gate(plan.gate, [expert.weight for expert in plan.experts])
-        reading = read_text(model, [expert.id for expert in plan.experts], gate, tokenizer, text)
+        models, tokenizer = self._models(plan), self._tokenizer(plan)
+        reading = read_text(models, [expert.id for expert in plan.experts], self._gate(plan), tokenizer, text)
         return {"experts": [expert.name for expert in plan.experts], **reading}
 
     def loaded(self) -> list[dict[str, Any]]:
         """Bases in memory, with the ids of the experts loaded on each."""
         return [{"base_sha256": base, "experts": experts} for base, experts in self._cache.loaded().items()]
 
-    def _model(self, plan: Plan) -> DemixModel:
-        experts = {expert.id: expert.kept for expert in plan.experts}
-        return self._cache.get(plan.base, experts)
+    def _models(self, plan: Plan) -> Ensemble:
+        """The experts of each base; a base is in memory from when it is asked for, as long as there is room."""
+        from engine.ensemble import Ensemble
+
+        return Ensemble(tuple(self._group(base, experts) for base, experts in plan.by_base().items()))
+
+    def _group(self, base: Kept, experts: Sequence[PlannedExpert]) -> Group:
+        from engine.ensemble import Group
+        from engine.models.demix_files import read_limits
+
+        if base not in self._limits:
+            self._limits[base] = read_limits(base.folder)
+        limits, kept = self._limits[base], {expert.id: expert.kept for expert in experts}
+        return Group(tuple(kept), lambda: self._cache.get(base, kept), limits.max_positions, limits.vocab_size)
+
+    def _gate(self, plan: Plan) -> Gate:
+        from engine.clusters.distances import GrowingContext
+
+        return gate_of(plan, lambda: GrowingContext(self._clustering(plan), self._tokenizer(plan)))
+
+    def _clustering(self, plan: Plan) -> Clustering:
+        from engine.clusters.clustering import load_clustering
+
+        assert plan.route is not None
+        if plan.route.clustering not in self._clusterings:
+            plan.route.clustering.check()
+            seed = plan.route.seed
+            self._clusterings[plan.route.clustering] = load_clustering(
+                plan.route.clustering.folder, seed.folder if seed else None
+            )
+        return self._clusterings[plan.route.clustering]
 
     def _tokenizer(self, plan: Plan) -> Tokenizer:
         from engine.text.tokenizer import load_tokenizer
 
-        if plan.base_sha256 not in self._tokenizers:
-            self._tokenizers[plan.base_sha256] = load_tokenizer(plan.base_folder)
-        return self._tokenizers[plan.base_sha256]
+        if plan.base not in self._tokenizers:
+            self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
+        return self._tokenizers[plan.base]

@@ -1,4 +1,4 @@
-"""Mixtures: named compositions of experts that share a base and a tokenizer."""
+"""Mixtures: named compositions of experts that share a tokenizer, on one base or on several."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from workbench.cards import MemberCard, MixtureCard
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.services.experts import domains_of, expert_row
 from workbench.services.names import by_name, ensure_free
+from workbench.services.routing import homes_of, route_complaints
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.specs import MixtureSpec
 from workbench.tables import Expert, Mixture, MixtureMember
@@ -46,12 +47,18 @@ def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
     )
 
 
+def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
+    """All experts of a mixture in their order, and its gate."""
+    row = mixture_row(session, name)
+    return [member.expert for member in row.members], _GATE.validate_python(row.gate)
+
+
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     """A new mixture; raises BadSpec with every reason why these experts cannot mix."""
     ensure_free(session, Mixture, "mixture", spec.name)
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse(_complaints(experts, weights))
+    _refuse([*_complaints(experts, weights), *route_complaints(session, spec.gate, homes_of(experts))])
     row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
     row.members = _members(experts, weights)
     session.add(row)
@@ -66,7 +73,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
         return create_mixture(session, spec)
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse(_complaints(experts, weights))
+    _refuse([*_complaints(experts, weights), *route_complaints(session, spec.gate, homes_of(experts))])
     row.members.clear()
     session.flush()
     row.members, row.gate = _members(experts, weights), _GATE.dump_python(spec.gate, mode="json")
@@ -99,11 +106,21 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
     others = [member.weight for member in row.members]
     if weight is None:
         weight = average_weight(others)
-    _refuse(_complaints([*(member.expert for member in row.members), newcomer], [*others, weight]))
+    found = _complaints([*(member.expert for member in row.members), newcomer], [*others, weight])
+    _refuse([*found, *_gate_complaints(session, row, newcomer.name, newcomer.domain_id)])
     position = max((member.position for member in row.members), default=-1) + 1
     row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
     session.flush()
     return _card(row)
+
+
+def require_place(session: Session, mixture: str, expert: str, domain_id: str) -> None:
+    """Raises BadSpec when the mixture's gate could not weigh an expert of this domain, before it is trained."""
+    _refuse(_gate_complaints(session, mixture_row(session, mixture), expert, domain_id))
+
+
+def _gate_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
+    return route_complaints(session, _GATE.validate_python(row.gate), {expert: domain_id})
 
 
 def average_weight(others: Sequence[float]) -> float:
@@ -112,7 +129,7 @@ def average_weight(others: Sequence[float]) -> float:
 
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
-    """Takes an expert out of a mixture; the last one stays, since a mixture of nothing has no base."""
+    """Takes an expert out of a mixture; the last one stays, since a mixture of nothing says nothing."""
     row = mixture_row(session, mixture)
     member = _member(row, expert)
     if len(row.members) == 1:
@@ -138,8 +155,9 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
 
 
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
-    """Changes how the mixture's weights come about."""
+    """Changes how the mixture's weights come about; raises BadSpec when it cannot weigh the mixture's experts."""
     row = mixture_row(session, mixture)
+    _refuse(route_complaints(session, gate, homes_of([member.expert for member in row.members])))
     row.gate = _GATE.dump_python(gate, mode="json")
     return _card(row)
 
@@ -173,16 +191,11 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
 
 def _strangers(experts: Sequence[Expert]) -> list[str]:
     first = experts[0]
-    found = []
-    for one in experts[1:]:
-        differs = [
-            word
-            for word, name in (("base", "base_id"), ("tokenizer", "tokenizer_sha256"))
-            if getattr(one, name) != getattr(first, name)
-        ]
-        if differs:
-            found.append(f"“{one.name}” must share its {' and '.join(differs)} with “{first.name}”, but does not.")
-    return found
+    return [
+        f"“{one.name}” must share its tokenizer with “{first.name}”, but does not."
+        for one in experts[1:]
+        if one.tokenizer_sha256 != first.tokenizer_sha256
+    ]
 
 
 def _refuse(complaints: list[str]) -> None:
@@ -197,7 +210,7 @@ def _card(row: Mixture) -> MixtureCard:
     return MixtureCard(
         id=row.id,
         name=row.name,
-        base_id=row.members[0].expert.base_id,
+        base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
         gate=row.gate,
         members=[_member_card(member) for member in row.members],
         notes=row.notes,

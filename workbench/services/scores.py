@@ -15,8 +15,10 @@ from sqlalchemy.orm import Session, joinedload
 from engine.config import Evidence, GateConfig
 from engine.errors import ScoresError
 from engine.files import Kept
+from workbench.services.artifacts import find_artifact
 from workbench.services.evaluations import perplexity
-from workbench.services.generation import Plan, plan
+from workbench.services.generation import Plan, gate_of, plan
+from workbench.services.routing import key_of
 from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from engine.clusters.distances import Distances
 
 PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
 Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
@@ -41,19 +45,15 @@ def mix_scores(
     split: str = "test",
 ) -> dict[str, Any]:
     """Every domain's perplexity under the mixture and under each expert alone."""
-    from engine.mixing.gates import make_gate
-    from engine.scores import mixed_perplexity
-
     began = time.perf_counter()
     planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
     names = [expert.name for expert in planned.experts]
-    chosen = make_gate(planned.gate, [expert.weight for expert in planned.experts])
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
         by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
         rows.append({
             "domain": domain, "num_tokens": evaluations[0].num_tokens,
-            "perplexity": mixed_perplexity(chosen, *load(storage, evaluations)),
+            "perplexity": mixed_perplexity(session, storage, planned, evaluations),
             "best_expert": min(by_expert, key=by_expert.__getitem__), "perplexity_by_expert": by_expert,
         })  # fmt: skip
     return {"experts": names, "domains": rows, "seconds": time.perf_counter() - began}
@@ -77,15 +77,12 @@ def compare_modes(
     the mean perplexity over the domains of each role, None where a domain has no number: means of other domains
     must not be compared.
     """
-    from engine.mixing.gates import make_gate
     from engine.mixing.modes import compare_modes as compare
-    from engine.scores import mixed_perplexity
 
     planned = plan(session, storage, mixture)
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
     owners = [homes.get(expert.id) for expert in planned.experts]
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
-    saved = make_gate(planned.gate, [expert.weight for expert in planned.experts])
     held_out = scored_domains(session, planned, "dev")
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
@@ -97,7 +94,7 @@ def compare_modes(
         )
         rows.append({
             "domain": domain, "role": roles[domain], "num_tokens": evaluations[0].num_tokens, **asdict(modes),
-            "mixture": mixed_perplexity(saved, scores_EX, block_size),
+            "mixture": mixed_perplexity(session, storage, planned, evaluations),
         })  # fmt: skip
     averages = {role: _averages([row for row in rows if row["role"] == role]) for role in ("train", "novel")}
     return {"experts": [expert.name for expert in planned.experts], "domains": rows, "averages": averages}
@@ -184,6 +181,31 @@ def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64],
 
     folder = _checked(storage.kept(evaluation.artifact))
     return block_starts(folder), block_documents(folder)
+
+
+def mixed_perplexity(session: Session, storage: Storage, planned: Plan, evaluations: Sequence[Evaluation]) -> float:
+    """The perplexity of a plan's mixture, by its gate, on one text that all its experts were scored on."""
+    from engine.scores import mixed_perplexity as mixed
+
+    distances = None if planned.route is None else load_distances(session, storage, planned, evaluations[0])
+    return mixed(gate_of(planned), *load(storage, evaluations), distances)
+
+
+def load_distances(session: Session, storage: Storage, planned: Plan, evaluation: Evaluation) -> Distances:
+    """The distances of a scored text to the centres of a plan's clustering; raises ScoresError when there are none."""
+    from engine.clusters.distances import open_distances, require_same_text
+
+    assert planned.route is not None
+    found = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
+    if found is None:
+        raise ScoresError(
+            f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
+            f"“{planned.model}” must be measured, but are not.",
+            f"Save the gate in the mixture and evaluate it again: workbench eval run {planned.model}.",
+        )
+    folder = _checked(storage.kept(found))
+    require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
+    return open_distances(folder)
 
 
 @lru_cache(maxsize=4096)

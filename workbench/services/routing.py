@@ -1,0 +1,84 @@
+"""What a cluster gate needs beside its config: the files of its clustering, and the cluster of each expert.
+
+An expert is of a cluster by its domain, which was made of that cluster's documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import GateConfig
+from engine.errors import MixtureError
+from engine.files import Kept
+from workbench.storage import Storage
+from workbench.tables import Cluster, Clustering, Evaluation, Expert
+
+
+@dataclass(frozen=True)
+class Route:
+    """A clustering on disk, the seed model of its embedder if it has one, and the cluster of each expert in order."""
+
+    artifact_id: str
+    clustering: Kept
+    seed: Kept | None
+    clusters: tuple[int, ...]
+
+
+def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:
+    """The route of a gate that needs one, None for another; raises MixtureError when an expert is of no cluster."""
+    if gate.kind != "cluster":
+        return None
+    if found := route_complaints(session, gate, homes_of(experts)):
+        raise MixtureError(" ".join(found), "Take experts that were trained on its clusters, or another gate.")
+    row = session.get_one(Clustering, gate.clustering)
+    numbers = cluster_numbers(session, row.id)
+    return Route(
+        row.artifact_id, storage.kept(row.artifact), storage.kept(row.seed.artifact) if row.seed else None,
+        tuple(numbers[str(expert.domain_id)] for expert in experts),
+    )  # fmt: skip
+
+
+def homes_of(experts: Sequence[Expert]) -> dict[str, str | None]:
+    """The id of each expert's domain by the expert's name; None where it was trained on several."""
+    return {expert.name: expert.domain_id for expert in experts}
+
+
+def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str | None]) -> list[str]:
+    """Why a gate cannot weigh these experts (see `homes_of`); nothing for one that looks at no clusters."""
+    if gate.kind != "cluster":
+        return []
+    if not gate.clustering:
+        return ["The cluster gate must name a clustering by its id (workbench cluster show), but names none."]
+    row = session.get(Clustering, gate.clustering)
+    if row is None:
+        return [f"The cluster gate must name a clustering that exists, but none has the id {gate.clustering}."]
+    numbers = cluster_numbers(session, row.id)
+    strangers = [name for name, domain_id in homes.items() if domain_id not in numbers]
+    return [
+        f"“{name}” must be of a cluster of “{row.name}” to be weighed by nearness, but is not." for name in strangers
+    ]
+
+
+def cluster_numbers(session: Session, clustering_id: str) -> dict[str, int]:
+    """The number of the cluster that each domain was made of, by the domain's id."""
+    rows = select(Cluster.domain_id, Cluster.number).where(Cluster.clustering_id == clustering_id)
+    return {domain_id: number for domain_id, number in session.execute(rows) if domain_id is not None}
+
+
+def distances_key(
+    artifact_id: str, domain_id: str, tokenizer_sha256: str, split: str, block_size: int, num_tokens: int
+) -> str:
+    """The key of the distances of one text to the centres of a clustering as it is: an edit makes it another one."""
+    return f"distances:{artifact_id}:{domain_id}:{tokenizer_sha256}:{split}:{block_size}:{num_tokens}"
+
+
+def key_of(route: Route, evaluation: Evaluation, tokenizer_sha256: str) -> str:
+    """The key of the distances of the text that an evaluation scored."""
+    return distances_key(
+        route.artifact_id, evaluation.domain_id, tokenizer_sha256, evaluation.split, evaluation.block_size,
+        evaluation.num_tokens,
+    )  # fmt: skip
