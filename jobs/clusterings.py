@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from engine.config import GateConfig
 from engine.efficiency import split_steps
 from jobs.plans import submit_plan
 from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains
@@ -61,8 +62,7 @@ def _key(shard: int | None) -> str:
 
 
 def _train(session: Session, wish: TrainClusters) -> Iterator[Step]:
-    row = clustering_row(session, wish.clustering)
-    _require_ours(session, wish)
+    row, there = clustering_row(session, wish.clustering), _ours(session, wish)
     wanted = domain_names(session, row)
     if wanted:
         domains = MakeClusterDomains(clustering=row.name, domains=list(wanted.values()))
@@ -79,7 +79,7 @@ def _train(session: Session, wish: TrainClusters) -> Iterator[Step]:
             training=replace(wish.training, num_steps=num_steps),
         )  # fmt: skip
         yield Step(experts[-1], spec, f"{wish.name}: train on {cluster.name}", ("domains",) if wanted else ())
-    mixture = MakeMixture(name=wish.name, experts=experts, replace=True)
+    mixture = MakeMixture(name=wish.name, experts=experts, gate=_gate(row, there), replace=True)
     needs = tuple(name for name in experts if not _is_trained(session, name))
     yield Step("mixture", mixture, f"{wish.name}: compose the mixture", needs)
 
@@ -88,9 +88,16 @@ def _is_trained(session: Session, expert: str) -> bool:
     return session.scalar(select(Expert.id).where(Expert.name == expert)) is not None
 
 
-def _require_ours(session: Session, wish: TrainClusters) -> None:
-    """Raises BadSpec when a mixture of this name holds anything but models of clusters."""
+def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
+    """By nearness to these clusters; as sharp as the mixture's gate was, where there is one."""
+    before = mixture.gate if mixture else {}
+    return GateConfig(**{**before, "kind": "cluster", "clustering": clustering.id})
+
+
+def _ours(session: Session, wish: TrainClusters) -> Mixture | None:
+    """The mixture of an earlier training; raises BadSpec when it holds anything but models of clusters."""
     row = session.scalar(select(Mixture).where(Mixture.name == wish.name))
     names = [member.expert.name for member in row.members] if row else []
     if any(not (name.startswith(f"{wish.name}/") and name.endswith(f"/{DENSE}")) for name in names):
         raise BadSpec([NameTaken("mixture", wish.name).problem], "Choose another name.")
+    return row

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 from engine.files import Kept
 from workbench.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpec, JobError, NotFound
+from workbench.services.artifacts import forget_made_from
 from workbench.services.experts import changed_domains
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
@@ -144,6 +145,7 @@ def replace_clusters(
     row.clusters = _clusters(before, clusters)
     row.artifact, row.metrics = artifact, metrics
     session.flush()
+    forget_made_from(session, old.id)
     session.delete(old)
     return _card(session, row)
 
@@ -263,6 +265,7 @@ def delete_clustering(session: Session, name: str) -> None:
     artifact = row.artifact
     session.delete(row)
     session.flush()
+    forget_made_from(session, artifact.id)
     session.delete(artifact)
 
 

@@ -1,0 +1,314 @@
+"""Whole models on clusters, mixed by nearness; and one mixture across methods: asked, scored, extended, certified."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from engine.config import GateConfig, SamplingConfig
+from engine.errors import MixtureError, ScoresError
+from engine.events import Token
+from engine.generate import Mixing
+from engine.mixing.combine import mix
+from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
+from jobs.attempt import run_here
+from jobs.clusterings import submit_training
+from tests.walks.conftest import work
+from ui.cli import main
+from workbench.cards import JobCard
+from workbench.database import close_engines, reading, transaction
+from workbench.services import experts, jobs, mixtures, reports, scores
+from workbench.services.artifacts import find_artifact
+from workbench.services.clusterings import get_clustering
+from workbench.services.generation import Host, Plan, plan
+from workbench.settings import Settings
+from workbench.specs import MixtureSpec, TrainClusters, parse_as
+from workbench.storage import get_storage
+from workbench.tables import Artifact
+
+Do = Callable[[dict[str, Any]], JobCard]
+TRAINING: dict[str, Any] = {"num_steps": 30, "block_size": 32, "learning_rate": 5e-3, "clip": 1.0, "evaluate_every": 15}
+CLUSTERS = [f"topics/{number}" for number in range(3)]
+SAMPLING = SamplingConfig(max_tokens=12, seed=4)
+EVALUATE = {"kind": "evaluate", "mixture": "ensemble", "block_size": 32, "max_tokens": 200}
+
+
+def done(card: JobCard) -> JobCard:
+    assert card.state == "done", (card.error, card.next_step)
+    return card
+
+
+@pytest.fixture(scope="session")
+def clustered_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained home with three clusters, and what `cluster train` makes of them: the mixture “ensemble”."""
+    home = tmp_path_factory.mktemp("clustered") / "home"
+    shutil.copytree(trained_home, home)
+    settings = Settings(home=home)
+    find = {"name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0, "domains": ["court", "kitchen", "sea"]}
+    done(work({"kind": "find-clusters", **find, "scaling": "unit_rows"}, settings))
+    branch_train_merge("topics", "ensemble", settings, num_steps=3 * TRAINING["num_steps"])
+    with transaction(settings) as session:
+        gate = mixtures.get_mixture(session, "ensemble").gate
+        mixtures.set_gate(session, "ensemble", GateConfig(**{**gate, "temperature": 0.2}))
+    close_engines()
+    return home
+
+
+@pytest.fixture
+def clustered(do: Do, home: Path, clustered_home: Path) -> Do:
+    shutil.copytree(clustered_home, home, dirs_exist_ok=True)
+    return do
+
+
+def branch_train_merge(clustering: str, name: str, settings: Settings | None = None, **training: int) -> list[JobCard]:
+    wish = {"clustering": clustering, "name": name, "seed_model": "seed", "training": {**TRAINING, **training}}
+    ids = submit_training(parse_as(TrainClusters, wish), settings)
+    for id in ids:
+        with reading(settings) as session:
+            is_waiting = jobs.get_job(session, id).state == "queued"
+        if is_waiting:
+            list(run_here(id, settings))
+    with reading(settings) as session:
+        return [done(jobs.get_job(session, id)) for id in ids]
+
+
+def elms() -> list[str]:
+    return [f"ensemble/{domain[-1]}/dense" for domain in CLUSTERS]
+
+
+def planned(model: str = "ensemble", **request: Any) -> Plan:
+    with reading() as session:
+        return plan(session, get_storage(), model, **request)
+
+
+def expert_of(word: str) -> int:
+    """The number of the cluster that a word stands for."""
+    with reading() as session:
+        (number,) = [one.number for one in get_clustering(session, "topics").clusters if word in one.terms[:8]]
+    return number
+
+
+def test_what_was_trained_on_clusters_is_weighed_by_nearness_to_them_from_the_command_line_too(
+    clustered: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with reading() as session:
+        clustering, card = get_clustering(session, "topics"), mixtures.get_mixture(session, "ensemble")
+    assert [member.expert for member in card.members] == elms()
+    assert (card.gate["kind"], card.gate["clustering"]) == ("cluster", clustering.id)
+    assert main(["eval", "run", "ensemble", "--domains", "court", "--block-size", "32", "--here", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"]["scored"] == 3
+    assert main(["say", "ensemble", "the court held", "--max-tokens", "3", "--seed", "1", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {one["name"] for one in said["manifest"]["experts"]} == set(elms())
+
+
+def test_trained_anew_a_mixture_keeps_how_sharp_its_gate_is(clustered: Do) -> None:
+    done(clustered({"kind": "split-cluster", "clustering": "topics", "cluster": "1"}))
+    branch_train_merge("topics", "ensemble", num_steps=8)
+    with reading() as session:
+        card = mixtures.get_mixture(session, "ensemble")
+    assert (len(card.members), card.gate["kind"], card.gate["temperature"]) == (4, "cluster", 0.2)
+
+
+def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None:  # L2
+    find = {"name": "whole", "num_clusters": 1, "dimension": 5, "map_size": 0, "domains": ["court", "kitchen", "sea"]}
+    done(clustered({"kind": "find-clusters", **find}))
+    branch_train_merge("whole", "plain", num_steps=12)
+    dense = {"name": "dense", "seed_model": "seed", "domains": ["whole/0"], "method": "dense"}
+    done(clustered({"kind": "train-demix", **dense, "training": {**TRAINING, "num_steps": 12}}))
+    done(clustered({**EVALUATE, "mixture": "plain", "domains": ["court"]}))
+    done(clustered({**EVALUATE, "mixture": "dense", "domains": ["court"]}))
+    host = Host(device="cpu")
+    one, other = (list(host.stream(planned(name), "the court", SAMPLING)) for name in ("plain", "dense"))
+    assert [_bare(event) for event in one] == [_bare(event) for event in other]
+    with reading() as session:
+        (mixed,), (alone,) = (scores.mix_scores(session, get_storage(), name)["domains"] for name in ("plain", "dense"))
+    assert mixed["perplexity"] == alone["perplexity"] == alone["perplexity_by_expert"]["dense/dense"]
+
+
+def _bare(event: Any) -> Any:
+    """A token without the names of the experts behind it."""
+    return replace(event, weights={}) if isinstance(event, Token) else event
+
+
+def test_an_edit_leaves_no_distances_to_what_was(clustered: Do) -> None:
+    done(clustered({**EVALUATE, "domains": CLUSTERS}))
+    assert len(stored_distances()) == 3
+    done(clustered({"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": [_document()]}))
+    assert not stored_distances()
+    done(clustered({**EVALUATE, "domains": CLUSTERS}))
+    assert len(stored_distances()) == 3
+
+
+def stored_distances() -> list[str]:
+    with reading() as session:
+        return list(session.scalars(select(Artifact.id).where(Artifact.kind == "distances")))
+
+
+def _document() -> str:
+    """One that is typical of the first cluster."""
+    with reading() as session:
+        return get_clustering(session, "topics").clusters[0].representatives[0]
+
+
+def test_the_expert_of_the_texts_cluster_speaks(clustered: Do) -> None:
+    host = Host(device="cpu")
+    for text, word in (("the appeal is dismissed with costs", "statute"), ("bake in a hot oven until", "flour")):
+        said = host.posterior(planned(), text)
+        assert said["experts"] == elms()
+        for weights in said["weights"]:
+            assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
+        assert max(range(3), key=said["weights"][-1].__getitem__) == expert_of(word)
+
+
+def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered: Do) -> None:
+    host = Host(device="cpu")
+    sharp = GateConfig(**{**asdict_of("ensemble"), "top_k": 1})
+    events = list(host.stream(planned(gate=sharp), "the court held the appeal", SAMPLING))
+    led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
+    assert {id for base in host.loaded() for id in base["experts"]} == {
+        one.id for one in planned().experts if one.name in led
+    }
+    assert len(led) < 3
+    manifest = planned().manifest()
+    assert len({one["base_sha256"] for one in manifest["experts"]}) == 3
+    assert manifest["clustering_sha256"] == planned().route.clustering.sha256  # type: ignore[union-attr]
+
+
+def asdict_of(mixture: str) -> dict[str, Any]:
+    with reading() as session:
+        return mixtures.get_mixture(session, mixture).gate
+
+
+def test_a_host_with_little_room_says_the_same(clustered: Do) -> None:
+    roomy, tight = Host(device="cpu"), Host(cache_bytes=1, device="cpu")
+    assert list(tight.stream(planned(), "the court", SAMPLING)) == list(roomy.stream(planned(), "the court", SAMPLING))
+    assert (len(tight.loaded()), len(roomy.loaded())) == (1, 3)
+
+
+def test_stored_scores_say_what_live_text_says(clustered: Do) -> None:  # L19
+    domain = CLUSTERS[0]
+    assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 9
+    with reading() as session:
+        table = scores.mix_scores(session, get_storage(), "ensemble")
+        one = scores.scored_domains(session, planned(), "test")[domain][0]
+        domain_id = one.domain_id
+        packed = find_artifact(session, f"tokens:{domain_id}:{planned().tokenizer_sha256}")
+        assert packed is not None
+        text = Excerpt.of(Tokens.open(get_storage().path(packed.id), "test"), 32, 200)
+    host, total = Host(device="cpu"), 0.0
+    for inputs, targets in map(text.block, range(len(text.starts_N))):
+        mixing = Mixing(host._models(planned()), [e.id for e in planned().experts], host._gate(planned()))
+        total += sum(float(mix(*pair)) for pair in mixing.read([*inputs.tolist(), int(targets[-1])]))
+    (row,) = [row for row in table["domains"] if row["domain"] == domain]
+    assert row["perplexity"] == pytest.approx(math.exp(-total / text.num_tokens), rel=1e-5)
+    assert row["perplexity"] <= 1.2 * min(row["perplexity_by_expert"].values())
+    assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 0  # and no distance again
+    with reading() as session:
+        modes = scores.compare_modes(session, get_storage(), "ensemble", num_blocks=2)
+    assert {row["domain"]: row["mixture"] for row in modes["domains"]}[domain] == row["perplexity"]
+
+
+def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
+    with transaction() as session:
+        gate = mixtures.get_mixture(session, "ensemble").gate
+        mixtures.set_gate(session, "ensemble", GateConfig())
+    done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
+    with reading() as session, pytest.raises(ScoresError, match="must be measured, but are not") as caught:
+        scores.mix_scores(session, get_storage(), "ensemble", gate=GateConfig(**gate))
+    assert "workbench eval run ensemble" in str(caught.value)
+
+
+def test_one_mixture_across_methods(clustered: Do) -> None:
+    with transaction() as session:
+        wish = MixtureSpec(name="all", experts=["small/court", *elms(), "small/kitchen"], weights=[1, 2, 3, 4, 5])
+        card = mixtures.create_mixture(session, wish)
+    assert len(card.base_ids) == 4
+    host = Host(device="cpu")
+    assert [len(experts) for experts in planned("all").by_base().values()] == [2, 1, 1, 1]
+    events = list(host.stream(planned("all"), "the court", SAMPLING))
+    first = next(one for one in events if isinstance(one, Token))
+    assert list(first.weights) == wish.experts
+    assert done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]})).result["scored"] == 10
+    with reading() as session:
+        table = scores.mix_scores(session, get_storage(), "all")
+        alone = scores.mix_scores(session, get_storage(), "all", active=["small/court"])
+    assert all(row["perplexity"] <= max(row["perplexity_by_expert"].values()) for row in table["domains"])
+    assert [row["perplexity"] for row in alone["domains"]] == pytest.approx(
+        [row["perplexity_by_expert"]["small/court"] for row in table["domains"]]
+    )
+    off = list(host.stream(planned("all", active=["small/court"]), "the court", SAMPLING))
+    assert off == list(host.stream(planned("small/court"), "the court", SAMPLING))  # L2
+
+
+def test_a_new_expert_joins_on_the_base_of_its_parent(clustered: Do) -> None:
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="all", experts=["small/court", *elms()]))
+    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "all", "training": TRAINING}
+    card = done(clustered(late))
+    with reading() as session:
+        parent, new = (experts.get_expert(session, name) for name in (card.result["parent"], "late"))
+        assert mixtures.get_mixture(session, "all").members[-1].expert == "late"
+    assert set(card.result["parent_posterior"]) == {"small/court", *elms()}
+    assert parent.name == elms()[expert_of("gulls")]
+    assert new.base_id == parent.base_id
+    watched = {**late, "name": "watched", "watch": ["court"]}
+    assert done(clustered(watched)).result["expert"] == "watched"
+
+
+def test_the_removal_of_a_whole_model_is_certified(clustered: Do) -> None:
+    court = expert_of("statute")
+    with transaction() as session:
+        others = [one for one in elms() if one != elms()[court]]
+        experts_named = ["small/court", elms()[court], "small/kitchen", *others]
+        mixtures.create_mixture(session, MixtureSpec(name="all", experts=experts_named))
+    wish = {
+        "kind": "certify-removal", "expert": "small/court", "mixture": "all", "block_size": 32, "num_blocks": 3,
+        "num_prefixes": 10, "prefix_length": 16, "continuation_length": 8, "max_tokens": 100,
+    }  # fmt: skip
+    for expert in ("small/court", elms()[court]):  # one shares its base, the other has one of its own
+        card = done(clustered({**wish, "expert": expert}))
+        with reading() as session:
+            found = reports.get_report(session, card.result["report"]).findings
+        assert found["ok"], found["sentence"]
+        assert found["identity"]["num_different"] == 0
+        assert found["identity"]["num_numbers"] > 10_000
+        assert len(found["shares"]["without_expert"]) == 4
+
+
+def test_an_addition_to_a_whole_model_is_certified_with_all_that_lies_beside(clustered: Do) -> None:
+    late = {"kind": "train-expert", "name": "late", "domain": CLUSTERS[0], "mixture": "ensemble", "parent": elms()[0]}
+    done(clustered({**late, "training": TRAINING}))
+    card = done(clustered({**EVALUATE, "kind": "certify-addition", "expert": "late"}))
+    with reading() as session:
+        found = reports.get_report(session, card.result["report"]).findings
+    assert found["ok"]
+    assert [one["what"] for one in found["folders"]] == [
+        "the base", f"expert {elms()[0]}", *(f"the base of {one}" for one in elms()[1:]),
+        *(f"expert {one}" for one in elms()[1:]),
+    ]  # fmt: skip
+    assert found["num_tensors"] > 0
+    assert all(one["recorded_before"] for one in found["folders"])
+    assert {one["domain"] for one in found["domains"]} >= {CLUSTERS[0]}
+
+
+def test_an_expert_that_the_gate_cannot_weigh_is_refused_before_it_is_trained(clustered: Do) -> None:
+    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "ensemble", "training": TRAINING}
+    card = clustered(late)
+    assert card.state == "failed"
+    assert "“late” must be of a cluster of “topics” to be weighed by nearness, but is not." in card.error
+    assert done(clustered({**late, "join": False})).result["mixture"] is None
+
+
+def test_what_a_request_may_not_ask_of_the_gate_is_said(clustered: Do) -> None:
+    with pytest.raises(MixtureError, match="must be of a cluster of “topics”"):
+        planned("small", gate=GateConfig(**asdict_of("ensemble")))
