@@ -17,34 +17,32 @@ import argparse  # noqa: E402
 import json  # noqa: E402
 import statistics  # noqa: E402
 import time  # noqa: E402
-from typing import Any  # noqa: E402
+from typing import Any, get_args  # noqa: E402
 
 import torch  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
-from engine.config import ModelConfig  # noqa: E402
+from engine.config import Family, ModelConfig  # noqa: E402
 from engine.generate import Mixing  # noqa: E402
 from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 
-VOCAB = 8192
-
 
 def separate_models(shape: ModelConfig, model: DemixModel) -> list[Any]:
     """Each expert as a plain model with weights of its own."""
     models = []
     for key in model.keys:
-        lm = fresh_model(shape, VOCAB).eval()
+        lm = fresh_model(shape, model.vocab_size).eval()
         lm.load_state_dict({**model.shared_state(), **model.expert_state(key)}, strict=False)
         models.append(lm)
     return models
 
 
-def different_experts(shape: ModelConfig) -> DemixModel:
+def different_experts(shape: ModelConfig, vocab_size: int) -> DemixModel:
     """A model whose 8 experts really differ."""
-    model = DemixModel(fresh_model(shape, VOCAB), [f"e{i}" for i in range(8)]).eval()
+    model = DemixModel(fresh_model(shape, vocab_size), [f"e{i}" for i in range(8)]).eval()
     with torch.no_grad():
         for key in model.keys:
             for parameter in model.expert_parameters(key).values():
@@ -114,11 +112,16 @@ def asked_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, D
     """The arguments, and 8 experts of the asked size: as one DEMix model, and as separate models."""
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--family", choices=get_args(Family), default="gpt2", help="the paper's is that of GPT")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     width = arguments.width
-    shape = ModelConfig(num_layers=arguments.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=512)
-    model = different_experts(shape)
+    shape = ModelConfig(
+        family=arguments.family, num_layers=arguments.layers, width=width, num_heads=4, ffn_width=4 * width,
+        max_positions=512,
+    )  # fmt: skip
+    model = different_experts(shape, arguments.vocabulary)
     return arguments, model, separate_models(shape, model)
 
 
@@ -127,7 +130,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
     arguments, model, models = asked_models(parser)
-    prompt = torch.randint(0, VOCAB, (32,)).tolist()
+    prompt = torch.randint(0, model.vocab_size, (32,)).tolist()
     ratios, loop_speed, mixture_speed, dense_ratios, shares = [], [], [], [], []
     for number in range(arguments.pairs + 1):
         began = time.perf_counter()
@@ -155,7 +158,8 @@ def main() -> None:
         "ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3),
         "mixture_tokens_per_second": round(statistics.median(mixture_speed), 1),
         "loop_tokens_per_second": round(statistics.median(loop_speed), 1), "width": arguments.width,
-        "layers": arguments.layers, "threads": torch.get_num_threads(),
+        "layers": arguments.layers, "family": arguments.family, "vocabulary": arguments.vocabulary,
+        "threads": torch.get_num_threads(),
     }))  # fmt: skip
 
 

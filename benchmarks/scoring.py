@@ -20,7 +20,7 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from decoding import VOCAB, asked_models  # noqa: E402
+from decoding import asked_models  # noqa: E402
 
 from engine.models.demix import DemixModel  # noqa: E402
 from engine.scores import score_text  # noqa: E402
@@ -54,7 +54,8 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=32)
     parser.add_argument("--block-size", type=int, default=256)
     arguments, model, models = asked_models(parser)
-    tokens = np.random.default_rng(0).integers(0, VOCAB, arguments.blocks * arguments.block_size + 1, dtype=np.uint16)
+    num_tokens = arguments.blocks * arguments.block_size + 1
+    tokens = np.random.default_rng(0).integers(0, model.vocab_size, num_tokens, dtype=np.uint16)
     ratios, speeds = [], []
     for number in range(arguments.pairs + 1):
         began = time.perf_counter()
@@ -71,7 +72,8 @@ def main() -> None:
         "ratio_median": round(statistics.median(ratios), 3), "ratio_min": round(min(ratios), 3),
         "ratio_max": round(max(ratios), 3),
         "expert_tokens_per_second": round(statistics.median(speeds)), "width": arguments.width,
-        "layers": arguments.layers, "threads": torch.get_num_threads(),
+        "layers": arguments.layers, "family": arguments.family, "vocabulary": arguments.vocabulary,
+        "threads": torch.get_num_threads(),
     }))  # fmt: skip
 
 

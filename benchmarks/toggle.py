@@ -1,6 +1,6 @@
 """Claim: with 8 experts and 16 domains of 100,000 tokens, a changed toggle or prior answers in at most 150 ms.
 
-That is so under every gate, with and without top-k.
+That is so under every gate without top-k. With top-k, experts must be put in order at every token: told beside it.
 
 Asked as the API asks: `workbench.services.scores.mix_scores` on a registry on disk, its SQL and files included. Each
 answer is for a prior that was not asked for before, every other one with an expert switched off. The peer is the
@@ -204,8 +204,9 @@ def main() -> None:
         gates = {name: measure(settings, files, gate, arguments.runs) for name, gate in GATES.items()}
         database.close_engines()
     print(json.dumps({
-        "claim": "a changed toggle or prior on 8 experts x 16 x 100k tokens answers in <= 0.15 s, whatever the gate",
-        "slowest_gate_seconds_median": max(one["seconds_median"] for one in gates.values()),
+        "claim": "a changed toggle or prior on 8 experts x 16 x 100k tokens answers in <= 0.15 s without top-k",
+        "slowest_without_top_k": max(one["seconds_median"] for name, one in gates.items() if "top" not in name),
+        "slowest_with_top_k": max(one["seconds_median"] for name, one in gates.items() if "top" in name),
         "first_call_seconds": round(first_seconds, 3), "gates": gates, "memory_before_mb": before_mb,
         "peak_memory_mb": peak_mb, "threads": torch.get_num_threads(),
     }))  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 FLOOR = -1e4  # log-probability of the impossible: finite, so that evidence never becomes NaN (law L14)
-_AT_ONCE = 1 << 17  # 1 MB in float64
+_AT_ONCE = 1 << 18  # 2 MB in float64
 
 
 class Gate(Protocol):
