@@ -17,6 +17,8 @@ Precision = Literal["fp32", "bf16"]
 ExpertsIn = Literal["ffn", "token"]
 MethodName = Literal["demix", "dense", "dense-balanced", "domain-token"]
 Evidence = Literal["prefix", "last_token"]
+TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
+Normalise = Literal["none", "tokens"]
 GateKind = Literal["posterior", "updating", "fixed", "cluster"]
 
 

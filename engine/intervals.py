@@ -32,3 +32,13 @@ def bootstrap_mean(values: Sequence[float] | NDArray[np.float64], seed: int = 0,
         rng=np.random.default_rng(seed),
     ).confidence_interval  # fmt: skip
     return Interval(float(array.mean()), float(bounds.low), float(bounds.high))
+
+
+def student_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean of a few values, such as one for each seed, with Student's interval (1908); of one without width."""
+    array = np.asarray(values, dtype=np.float64)
+    mean = float(array.mean())
+    if len(array) < 2:
+        return Interval(mean, mean, mean)
+    half = float(stats.t.ppf((1 + confidence) / 2, len(array) - 1) * array.std(ddof=1) / np.sqrt(len(array)))
+    return Interval(mean, mean - half, mean + half)

@@ -17,6 +17,7 @@ KINDS: dict[str, str] = {
     "certify-addition": "jobs.kinds.certify_addition:run",
     "certify-removal": "jobs.kinds.certify_removal:run",
     "overlap": "jobs.kinds.overlap:run",
+    "classify": "jobs.kinds.classify:run",
     "replicate": "jobs.kinds.replicate:run",
     "find-clusters": "jobs.kinds.find_clusters:run",
     "cluster-part": "jobs.kinds.cluster_parts:run",

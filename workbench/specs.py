@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from engine.config import AdaptingConfig, Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
 from engine.training.methods import METHODS
+from workbench.classify_specs import Classify
 from workbench.cluster_specs import (
     ClusterPart,
     FindClusters,
@@ -285,6 +286,7 @@ AnySpec = Annotated[
     | CertifyAddition
     | CertifyRemoval
     | MeasureOverlap
+    | Classify
     | Replicate
     | FindClusters
     | ClusterPart
@@ -305,6 +307,7 @@ SPECS: dict[str, type[Spec]] = {
     "certify-addition": CertifyAddition,
     "certify-removal": CertifyRemoval,
     "overlap": MeasureOverlap,
+    "classify": Classify,
     "replicate": Replicate,
     "find-clusters": FindClusters,
     "cluster-part": ClusterPart,

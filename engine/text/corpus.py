@@ -176,9 +176,9 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 
 def _document(record: Record, options: ReadOptions, name: str) -> Document | CorpusError:
     try:
-        text = _checked_text(record.values, options.text_field)
-        domain = _label(record.values, options.domain_field)
-        group = _label(record.values, options.group_field)
+        text = checked_text(record.values, options.text_field)
+        domain = label_of(record.values, options.domain_field)
+        group = label_of(record.values, options.group_field)
         if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
             shown = printable(domain[:MAX_NAME])
             raise CorpusError(
@@ -190,7 +190,8 @@ def _document(record: Record, options: ReadOptions, name: str) -> Document | Cor
     return Document(text, domain, group, f"{name}:{record.line}")
 
 
-def _checked_text(values: Mapping[str, Any], name: str) -> str:
+def checked_text(values: Mapping[str, Any], name: str) -> str:
+    """The text in a record's field; raises CorpusError when it is none, or no Unicode."""
     text = _value(values, name)
     if not isinstance(text, str):
         raise CorpusError(f"The field “{name}” must be text, but is {_kind(text)} instead.")
@@ -200,7 +201,8 @@ def _checked_text(values: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def _label(values: Mapping[str, Any], name: str) -> str | None:
+def label_of(values: Mapping[str, Any], name: str) -> str | None:
+    """The label in a record's field, None for no field's name; raises CorpusError when it is not text or a number."""
     if not name:
         return None
     value = _value(values, name)

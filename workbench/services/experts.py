@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from workbench.cards import ExpertCard
 from workbench.errors import NotFound
-from workbench.services.artifacts import forget_scores
+from workbench.services.artifacts import forget_made_from, forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
@@ -128,6 +128,7 @@ def delete_expert(session: Session, name: str) -> None:
     row = expert_row(session, name)
     refuse_if_used("expert", name, _users(session, row))
     forget_scores(session, Evaluation.expert_id == row.id)
+    forget_made_from(session, row.id)
     base, artifact = row.base, row.artifact
     session.delete(row)
     session.flush()

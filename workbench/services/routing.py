@@ -69,6 +69,20 @@ def cluster_numbers(session: Session, clustering_id: str) -> dict[str, int]:
     return {domain_id: number for domain_id, number in session.execute(rows) if domain_id is not None}
 
 
+@dataclass(frozen=True)
+class ClusterWords:
+    """What a cluster is called, and its terms, the strongest first."""
+
+    name: str
+    terms: tuple[str, ...]
+
+
+def cluster_words(session: Session, clustering_id: str) -> dict[int, ClusterWords]:
+    """The name and terms of each cluster, by its number."""
+    rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == clustering_id)
+    return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
+
+
 def distances_key(
     artifact_id: str, domain_id: str, tokenizer_sha256: str, split: str, block_size: int, num_tokens: int
 ) -> str:

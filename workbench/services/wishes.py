@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from workbench.classify_specs import Classify
 from workbench.cluster_specs import (
     ClusterPart,
     FindClusters,
@@ -123,6 +124,8 @@ def needed_by(spec: Spec) -> list[Thing]:
         case Evaluate():
             experts = [("expert", name) for name in spec.experts]
             return [("mixture", spec.mixture), *experts, *(("domain", name) for name in spec.domains)]
+        case Classify():
+            return [("mixture", spec.mixture), *(("expert", name) for name in spec.experts)]
         case CertifyAddition():
             return [("expert", spec.expert), ("mixture", spec.mixture)]
         case CertifyRemoval():
