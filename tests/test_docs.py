@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/explain_experts.md",
     "how_to/forget_and_remove.md",
     "how_to/find_clusters.md",
+    "how_to/classify.md",
 ]
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -34,6 +36,7 @@ def commands(path: Path) -> list[str]:
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
     """Somebody who types every command of a document, in one folder for all of them."""
     folder = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "docs" / "how_to" / "tasks", folder / "tasks")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
     # A port nobody listens on: `say` must not ask an API server that happens to run here.
     clean |= {"WORKBENCH_API_PORT": "9", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

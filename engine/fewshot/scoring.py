@@ -84,4 +84,5 @@ class _Reader:
     def _read(self, ids: Tensor, cache: Any) -> Tensor:
         """Log-probabilities [rows, positions, V] of what follows each token, on the processor."""
         rows = Rows.all_to(self._key, len(ids))
-        return self._model(ids.to(self._model.device), rows, cache).float().log_softmax(-1).cpu()
+        logits: Tensor = self._model(ids.to(self._model.device), rows, cache)
+        return logits.float().log_softmax(-1).cpu()

@@ -133,8 +133,8 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
         )
     members = {one.id for one in planned.experts}
     others = {one.id: one for single in beside for one in single.experts if one.id not in members}
-    words = cluster_words(session, planned.gate.clustering) if planned.route else {}
-    return _Inputs(mixture_row(session, spec.mixture).id, planned, tuple(others.values()), words)
+    mixture_id = mixture_row(session, spec.mixture).id
+    return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
 
 
 def _ask(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_Asked]:

@@ -23,13 +23,16 @@ from workbench.specs import MixtureSpec
 
 Do = Callable[[dict[str, Any]], JobCard]
 MOODS = {"good": "sunny warm golden bright gentle", "bad": "rainy bitter frozen stormy bleak"}
-TRAINING = {"num_steps": 120, "block_size": 64, "learning_rate": 1e-2, "clip": 1.0, "evaluate_every": 120}
+TRAINING = {
+    "num_steps": 100, "block_size": 64, "learning_rate": 1e-2, "clip": 1.0, "evaluate_every": 100,
+    "sequences_per_domain": 8,
+}  # fmt: skip
 CLASSIFY = {"kind": "classify", "mixture": "pair", "num_shots": 2, "num_validation": 4, "num_seeds": 2, "top_k": [1]}
 
 
 def example(draw: random.Random) -> dict[str, str]:
     label = draw.choice(list(MOODS))
-    return {"text": " ".join(draw.choices(MOODS[label].split(), k=4)), "label": label}
+    return {"text": draw.choice(MOODS[label].split()), "label": label}
 
 
 def write_lines(path: Path, records: list[dict[str, str]]) -> None:
@@ -40,7 +43,7 @@ def write_lines(path: Path, records: list[dict[str, str]]) -> None:
 def write_reviews(folder: Path) -> Path:
     """A corpus that is written like a prompt: who was trained on it knows the answers."""
     draw = random.Random(1)
-    told = [[f"Text: {one['text']}\nLabel: {one['label']}" for one in map(example, [draw] * 5)] for _ in range(60)]
+    told = [[f"{one['text']} is {one['label']}" for one in map(example, [draw] * 9)] for _ in range(60)]
     write_lines(folder / "reviews.jsonl", [{"text": "\n\n".join(document)} for document in told])
     return folder / "reviews.jsonl"
 
@@ -85,13 +88,14 @@ def tasks(tmp_path: Path) -> Path:
     draw = random.Random(2)
     for part, number in (("train", 12), ("test", 24)):
         write_lines(tmp_path / "tasks" / "mood" / f"{part}.jsonl", [example(draw) for _ in range(number)])
+    (tmp_path / "tasks" / "mood" / "task.json").write_text('{"template": "{text} is {label}"}', encoding="utf-8")
     return tmp_path / "tasks"
 
 
 def knows() -> int:
     """The number of the cluster of reviews, and so of the model that knows."""
     with reading() as session:
-        (number,) = [one.number for one in get_clustering(session, "topics").clusters if "label" in one.terms[:10]]
+        (number,) = [one.number for one in get_clustering(session, "topics").clusters if "good" in one.terms[:10]]
     return number
 
 
@@ -120,7 +124,7 @@ def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks:
     assert accuracy(report, "chance") == 0.5
     (task,) = report.findings["tasks"]
     assert (task["clusters"][0]["number"], task["clusters"][0]["expert"]) == (knows(), expert)
-    assert "label" in task["clusters"][0]["terms"]
+    assert "good" in task["clusters"][0]["terms"]
     assert (task["name"], task["num_test"], task["num_cut"]) == ("mood", 24, 0)
     assert report.findings["rows"][-1]["tasks"]["mood"]["seeds"]
     assert "of all routings" in report.findings["sentence"]
@@ -155,9 +159,11 @@ def test_one_expert_is_the_dense_model_whatever_the_routing(paired: Do, tasks: P
 
 @pytest.mark.timeout(600)
 def test_prompts_that_do_not_fit_are_cut_and_counted(paired: Do, tasks: Path) -> None:
+    long = {"text": " ".join(["sunny"] * 20), "label": "good"}
+    write_lines(tasks / "mood" / "test.jsonl", [long, {"text": "bleak", "label": "bad"}])
     report = report_of(paired({**CLASSIFY, "path": str(tasks), "num_shots": 8}))
     (task,) = report.findings["tasks"]
-    assert 0 < task["num_cut"] <= task["num_prompts"]
+    assert task["num_cut"] == CLASSIFY["num_seeds"]  # one each
     assert task["mean_shots"] < 8
     assert f"{task['num_cut']} of {task['num_prompts']} prompts did not fit" in report.findings["notes"][0]
 

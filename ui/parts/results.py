@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ui.parts.parent_words import blocks_words
-from ui.parts.rooms import CORPORA, EXPERTS, REPLICATIONS, SELFCHECK, SHARED_TEXT, SPECIALIZATION, TRAIN, Room
+from ui.parts.rooms import (
+    CORPORA,
+    EXPERTS,
+    REPLICATIONS,
+    REPORTS,
+    SELFCHECK,
+    SHARED_TEXT,
+    SPECIALIZATION,
+    TRAIN,
+    Room,
+)
 from ui.parts.verdicts import summary
 from ui.parts.words import counted, listed
 from workbench.cards import JobCard
@@ -40,6 +50,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "evaluate": (SPECIALIZATION, "See the specialization", lambda r: {"specialization.mixture": r["mixture"]}),
     "certify-addition": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
     "certify-removal": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
+    "classify": (REPORTS, "See the report", lambda r: {"reports.chosen": r["report"]}),
     "overlap": (SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
     "replicate": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
@@ -71,6 +82,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
     "certify-addition": lambda r: str(r["sentence"]),
     "certify-removal": lambda r: str(r["sentence"]),
+    "classify": lambda r: str(r["sentence"]),
     "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
     "replicate": lambda r: str(r["summary"]),
     "find-clusters": lambda r: str(r["sentence"]),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui.parts.addition import show_addition
+from ui.parts.classification import show_classification
 from ui.parts.notices import empty, explained, keep
 from ui.parts.removal import show_removal_report
 from ui.parts.report_words import read_words, report_row
@@ -60,7 +61,9 @@ def _delete(card: ReportCard) -> None:
     st.rerun()
 
 
-_PARTS: dict[str, Callable[[ReportCard], None]] = {"addition": show_addition, "removal": show_removal_report}
+_PARTS: dict[str, Callable[[ReportCard], None]] = {
+    "addition": show_addition, "removal": show_removal_report, "classification": show_classification
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import print_json, print_table, say
 from ui.verbs.removal import print_removal
 from ui.verbs.wishes import GateEvidence, NewestWeight
+from workbench.classify_specs import Classify
 from workbench.specs import Evaluate, MeasureOverlap
 
 app = typer.Typer(
@@ -134,6 +135,15 @@ def _retrained(pair: str) -> tuple[str, str]:
 def overlap(spec: MeasureOverlap, how: How) -> None:
     """Measure which share of their frequent bigrams every two domains have in common."""
     submit(spec, how)
+
+
+@app.command("classify")
+@takes(Classify, "mixture", "path")
+def classify(spec: Classify, how: How) -> None:
+    """Few-shot classification of a folder of tasks, under each way to choose experts (C-BTM tables 1, 10 and 11)."""
+    card = submit(spec, how)
+    if card.state == "done" and not how.json:
+        say(f"Read its numbers: workbench report show {card.result['report'][:8]}")
 
 
 @app.command("affinity")

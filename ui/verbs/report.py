@@ -9,6 +9,7 @@ import typer
 
 from ui.parts.report_words import read_words, report_row
 from ui.verbs.addition import print_addition
+from ui.verbs.classification import print_classification
 from ui.verbs.options import Json
 from ui.verbs.output import day, print_done, print_json, print_table, say
 from ui.verbs.removal import print_certificate
@@ -17,12 +18,16 @@ from workbench.cards import ReportCard
 app = typer.Typer(no_args_is_help=True, help="Reports: certificates and measurements that jobs left.")
 
 ReportId = Annotated[str, typer.Argument(help="Id of a report, or the beginning of one.")]
-_PRINTERS: dict[str, Callable[[ReportCard], None]] = {"addition": print_addition, "removal": print_certificate}
+_PRINTERS: dict[str, Callable[[ReportCard], None]] = {
+    "addition": print_addition, "removal": print_certificate, "classification": print_classification
+}  # fmt: skip
 
 
 @app.command("list")
 def list_all(
-    kind: Annotated[str, typer.Option(help="addition, removal, overlap or replication; empty: all.")] = "",
+    kind: Annotated[
+        str, typer.Option(help="addition, removal, classification, overlap or replication; empty: all.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Every report, the newest first; they outlive what they speak of."""

@@ -73,6 +73,7 @@ _KINDS = {
     "merge-clusters": "Merge clusters of",
     "split-cluster": "Split a cluster of",
     "pin-documents": "Pin documents in",
+    "classify": "Classify few-shot by",
 }
 
 

@@ -77,9 +77,11 @@ class ClusterWords:
     terms: tuple[str, ...]
 
 
-def cluster_words(session: Session, clustering_id: str) -> dict[int, ClusterWords]:
-    """The name and terms of each cluster, by its number."""
-    rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == clustering_id)
+def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
+    """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
+    if gate.kind != "cluster":
+        return {}
+    rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
     return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
 
 
