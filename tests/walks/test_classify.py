@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from streamlit.testing.v1 import AppTest
 
 from engine.config import GateConfig
 from jobs.kinds import classify
 from tests.walks.conftest import SHAPE, work, write_domain
+from ui.cli import main
 from workbench.cards import JobCard, ReportCard
 from workbench.database import close_engines, reading, transaction
-from workbench.services import mixtures, reports
+from workbench.services import experts, mixtures, reports
 from workbench.services.clusterings import get_clustering
 from workbench.settings import Settings
 from workbench.specs import MixtureSpec
+from workbench.tables import Artifact
 
 Do = Callable[[dict[str, Any]], JobCard]
 MOODS = {"good": "sunny warm golden bright gentle", "bad": "rainy bitter frozen stormy bleak"}
@@ -99,10 +104,29 @@ def knows() -> int:
     return number
 
 
+def view() -> None:
+    """A page with nothing but the newest report."""
+    from ui.parts.classification import show_classification
+    from workbench.database import reading
+    from workbench.services import reports
+
+    with reading() as session:
+        card = reports.list_reports(session)[0]
+    show_classification(card)
+
+
 def report_of(card: JobCard) -> ReportCard:
     assert card.state == "done", (card.error, card.next_step)
     with reading() as session:
         return reports.get_report(session, card.result["report"])
+
+
+def id_of(session: Session, expert: str) -> str:
+    return experts.get_expert(session, expert).id
+
+
+def answer_keys(session: Session) -> list[str]:
+    return [str(key) for key in session.scalars(select(Artifact.key).where(Artifact.kind == "answers"))]
 
 
 def accuracy(report: ReportCard, way: str, top_k: int | None = None, expert: str = "") -> float:
@@ -131,6 +155,43 @@ def test_the_expert_who_knows_is_found_and_the_report_says_so(paired: Do, tasks:
 
 
 @pytest.mark.timeout(600)
+def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
+    paired: Do, tasks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [
+        "eval",
+        "classify",
+        "pair",
+        str(tasks),
+        "--shots",
+        "2",
+        "--validation",
+        "4",
+        "--seeds",
+        "2",
+        "--top-k",
+        "1",
+    ]
+    assert main([*asked, "--here"]) == 0
+    told = capsys.readouterr().out
+    assert "the most of all routings" in told
+    with reading() as session:
+        (report,) = reports.list_reports(session, kind="classification")
+    assert f"workbench report show {report.id[:8]}" in told
+    assert main(["report", "show", report.id[:8]]) == 0
+    told = capsys.readouterr().out
+    assert "by performance on validation examples, top-1" in told
+    assert f"alone: elm-{knows()}/dense" in told
+    assert "training examples that are no demonstrations: mood" in told
+    assert "is told the right answers" in told
+    app = AppTest.from_function(view, default_timeout=30).run()
+    assert not app.exception
+    shown = " ".join(element.value for element in [*app.markdown, *app.caption])
+    assert "ways to answer 1 task" in shown
+    assert "The clusters whose experts weigh most" in shown
+
+
+@pytest.mark.timeout(600)
 def test_other_routings_of_the_same_prompts_need_no_model(paired: Do, tasks: Path, monkeypatch: Any) -> None:
     first = report_of(paired({**CLASSIFY, "path": str(tasks)}))
 
@@ -155,6 +216,13 @@ def test_one_expert_is_the_dense_model_whatever_the_routing(paired: Do, tasks: P
     for way in ("equal", "cluster", "updating", "fixed", "fixed-validation"):
         assert accuracy(report, way) == alone
     assert accuracy(report, "beside", expert="elm-1/dense") != alone
+    with transaction() as session:
+        left = {id_of(session, f"elm-{number}/dense"): number for number in range(2)}
+        assert {number for key in answer_keys(session) for id, number in left.items() if id in key} == {0, 1}
+        mixtures.delete_mixture(session, "elm-1")
+        experts.delete_expert(session, "elm-1/dense")
+    with reading() as session:
+        assert {number for key in answer_keys(session) for id, number in left.items() if id in key} == {0}
 
 
 @pytest.mark.timeout(600)

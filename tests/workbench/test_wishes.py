@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.orm import Session
 
+from workbench.classify_specs import Classify
 from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
 from workbench.errors import BadSpec
 from workbench.services.jobs import create_job
@@ -23,6 +24,7 @@ def chain() -> list[Spec]:
         TrainExpert(name="second", domain="law", mixture="one", parent="one/law"),
         Evaluate(mixture="one", domains=["law"]),
         MeasureOverlap(domains=["law", "sea"]),
+        Classify(mixture="one", path="tasks", experts=["second"]),
     ]
 
 
@@ -33,7 +35,7 @@ def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Ses
         create_job(session, spec)
 
 
-@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("number", range(1, 7))
 def test_a_wish_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
     with pytest.raises(BadSpec, match=r"There is no .* called “"):
         refuse_impossible(session, chain()[number])

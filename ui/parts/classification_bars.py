@@ -7,6 +7,7 @@ from typing import Any
 
 from ui.parts.classification_words import accuracy_rows
 from ui.parts.pictures import GREY, Picture, colour_of, name_axis, new_figure
+from ui.parts.words import counted
 
 _LINE = 26  # pixels for each bar
 
@@ -28,7 +29,7 @@ def accuracy_bars(found: Mapping[str, Any]) -> Picture:
     figure.update_yaxes(autorange="reversed")
     best = max(rows, key=lambda row: float(row["average (%)"]))
     words = (
-        f"Bar chart of {len(rows)} ways to answer {len(found['tasks'])} tasks. The most right answers: "
+        f"Bar chart of {len(rows)} ways to answer {counted(len(found['tasks']), 'task')}. The most right answers: "
         f"{best['answered']} ({best['average (%)']:.1f} %)."
     )
     return Picture(figure, "Who answers is chosen by what: longer bars are right more often", words, rows)
