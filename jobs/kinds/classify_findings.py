@@ -133,6 +133,6 @@ def _sentence(found: Mapping[str, Any]) -> str:
     return (
         f"{found['num_shots']} demonstrations, {num_tasks} task{'' if num_tasks == 1 else 's'}, {found['num_seeds']} "
         f"seed{'' if found['num_seeds'] == 1 else 's'}: {best['way']} routing with {kept} answers "
-        f"{best['average']['mean']:.1%} right, the most of all routings; equal weights {equal['average']['mean']:.1%}, "
+        f"{best['average']['mean']:.1%} right, and no routing more; equal weights {equal['average']['mean']:.1%}, "
         f"chance {chance['average']['mean']:.1%}."
     )
