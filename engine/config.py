@@ -14,8 +14,9 @@ from engine.errors import EngineError
 
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["fp32", "bf16"]
-ExpertsIn = Literal["ffn", "token"]
-MethodName = Literal["demix", "dense", "dense-balanced", "domain-token"]
+ExpertsIn = Literal["ffn", "token", "adapter"]
+MethodName = Literal["demix", "dense", "dense-balanced", "domain-token", "lora", "moe"]
+Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
 Normalise = Literal["none", "tokens"]
@@ -112,6 +113,34 @@ class TrainingConfig(AdaptingConfig):
     """How to train. Defaults follow DEMix tables 9–12 where they carry over to any size."""
 
     learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0)
+
+
+@dataclass(frozen=True)
+class LoraConfig(Checked):
+    """The shape of a low-rank adapter (Hu et al. 2021)."""
+
+    rank: int = knob(16, "LoRA: rank of each map's change (MoDE: 16).", ge=1)
+    alpha: float = knob(32.0, "LoRA: the change is multiplied by alpha / rank.", gt=0)
+    targets: Targets = knob(
+        "all", "LoRA: the maps that get an adapter: all, those of attention, or those of the feed-forward networks."
+    )
+
+
+@dataclass(frozen=True)
+class MoeConfig(Checked):
+    """The shape of a sparsely upcycled mixture of experts (Komatsuzaki et al. 2022)."""
+
+    num_experts: int = knob(8, "MoE: feed-forward networks in each layer, all copies at first (C-BTM §6: 32).", ge=2)
+    active_experts: int = knob(2, "MoE: networks that each token goes through (C-BTM §6: 2).", ge=1)
+    balance: float = knob(0.01, "MoE: weight of the loss that spreads tokens evenly over the networks.", ge=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.active_experts > self.num_experts:
+            raise EngineError(
+                f"active_experts must be at most num_experts, but is {self.active_experts} of {self.num_experts}.",
+                "Choose fewer active experts, or more experts.",
+            )
 
 
 @dataclass(frozen=True)

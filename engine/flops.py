@@ -34,6 +34,8 @@ class Shape:
     ffn_maps: int
     vocab_size: int
     embedding_width: int
+    ffn_active: int = 1  # networks that a token goes through, in a mixture of experts
+    ffn_choices: int = 0  # networks that its router chooses from
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
@@ -52,12 +54,14 @@ class Shape:
             ffn_maps=2 if config["model_type"] in _UNGATED else 3,
             vocab_size=int(config["vocab_size"]),
             embedding_width=int(config.get("word_embed_proj_dim") or width),
+            ffn_active=int(config.get("num_experts_per_tok") or 1),
+            ffn_choices=int(config.get("num_local_experts") or 0),
         )
 
     @property
     def ffn(self) -> int:
-        """One layer's feed-forward network, per token."""
-        return 2 * self.ffn_maps * self.width * self.ffn_width
+        """One layer's feed-forward network, per token; of a mixture of experts the active ones, and the router."""
+        return 2 * self.width * (self.ffn_maps * self.ffn_width * self.ffn_active + self.ffn_choices)
 
     @property
     def projections(self) -> int:
@@ -81,21 +85,26 @@ def forward_flops(shape: Shape, context: int, num_experts: int = 1) -> int:
     return num_experts * (shape.num_layers * layer + shape.ends)
 
 
-def training_flops(shape: Shape, context: int, *, only: ExpertsIn | None = None) -> int:
+def training_flops(shape: Shape, context: int, *, only: ExpertsIn | None = None, adapter: int = 0) -> int:
     """Operations per token trained on, forward and backward, without recomputation.
 
     `only`: the shared parameters are frozen, and experts learn in these places alone. The gradients of what is frozen
     are not computed, but the loss still finds its way back: to the first feed-forward network, or through every layer
-    to the vector before the sequence, which then is all that learns.
+    to the vector before the sequence or to the first adapter, which then is all that learns. `adapter`: parameters of
+    an expert that is one; at most its first maps cost less than is counted here.
     """
     forward = forward_flops(shape, context)
+    if only == "adapter":
+        first = shape.ffn + 2 * shape.scores(context) + 2 * shape.width * shape.attention_width  # up to the values
+        above = (shape.num_layers - 1) * (shape.projections + shape.ffn + 2 * shape.scores(context))
+        return forward + above + first + shape.ends + 3 * 2 * adapter
     if only is None:
         return 3 * forward
     if only == "token":
         layer = shape.projections + shape.ffn + 2 * shape.scores(context)
         return forward + shape.num_layers * layer + shape.ends
     above = (shape.num_layers - 1) * (shape.projections + shape.ffn + 2 * shape.scores(context))
-    first = shape.ffn // shape.ffn_maps  # its last map alone: nothing before it learns
+    first = 2 * shape.width * shape.ffn_width * shape.ffn_active  # its last map alone: nothing before it learns
     return forward + above + first + shape.ends + shape.num_layers * shape.ffn
 
 

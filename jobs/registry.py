@@ -13,6 +13,7 @@ KINDS: dict[str, str] = {
     "make-seed": "jobs.kinds.make_seed:run",
     "train-demix": "jobs.kinds.train_demix:run",
     "train-expert": "jobs.kinds.train_expert:run",
+    "average-experts": "jobs.kinds.average_experts:run",
     "evaluate": "jobs.kinds.evaluate:run",
     "certify-addition": "jobs.kinds.certify_addition:run",
     "certify-removal": "jobs.kinds.certify_removal:run",

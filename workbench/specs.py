@@ -17,7 +17,16 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from engine.config import AdaptingConfig, Evidence, GateConfig, MethodName, ModelConfig, TrainingConfig
+from engine.config import (
+    AdaptingConfig,
+    Evidence,
+    GateConfig,
+    LoraConfig,
+    MethodName,
+    ModelConfig,
+    MoeConfig,
+    TrainingConfig,
+)
 from engine.training.methods import METHODS
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import (
@@ -89,23 +98,24 @@ class MakeSeed(Spec):
         return self
 
 
-DENSE = "dense"  # the one expert of a model that has no other
-
-
 def _told_methods() -> str:
     """Every method with its sentence."""
     return "; ".join(f"{name}: {method.sentence}" for name, method in METHODS.items()) + "."
 
 
 class TrainDemix(Spec):
-    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Or a baseline of it (§4.2)."""
+    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Or what it is compared with."""
 
     kind: Literal["train-demix"] = "train-demix"
     name: Name = Field(description="Name of the mixture that will hold the experts; they are called NAME/DOMAIN.")
     seed_model: Name = Field(description="Seed model to start from.")
-    domains: list[Name] = Field(min_length=1, description="Domains, one expert each (dense: one for all, NAME/dense).")
+    domains: list[Name] = Field(
+        min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
+    )
     method: MethodName = Field("demix", description=_told_methods())
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+    lora: LoraConfig = Field(default_factory=LoraConfig, description="The adapters, with the method lora.")
+    moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainDemix:
@@ -116,8 +126,8 @@ class TrainDemix(Spec):
     @property
     def experts(self) -> dict[str, list[str]]:
         """The names of the experts that it makes, each with the domains that train it."""
-        if METHODS[self.method].one_expert:
-            return {f"{self.name}/{DENSE}": self.domains}
+        if only := METHODS[self.method].only_expert:
+            return {f"{self.name}/{only}": self.domains}
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 
 
@@ -161,6 +171,36 @@ class TrainExpert(Spec):
             raise ValueError(
                 "name each domain to watch once, and not the one that is trained on: it is measured anyway"
             )
+        return self
+
+
+class AverageExperts(Spec):
+    """Make one model of several: the weighted average of their parameters (BTM, Li et al. 2022, §3.3)."""
+
+    kind: Literal["average-experts"] = "average-experts"
+    name: Name = Field(description="Name of the mixture that will hold the average; the expert is called NAME/average.")
+    experts: list[ExpertName] = Field(
+        min_length=2, description="Experts to average: of one architecture and one tokenizer."
+    )
+    weights: list[float] | None = Field(None, description="Weight of each expert; empty: equal.")
+    prior: Name | None = Field(None, description="Saved prior whose shares are the weights (BTM: a cached one).")
+
+    @property
+    def expert(self) -> str:
+        """What the average is called."""
+        return f"{self.name}/average"
+
+    @model_validator(mode="after")
+    def _weighable(self) -> AverageExperts:
+        if len(set(self.experts)) < len(self.experts):
+            raise ValueError("name each expert once")
+        if self.weights is not None and self.prior is not None:
+            raise ValueError("give weights or a prior, not both")
+        if self.weights is not None:
+            if len(self.weights) != len(self.experts):
+                raise ValueError(f"give one weight for each of the {len(self.experts)} experts")
+            if not (min(self.weights) >= 0 and 0 < sum(self.weights) < float("inf")):
+                raise ValueError("weights must be 0 or more, and one of them above 0")
         return self
 
 
@@ -282,6 +322,7 @@ AnySpec = Annotated[
     | MakeSeed
     | TrainDemix
     | TrainExpert
+    | AverageExperts
     | Evaluate
     | CertifyAddition
     | CertifyRemoval
@@ -303,6 +344,7 @@ SPECS: dict[str, type[Spec]] = {
     "make-seed": MakeSeed,
     "train-demix": TrainDemix,
     "train-expert": TrainExpert,
+    "average-experts": AverageExperts,
     "evaluate": Evaluate,
     "certify-addition": CertifyAddition,
     "certify-removal": CertifyRemoval,

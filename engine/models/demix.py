@@ -1,9 +1,10 @@
 """DEMix layers (Gururangan et al. 2021, §3): every FFN of a decoder becomes one FFN per expert; the rest is shared.
 
-The paper's baseline +Domain-Token (§4.2) has its experts elsewhere: every weight is shared, and an expert is one
-learned vector before the sequence. Rows, caches, training and mixing are the same for both.
+Experts may be elsewhere. In the paper's baseline +Domain-Token (§4.2) every weight is shared, and an expert is one
+learned vector before the sequence. With LoRA every weight is the seed's, and an expert is a change of low rank beside
+each linear map of attention and FFNs. Rows, caches, training and mixing are the same for all.
 
-The surgery replaces only the *linear maps* inside each FFN, so the model's own forward pass stays as it is. Which
+The surgery replaces only the *linear maps* inside each layer, so the model's own forward pass stays as it is. Which
 expert a row of the batch takes is said per call, by spans of rows, so one batch can carry many domains in training and
 E copies of one prompt in mixing: shared weights are read once, and no request leaves a trace in the model.
 
@@ -24,7 +25,8 @@ from torch import Tensor, nn
 
 from engine.config import ExpertsIn
 from engine.errors import ModelError
-from engine.models.families import ffn_places, max_positions
+from engine.models.families import ffn_places, linear_places, max_positions
+from engine.models.lora import adapters_of, merge
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,15 @@ class ExpertLinear(nn.Module):
         parts = x.split([count * per_row for count in rows.num_rows])
         return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
 
+    def whole(self, key: str) -> nn.Module:
+        """What stands in its place when only this expert is left."""
+        return self.experts[key]
+
     def _stacks(self, rows: Rows) -> bool:
         """Whether every expert has as many rows, and the weights of all are small enough to copy at each call."""
-        weights: list[Any] = [self.experts[key].weight for key in rows.keys]
+        weights: list[Any] = [getattr(self.experts[key], "weight", None) for key in rows.keys]
+        if weights[0] is None:  # a mixture of experts in the place of a map
+            return False
         return len(set(rows.num_rows)) == 1 and sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
 
     def _together(self, x: Tensor, rows: Rows) -> Tensor:
@@ -97,6 +105,34 @@ class ExpertLinear(nn.Module):
         else:
             out = torch.baddbmm(torch.stack([one.bias for one in maps])[:, None], groups, weight)
         return out.view(*x.shape[:-1], -1)
+
+
+class AdaptedLinear(nn.Module):
+    """One linear map that all experts share, and beside it the changes of those that have one here."""
+
+    def __init__(self, original: nn.Module) -> None:
+        super().__init__()
+        self.shared = original
+        self.experts = nn.ModuleDict()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
+        rows, out = _rows.get(), self.shared(x)
+        if len(rows.keys) == 1:
+            return self._changed(out, x, rows.keys[0])
+        per_row = x.shape[0] // sum(rows.num_rows)
+        sizes = [count * per_row for count in rows.num_rows]
+        parts = zip(out.split(sizes), x.split(sizes), rows.keys, strict=True)
+        return torch.cat([self._changed(*part) for part in parts])
+
+    def whole(self, key: str) -> nn.Module:
+        """What stands in its place when only this expert is left: the map with its change."""
+        if key in self.experts:
+            merge(self.shared, self.experts[key])  # type: ignore[arg-type]
+        return self.shared
+
+    def _changed(self, out: Tensor, x: Tensor, key: str) -> Tensor:
+        return out + self.experts[key](x) if key in self.experts else out
 
 
 class DomainTokens(nn.Module):
@@ -124,13 +160,17 @@ class DemixModel(nn.Module):
     """A decoder with DEMix layers. Experts are known by keys (no dots); their order is that of their coming."""
 
     def __init__(self, lm: Any, keys: Sequence[str], experts_in: ExpertsIn = "ffn") -> None:
-        """Cuts `lm` open: every expert starts as a copy of its FFNs, or as the same vector before the sequence."""
+        """Cuts `lm` open: every expert starts as a copy of its FFNs, or as the same vector before the sequence.
+
+        Experts that are adapters come one by one, with their tensors, by `add_expert`.
+        """
         super().__init__()
+        assert experts_in != "adapter" or not keys, "adapters are made by engine.models.lora"
         self.lm = lm
         self.keys = list(keys)
         self.experts_in = experts_in
         self.tokens = DomainTokens(lm.get_input_embeddings(), keys) if experts_in == "token" else None
-        self._places = _cut_open(lm, keys) if self.tokens is None else {"domain_token": self.tokens}
+        self._places = _cut_open(lm, keys, experts_in) if self.tokens is None else {"domain_token": self.tokens}
 
     @property
     def device(self) -> torch.device:
@@ -178,55 +218,85 @@ class DemixModel(nn.Module):
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
         self._require(key)
-        return {
-            f"{place}.{name}": tensor
-            for place, layer in self._places.items()
-            for name, tensor in layer.experts[key].state_dict().items()
-        }
+        return {f"{place}.{name}": tensor for place, own in self._own(key) for name, tensor in own.state_dict().items()}
 
     def shared_state(self) -> dict[str, Tensor]:
         """Everything that no expert owns; tied weights once."""
         kept = self.lm.state_dict()
-        buffers = {name: buffer for name, buffer in self.lm.named_buffers() if name in kept}
-        return {**self.shared_parameters(), **buffers}
+        own = {id(buffer) for layer in self._places.values() for buffer in layer.experts.buffers()}
+        buffers = self.lm.named_buffers()
+        return {
+            **self.shared_parameters(),
+            **{name: buffer for name, buffer in buffers if name in kept and id(buffer) not in own},
+        }
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
         """The trainable view of `expert_state`, named by expert, too."""
         self._require(key)
         return {
             f"{key}:{place}.{name}": parameter
-            for place, layer in self._places.items()
-            for name, parameter in layer.experts[key].named_parameters()
+            for place, own in self._own(key)
+            for name, parameter in own.named_parameters()
         }
 
     def shared_parameters(self) -> dict[str, nn.Parameter]:
         """The trainable view of `shared_state`."""
-        own = {id(p) for layer in self._places.values() for p in layer.parameters()}
+        own = {id(p) for layer in self._places.values() for p in layer.experts.parameters()}
         return {name: p for name, p in self.lm.named_parameters() if id(p) not in own}
 
     def add_expert(self, key: str, *, copy_of: str | None = None, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds an expert as a copy of another, or from its tensors. No other tensor is touched (law L8)."""
         if key in self.keys:
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
+        for place, expert in self._new_expert(copy_of, state).items():
+            self._places[place].experts[key] = expert
+        self.keys.append(key)
+
+    def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
+        """The modules of an expert by their place."""
+        if state is not None and self.experts_in == "adapter":
+            maps = {place: layer.shared for place, layer in self._places.items() if isinstance(layer, AdaptedLinear)}
+            return {place: one.to(self.device) for place, one in adapters_of(state, maps).items()}
         source = copy_of or (self.keys[0] if self.keys else None)
         if source is None:
             raise ModelError("A model without experts must be given one's tensors.", "Load an expert first.")
         self._require(source)
+        modules = {place: copy.deepcopy(own) for place, own in self._own(source)}
         if state is not None:
             self._check_state(state, source)
-        for place, layer in self._places.items():
-            expert = copy.deepcopy(layer.experts[source])
-            if state is not None:
+            for place, expert in modules.items():
                 expert.load_state_dict({name: state[f"{place}.{name}"] for name in expert.state_dict()})
-            layer.experts[key] = expert
-        self.keys.append(key)
+        return modules
 
     def remove_expert(self, key: str) -> None:
         """Takes an expert out; the others stay as they are."""
         self._require(key)
-        for layer in self._places.values():
-            del layer.experts[key]
+        for place, _ in list(self._own(key)):
+            del self._places[place].experts[key]
         self.keys.remove(key)
+
+    def _own(self, key: str) -> Iterator[tuple[str, nn.Module]]:
+        """What an expert has of its own, by its place."""
+        for place, layer in self._places.items():
+            if key in layer.experts:
+                yield place, layer.experts[key]
+
+    def whole(self, key: str) -> Any:
+        """The plain decoder that this expert makes with what is shared. The model is used up.
+
+        Raises ModelError where experts are vectors before the text: no decoder holds one.
+        """
+        self._require(key)
+        if self.tokens is not None:
+            raise ModelError(
+                "An expert must be part of the weights to make a whole model, but is a vector before the text.",
+                "Choose experts of another method than domain-token.",
+            )
+        for place, layer in self._places.items():
+            assert not isinstance(layer, DomainTokens)
+            holder, _, attribute = place.rpartition(".")
+            setattr(self.lm.get_submodule(holder), attribute, layer.whole(key))
+        return self.lm
 
     def _check_state(self, state: Mapping[str, Tensor], like: str) -> None:
         expected = self.expert_state(like)
@@ -252,10 +322,15 @@ def _log_likelihoods(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
 
 
-def _cut_open(lm: Any, keys: Sequence[str]) -> dict[str, ExpertLinear | DomainTokens]:
-    """Puts experts in the place of every linear map of every FFN; gives them by their place."""
-    places: dict[str, ExpertLinear | DomainTokens] = {}
-    for name, holder, attribute in list(ffn_places(lm)):
-        places[name] = ExpertLinear(getattr(holder, attribute), keys)
+_Layer = ExpertLinear | AdaptedLinear | DomainTokens
+
+
+def _cut_open(lm: Any, keys: Sequence[str], experts_in: ExpertsIn) -> dict[str, _Layer]:
+    """Puts experts in the place of every linear map of every FFN, or beside every map; gives them by their place."""
+    adapted = experts_in == "adapter"
+    places: dict[str, _Layer] = {}
+    for name, holder, attribute in list(linear_places(lm) if adapted else ffn_places(lm)):
+        original = getattr(holder, attribute)
+        places[name] = AdaptedLinear(original) if adapted else ExpertLinear(original, keys)
         setattr(holder, attribute, places[name])
     return places

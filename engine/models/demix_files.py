@@ -1,7 +1,8 @@
 """DEMix models on disk: one folder for what is shared, one for each expert. safetensors and JSON only.
 
-The base's card says where its experts are. An expert's folder names the base it was trained on by the hash of the
-base's manifest, so that an expert of another base, or of another tokenizer, is refused before its tensors are read.
+The base's card says where its experts are. A seed's own folder is the base of adapters, which change none of it. An
+expert's folder names the base it was trained on by the hash of the base's manifest, so that an expert of another base,
+or of another tokenizer, is refused before its tensors are read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from engine.errors import DamagedFile, ModelError
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.families import longest_context
+from engine.models.families import load_model
 
 _SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
 _BASE_CARD, _CARD = "base.json", "expert.json"
@@ -47,11 +49,31 @@ def load_demix(base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
     if first is None:
         raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
-    model = DemixModel(_empty_lm(base.folder), [first[0]], _experts_in(base.folder))
-    _load(model, load_file(base.folder / _SHARED), states.pop(first[0]), first[0])
+    model = _first_of(base.folder, first[0], states.pop(first[0]))
     for key, state in states.items():
         model.add_expert(key, state=state)
     return model.eval()
+
+
+def _first_of(base: Path, key: str, state: Mapping[str, Tensor]) -> DemixModel:
+    """The model of a base with its first expert."""
+    if is_seed(base):
+        model = DemixModel(load_model(base), [], "adapter")
+        model.add_expert(key, state=state)
+        return model
+    experts_in = _experts_in(base)
+    if experts_in == "adapter":
+        model = DemixModel(_empty_lm(base), [], experts_in)
+        model.add_expert(key, state=state)
+    else:
+        model = DemixModel(_empty_lm(base), [key], experts_in)
+    _load(model, load_file(base / _SHARED), state, key)
+    return model
+
+
+def is_seed(base: Path) -> bool:
+    """Whether a base is a whole seed model, as that of adapters is."""
+    return not (base / _SHARED).exists()
 
 
 def read_expert(expert: Kept, base_sha256: str) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ Another family is another row: surgery, training and mixing follow this table al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,26 +13,36 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, Targets
 from engine.errors import ModelError
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Dotted paths: from the model to its list of layers, and from a layer to its FFN's linear maps."""
+    """Dotted paths: from the model to its list of layers, and from a layer to the linear maps of FFN and attention.
+
+    A mixture of experts is one place: its networks and their router belong together.
+    """
 
     layers: str
     ffn: tuple[str, ...]
+    attention: tuple[str, ...]
 
 
-_LLAMA = Layout("model.layers", ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"))
+_LLAMA_ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+_LLAMA = Layout("model.layers", ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), _LLAMA_ATTENTION)
 LAYOUTS = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
-    "gpt2": Layout("transformer.h", ("mlp.c_fc", "mlp.c_proj")),
-    "opt": Layout("model.decoder.layers", ("fc1", "fc2")),
-    "gpt_neox": Layout("gpt_neox.layers", ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")),
+    "mixtral": Layout("model.layers", ("mlp",), _LLAMA_ATTENTION),
+    "gpt2": Layout("transformer.h", ("mlp.c_fc", "mlp.c_proj"), ("attn.c_attn", "attn.c_proj")),
+    "opt": Layout("model.decoder.layers", ("fc1", "fc2"), (*_LLAMA_ATTENTION[:3], "self_attn.out_proj")),
+    "gpt_neox": Layout(
+        "gpt_neox.layers",
+        ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+        ("attention.query_key_value", "attention.dense"),
+    ),
 }
 
 
@@ -47,13 +57,29 @@ def layout_of(lm: nn.Module) -> Layout:
     return LAYOUTS[kind]
 
 
-def ffn_places(lm: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
-    """Every linear map of every FFN, as (full name, the module that holds it, its attribute there)."""
+Place = tuple[str, nn.Module, str]  # full name, the module that holds it, its attribute there
+
+
+def ffn_places(lm: nn.Module) -> Iterator[Place]:
+    """Every linear map of every FFN, or every whole mixture of experts."""
+    return _places(lm, layout_of(lm).ffn)
+
+
+def linear_places(lm: nn.Module, targets: Targets = "all") -> Iterator[Place]:
+    """Every linear map of attention and FFNs, or of one of the two; a mixture of experts is none."""
     layout = layout_of(lm)
-    for number, layer in enumerate(lm.get_submodule(layout.layers).children()):
-        for path in layout.ffn:
+    paths = {"all": layout.attention + layout.ffn, "attention": layout.attention, "ffn": layout.ffn}[targets]
+    for name, holder, attribute in _places(lm, paths):
+        if hasattr(getattr(holder, attribute), "weight"):
+            yield name, holder, attribute
+
+
+def _places(lm: nn.Module, paths: Sequence[str]) -> Iterator[Place]:
+    layers = layout_of(lm).layers
+    for number, layer in enumerate(lm.get_submodule(layers).children()):
+        for path in paths:
             holder_path, _, attribute = path.rpartition(".")
-            yield f"{layout.layers}.{number}.{path}", layer.get_submodule(holder_path), attribute
+            yield f"{layers}.{number}.{path}", layer.get_submodule(holder_path), attribute
 
 
 def max_positions(lm: nn.Module) -> int:

@@ -15,13 +15,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from engine.config import MethodName, TrainingConfig
+from engine.config import TrainingConfig
 from engine.device import process_environment
 from engine.errors import TrainingError
 from engine.events import Event, Progress
 from engine.training.data import BlockSampler, PackedDomain
 from engine.training.layout import layout_of
 from engine.training.line import GO, INPUT, LIFE, NEWS, ORDERS, STOP, Task, failure_in, from_line
+from engine.training.methods import Recipe
 
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 5.0
@@ -34,12 +35,12 @@ def train_on(
     config: TrainingConfig,
     folder: Path,
     *,
-    method: MethodName = "demix",
+    recipe: Recipe | None = None,
     device: str = "auto",
     threads: int = 0,
     log: Path | None = None,
 ) -> Iterator[Event]:
-    """Trains a model of the seed by this method from the newest checkpoint in `folder`, or from the start.
+    """Trains a model of the seed (None: a DEMix model) from the newest checkpoint in `folder`, or from the start.
 
     The weights are those of the last checkpoint. `threads` are those of each process; 0 shares the cores out. What
     the processes print goes to `log`, or where this process prints. Raises TrainingError when the layout or a text
@@ -49,7 +50,7 @@ def train_on(
     texts = [domain.open() for domain in domains]
     BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
     _require_devices(device, num_processes)
-    task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, method)
+    task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
     return _events(task, num_processes, _environment(num_processes, threads), log)
 
 

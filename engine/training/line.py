@@ -10,15 +10,16 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from engine import errors
-from engine.config import MethodName, TrainingConfig
+from engine.config import LoraConfig, MoeConfig, TrainingConfig
 from engine.errors import LostRank, Problem
 from engine.events import Event
 from engine.training.data import PackedDomain
+from engine.training.methods import Recipe
 
 INPUT, NEWS, ORDERS, LIFE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
 GO, STOP = b"g", b"s"
@@ -36,7 +37,7 @@ class Task:
     config: TrainingConfig
     folder: Path  # of the checkpoints
     device: str = "auto"
-    method: MethodName = "demix"
+    recipe: Recipe = field(default_factory=Recipe)
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), default=str, indent=1), encoding="utf-8")
@@ -46,7 +47,10 @@ class Task:
         said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in said["domains"])
         config = TrainingConfig(**said["config"])
-        return cls(Path(said["seed_folder"]), domains, config, Path(said["folder"]), said["device"], said["method"])
+        recipe = Recipe(
+            said["recipe"]["method"], LoraConfig(**said["recipe"]["lora"]), MoeConfig(**said["recipe"]["moe"])
+        )
+        return cls(Path(said["seed_folder"]), domains, config, Path(said["folder"]), said["device"], recipe)
 
 
 def to_line(event: Event) -> bytes:

@@ -27,6 +27,7 @@ from engine.events import Evaluated, Event, Saved, Saving, Settled, Step
 from engine.flops import Shape, training_flops
 from engine.models.demix import DemixModel
 from engine.models.demix_files import Limits
+from engine.models.moe import listening_to_routers
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
@@ -83,10 +84,10 @@ class _Training:
         )
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
-        shape = Shape.of(model.lm.config.to_dict())
         self.flops_per_token = training_flops(
-            shape, config.block_size, only=model.experts_in if only is not None else None
-        )
+            Shape.of(model.lm.config.to_dict()), config.block_size,
+            only=model.experts_in if only is not None else None, adapter=_adapter_size(model),
+        )  # fmt: skip
         self.course = Course()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
@@ -175,8 +176,9 @@ class _Training:
         """Adds up this process's part of the gradients; gives the losses of everybody's rows."""
         losses = []
         for batch in batches:
-            losses_BT = self._losses(batch)
-            (losses_BT.mean() * batch.share / self.config.accumulate).backward()
+            with listening_to_routers(self.model.lm) as routers:
+                losses_BT = self._losses(batch)
+            ((losses_BT.mean() + routers.loss()) * batch.share / self.config.accumulate).backward()
             losses.append(losses_BT.detach())
         return self.team.whole(torch.stack(losses), batch.places, batch.num_rows)
 
@@ -228,6 +230,13 @@ def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -
         for name, loss in zip(batch.domains, losses_B, strict=True):
             found.setdefault(name, []).append(loss)
     return {name: fmean(losses) for name, losses in found.items()}
+
+
+def _adapter_size(model: DemixModel) -> int:
+    """The parameters of one expert that is an adapter; 0 where experts are something else."""
+    if model.experts_in != "adapter" or not model.keys:
+        return 0
+    return sum(parameter.numel() for parameter in model.expert_parameters(model.keys[0]).values())
 
 
 def trainable(model: DemixModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:

@@ -65,17 +65,18 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 
 def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds the experts of this process alone."""
-    from engine.models.demix import DemixModel
-    from engine.models.families import load_model
     from engine.training.loop import require_context, train
     from engine.training.methods import METHODS
+    from engine.training.start import start
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.holds(text.expert)))
-    method = METHODS[task.method]
-    model = DemixModel(load_model(task.seed_folder), keys, method.experts_in).to(device)
+    model = start(task.seed_folder, keys, task.recipe, task.config.seed).to(device)
     require_context(model, task.config.block_size)
-    return train(model, texts, task.config, task.folder, balanced=method.balanced, team=team)
+    return train(
+        model, texts, task.config, task.folder, only_experts=task.recipe.learns(keys),
+        balanced=METHODS[task.recipe.method].balanced, team=team,
+    )  # fmt: skip
 
 
 def _follow(events: Iterator[Event], team: Team, place: Path | None) -> None:

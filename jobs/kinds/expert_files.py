@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.config import MethodName
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_expert
 from jobs.kinds.tokens import DomainFiles, data_sha256_of
@@ -26,7 +25,7 @@ class NewExpert:
 
     id: str
     name: str
-    method: MethodName
+    method: str
     domains: tuple[DomainFiles, ...]
     num_parameters: int
     dev_loss: float | None
@@ -34,7 +33,7 @@ class NewExpert:
 
 def keep_expert(
     work: Work, model: DemixModel, id: str, name: str, domains: Sequence[DomainFiles], *,
-    method: MethodName, dev_loss: float | None, base_sha256: str, tokenizer_sha256: str,
+    method: str, dev_loss: float | None, base_sha256: str, tokenizer_sha256: str,
 ) -> NewExpert:  # fmt: skip
     """Keeps the parameters of the expert `id`, which these domains trained, as an artifact under the same id."""
     with work.storage.new(id) as folder:

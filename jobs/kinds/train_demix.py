@@ -1,4 +1,7 @@
-"""Train a DEMix model or one of its baselines (DEMix §3, §4.2). Makes base, experts and mixture."""
+"""Train a DEMix model or what it is compared with (DEMix §3, §4.2; C-BTM §6). Makes base, experts and mixture.
+
+Where a method leaves the seed as it is, the seed itself is the base, and only what was learnt is kept.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from engine.events import Evaluated, Event, Settled
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
-from engine.models.families import load_model
-from engine.text.tokenizer import load_tokenizer
+from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus, train_on
 from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
-from engine.training.methods import METHODS
+from engine.training.methods import METHODS, Recipe
+from engine.training.start import start
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
@@ -33,13 +36,14 @@ from workbench.services.mixtures import create_mixture
 from workbench.services.names import ensure_free
 from workbench.services.seeds import seed_row
 from workbench.specs import MixtureSpec, TrainDemix
-from workbench.tables import Expert, Mixture
+from workbench.tables import Artifact, Expert, Mixture
 
 
 @dataclass(frozen=True)
 class _Inputs:
     seed_id: str
     seed: Kept
+    seed_artifact_id: str
     experts: dict[str, tuple[DomainFiles, ...]]  # by name, each with the domains that train it
 
 
@@ -55,10 +59,7 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
             folder = yield from pack(work, domain, tokenizer)
             packed.append(PackedDomain(domain.name, made_by(work.job_id, name), folder))
     model, losses = yield from _train(work, spec, inputs.seed.folder, packed)
-    base_id = made_by(work.job_id, "base")
-    with work.storage.new(base_id) as folder:
-        save_base(model, folder)
-        tokenizer.save(folder)
+    base_id = inputs.seed_artifact_id if METHODS[spec.method].frozen else _keep_base(work, model, tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
         keep_expert(
@@ -70,28 +71,39 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
 
 
+def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
+    """The id of what the experts share, kept with its tokenizer."""
+    base_id = made_by(work.job_id, "base")
+    with work.storage.new(base_id) as folder:
+        save_base(model, folder)
+        tokenizer.save(folder)
+    return base_id
+
+
 def _train(
     work: Work, spec: TrainDemix, seed_folder: Path, domains: Sequence[PackedDomain]
 ) -> Generator[Event, None, tuple[DemixModel, dict[str, float]]]:
     """Trains in this process or on several; gives the model and its last losses on held-out text."""
-    settings, config, method = work.settings, spec.training, METHODS[spec.method]
+    settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.lora, spec.moe)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
+    model = start(seed_folder, keys, recipe, config.seed)
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
     if num_processes > 1:
         losses = yield from _follow(
             train_on(
-                num_processes, seed_folder, domains, config, work.folder, method=spec.method,
+                num_processes, seed_folder, domains, config, work.folder, recipe=recipe,
                 device=settings.device, threads=settings.threads, log=log_path(settings, work.job_id),
             )
         )  # fmt: skip
-        model = DemixModel(load_model(seed_folder), keys, method.experts_in)
-        restore(work.folder, newest_step(work.folder, config), trainable(model, None))
+        restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))
     else:
-        model = DemixModel(load_model(seed_folder), keys, method.experts_in).to(choose_device(settings.device))
+        model = model.to(choose_device(settings.device))
         require_context(model, config.block_size)
-        texts = [domain.open() for domain in domains]
-        losses = yield from _follow(train(model, texts, config, work.folder, balanced=method.balanced))
+        texts, balanced = [domain.open() for domain in domains], METHODS[spec.method].balanced
+        losses = yield from _follow(
+            train(model, texts, config, work.folder, only_experts=recipe.learns(keys), balanced=balanced)
+        )
     return model, losses
 
 
@@ -121,7 +133,14 @@ def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:
         name: tuple(domain_files(session, work.storage, domain) for domain in domains)
         for name, domains in spec.experts.items()
     }
-    return _Inputs(seed.id, work.storage.kept(seed.artifact), experts)
+    return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, experts)
+
+
+def _asked(spec: TrainDemix) -> dict[str, Any]:
+    """What only this method asks."""
+    if spec.method == "lora":
+        return {"lora": asdict(spec.lora)}
+    return {"moe": asdict(spec.moe)} if spec.method == "moe" else {}
 
 
 def _register(
@@ -133,11 +152,13 @@ def _register(
     tokenizer_sha256: str,
 ) -> Register:
     def register(session: Session) -> dict[str, Any]:
-        base = register_artifact(session, work.storage, base_id, "demix-base", job_id=work.job_id)
+        base = session.get(Artifact, base_id) or register_artifact(
+            session, work.storage, base_id, "demix-base", job_id=work.job_id
+        )
         for expert in experts:
             register_new_expert(
                 session, work, expert, base=base, seed_id=inputs.seed_id, parent_id=None,
-                tokenizer_sha256=tokenizer_sha256, config=asdict(spec.training),
+                tokenizer_sha256=tokenizer_sha256, config=asdict(spec.training) | _asked(spec),
             )  # fmt: skip
         names = [expert.name for expert in experts]
         create_mixture(session, MixtureSpec(name=spec.name, experts=names))

@@ -12,6 +12,7 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "make-seed": ("seed make", ("name",)),
     "train-demix": ("train demix", ("name",)),
     "train-expert": ("train expert", ("name",)),
+    "average-experts": ("mix average", ("name",)),
     "evaluate": ("eval run", ("mixture",)),
     "certify-addition": ("expert certify", ("expert",)),
     "certify-removal": ("expert certify-removal", ("expert",)),

@@ -33,6 +33,8 @@ GROUP_TITLES = {
     _DETAILS: "More: how to read it, and how much",
     "training": "Training details",
     "shape": "Shape of a fresh model",
+    "lora": "Adapters",
+    "moe": "Mixture of experts",
     "gate": "How weights come about",
 }
 

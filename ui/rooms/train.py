@@ -83,7 +83,8 @@ def _ask_demix(offers: Offers) -> None:
     method = st.selectbox(
         "Method", list(METHODS), format_func=lambda one: f"{one}: {METHODS[one].sentence}", key="train-demix.method"
     )
-    ask_for("train-demix", offers, "Train the experts", skip=("method",), given={("method",): method})
+    others = [group for group in ("lora", "moe") if group != method]
+    ask_for("train-demix", offers, "Train the experts", skip=("method", *others), given={("method",): method})
 
 
 def _ask_expert(offers: Offers) -> None:

@@ -11,7 +11,8 @@ import typer
 from engine.config import Evidence, GateConfig, GateKind
 from ui.parts.modes import means
 from ui.parts.throughput import COUNTED_AS, cost_words
-from ui.verbs.options import Json, split_commas
+from ui.verbs.following import submit
+from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import print_done, print_json, print_table, say, shown
 from ui.verbs.wishes import (
     Experts,
@@ -29,7 +30,7 @@ from ui.verbs.wishes import (
     wish_of,
 )
 from workbench.cards import MixtureCard
-from workbench.specs import MixtureSpec, Spec
+from workbench.specs import AverageExperts, MixtureSpec, Spec
 
 app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
 
@@ -247,6 +248,13 @@ def cost(
         return
     say(cost_words(found))
     say(COUNTED_AS)
+
+
+@app.command("average")
+@takes(AverageExperts, "name")
+def average(spec: AverageExperts, how: How) -> None:
+    """Make one model of several experts: the weighted average of their parameters."""
+    submit(spec, how)
 
 
 @app.command("delete")

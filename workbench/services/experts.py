@@ -15,7 +15,7 @@ from workbench.services.artifacts import forget_made_from, forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
-from workbench.tables import Artifact, Cluster, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember
+from workbench.tables import Artifact, Cluster, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember, SeedModel
 
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
 
@@ -121,9 +121,9 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
 
 
 def delete_expert(session: Session, name: str) -> None:
-    """Deletes an expert with its scores, and its base with the last one on it.
+    """Deletes an expert with its scores, and its base with the last one on it unless that is a seed.
 
-    Raises InUse when another expert began as its copy, or a mixture or a job needs it.
+    Raises InUse when another expert began as its copy or is an average with it, or a mixture or a job needs it.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, _users(session, row))
@@ -134,13 +134,17 @@ def delete_expert(session: Session, name: str) -> None:
     session.flush()
     session.delete(artifact)
     others = select(func.count()).where(or_(Expert.base_id == base.id, Expert.artifact_id == base.id))
-    if base is not artifact and not session.scalar(others):
+    is_seed = session.scalar(select(SeedModel.id).where(SeedModel.artifact_id == base.id)) is not None
+    if base is not artifact and not is_seed and not session.scalar(others):
         session.delete(base)
 
 
 def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
     return {
-        "expert": session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
+        "expert": [
+            *session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
+            *(one.name for one in averages_of(session, row)),
+        ],
         "mixture": _mixtures(session, [row.id])[row.id],
         "job": unfinished_jobs(session, ["parent", "expert", "experts"], [row.name]),
     }
@@ -150,7 +154,7 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
 
 
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
-    """The way seed -> parents -> expert -> children and mixtures.
+    """The way seed -> parents -> expert -> children and mixtures; an average comes of all that it was made of.
 
     `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
     """
@@ -161,9 +165,13 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     if line[0].seed is not None:
         nodes.insert(0, _node(line[0].seed, "seed"))
         edges.insert(0, _edge(line[0].seed, line[0]))
+    for part in averaged(session, row):
+        nodes.insert(0, _node(part, "expert"))
+        edges.insert(0, _edge(part, row))
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
-    for kind, later in (("expert", session.scalars(children)), ("mixture", session.scalars(joined))):
+    later_ones = [*session.scalars(children), *averages_of(session, row)]
+    for kind, later in (("expert", later_ones), ("mixture", session.scalars(joined).all())):
         for one in later:
             nodes.append(_node(one, kind))
             edges.append(_edge(row, one))
@@ -176,6 +184,30 @@ def ancestors(row: Expert) -> list[Expert]:
     while (parent := (found[-1] if found else row).parent) is not None:
         found.append(parent)
     return found
+
+
+AVERAGE = "average"  # the method of an expert whose parameters are the mean of others'
+
+
+def averaged(session: Session, row: Expert) -> list[Expert]:
+    """The experts whose average an expert is; none where it was trained."""
+    found = (session.get(Expert, part["id"]) for part in row.config.get("averaged", ()))
+    return [part for part in found if part is not None]
+
+
+def averages_of(session: Session, row: Expert) -> list[Expert]:
+    """The averages that an expert is part of."""
+    rows = session.scalars(select(Expert).where(Expert.method == AVERAGE).order_by(Expert.name))
+    return [one for one in rows if any(part["id"] == row.id for part in one.config["averaged"])]
+
+
+def origins(session: Session, row: Expert) -> list[Expert]:
+    """All experts that it comes of, as a copy or as an average."""
+    found = ancestors(row)
+    for one in [row, *found]:
+        for part in averaged(session, one):
+            found += [part, *origins(session, part)]
+    return list(dict.fromkeys(found))
 
 
 def _node(row: Any, kind: str) -> dict[str, str]:

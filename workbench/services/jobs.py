@@ -74,6 +74,7 @@ _KINDS = {
     "split-cluster": "Split a cluster of",
     "pin-documents": "Pin documents in",
     "classify": "Classify few-shot by",
+    "average-experts": "Average into",
 }
 
 

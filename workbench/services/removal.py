@@ -48,10 +48,14 @@ class Sides:
         return self.retrained.experts if self.retrained else ()
 
     def heirs(self) -> list[str]:
-        """The experts that are left and know the domain more closely: those of it, and copies of the one removed."""
+        """The experts that are left and know the domain more closely: those of it, copies of the one removed, averages."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
         return [
-            one.name for one in self.without_expert if one.domain_id == removed.domain_id or removed in ancestors(one)
+            one.name
+            for one in self.without_expert
+            if one.domain_id == removed.domain_id
+            or removed in ancestors(one)
+            or removed.id in [part["id"] for part in one.config.get("averaged", ())]
         ]
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
-from workbench.services.experts import ancestors, expert_row
+from workbench.services.experts import domains_of, expert_row, origins
 from workbench.services.mixtures import mixture_row, taking_part
 from workbench.tables import Domain, Expert, Job, Mixture
 
@@ -60,7 +60,7 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
 
 def _seen(session: Session, expert: Expert, domain: Domain) -> str:
     """Under which name an expert, its base or an ancestor was trained on a domain's text; empty: on none of it."""
-    for one in (expert, *ancestors(expert)):
+    for one in (expert, *origins(session, expert)):
         if one.data_sha256 == domain.data_sha256:
             return ": the same text"
         for name in _trained_on(session, one):
@@ -74,11 +74,10 @@ def _seen(session: Session, expert: Expert, domain: Domain) -> str:
 
 def _trained_on(session: Session, expert: Expert) -> Iterator[str]:
     """The names of the domains that trained an expert or its base, those too that are gone."""
-    if expert.domain is not None:
-        yield expert.domain.name
+    yield from domains_of(expert)
     job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
-    spec = job.spec if job else {}
-    yield from filter(None, (*spec.get("domains", ()), spec.get("domain")))
+    if job is not None and job.kind != "make-seed":  # whose domains trained a tokenizer
+        yield from filter(None, (*job.spec.get("domains", ()), job.spec.get("domain")))
 
 
 def _is_same_text(one: Domain, other: Domain) -> bool:

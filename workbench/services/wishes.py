@@ -22,6 +22,7 @@ from workbench.cluster_specs import (
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.spec_base import Spec
 from workbench.specs import (
+    AverageExperts,
     CertifyAddition,
     CertifyRemoval,
     Evaluate,
@@ -33,16 +34,18 @@ from workbench.specs import (
     TrainExpert,
     parse_spec,
 )
-from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, SeedModel
+from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
 
 Thing = tuple[str, str]  # what, name
-TABLES: dict[str, type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering]] = {
+Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering] | type[Prior]
+TABLES: dict[str, Named] = {
     "corpus": Corpus,
     "domain": Domain,
     "seed model": SeedModel,
     "expert": Expert,
     "mixture": Mixture,
     "clustering": Clustering,
+    "prior": Prior,
 }
 
 
@@ -107,6 +110,8 @@ def made_by(spec: Spec) -> set[Thing]:
             return {("clustering", spec.name)}
         case MakeClusterDomains():
             return {("domain", name) for name in spec.domains}
+        case AverageExperts():
+            return {("expert", spec.expert), ("mixture", spec.name)}
     return set()
 
 
@@ -121,6 +126,9 @@ def needed_by(spec: Spec) -> list[Thing]:
             parent = [("expert", spec.parent)] if spec.parent else []
             watched = [("domain", name) for name in spec.watch]
             return [("domain", spec.domain), ("mixture", spec.mixture), *parent, *watched]
+        case AverageExperts():
+            prior = [("prior", spec.prior)] if spec.prior else []
+            return [*(("expert", name) for name in spec.experts), *prior]
         case Evaluate():
             experts = [("expert", name) for name in spec.experts]
             return [("mixture", spec.mixture), *experts, *(("domain", name) for name in spec.domains)]

@@ -134,7 +134,7 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
 @pytest.mark.parametrize("name", ["dense", "domain-token"])
 def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: MethodName) -> None:
     method = METHODS[name]
-    if method.one_expert:
+    if method.only_expert:
         domains = [replace(domain, expert="one") for domain in domains]
     model = DemixModel(load_model(seed), list(dict.fromkeys(d.expert for d in domains)), method.experts_in)
     texts = [domain.open() for domain in domains]

@@ -48,7 +48,7 @@ def test_training_resumed_is_training_uninterrupted(
 ) -> None:  # L17
     choice = METHODS[method]
     texts = make_texts(KEYS)
-    if choice.one_expert:
+    if choice.only_expert:
         texts = [replace(text, expert="law") for text in texts]
     keys = list(dict.fromkeys(text.expert for text in texts))
 

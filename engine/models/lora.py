@@ -1,0 +1,122 @@
+"""LoRA (Hu et al. 2021): beside each linear map a change of low rank; the map itself never moves.
+
+peft finds the maps and draws their changes as published: one factor at random, the other zero, so that a model begins
+as its seed. From then on an adapter is a dictionary of tensors that nothing but this file reads: to score, mix and ask
+adapted models nobody needs peft.
+
+Shapes: R rank, I inputs, O outputs of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import LoraConfig
+from engine.errors import ModelError
+from engine.models.families import linear_places
+
+_DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors at its map
+
+
+class Adapter(nn.Module):
+    """The change of one map: what it adds to the map's answer."""
+
+    def __init__(self, down_RI: Tensor, up_OR: Tensor, scale_1: Tensor) -> None:
+        super().__init__()
+        self.down = nn.Parameter(down_RI.detach().clone())
+        self.up = nn.Parameter(up_OR.detach().clone())
+        self.register_buffer(_SCALE, scale_1.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x is [..., I], the answer [..., O]."""
+        return scaled(nn.functional.linear(nn.functional.linear(x, self.down), self.up), self.scale)
+
+    def change_OI(self) -> Tensor:
+        """What it adds to the map's weight."""
+        return scaled(self.up @ self.down, self.scale)
+
+
+def scaled(x: Tensor, scale_1: Any) -> Tensor:
+    """The product in the precision of `x`."""
+    return x * scale_1.to(x.dtype)
+
+
+def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str, Tensor]:
+    """A new adapter's tensors, named PLACE.down, PLACE.up and PLACE.scale; the same seed gives the same ones.
+
+    The model is left as it was. Raises ModelError when peft is not installed, or the model has no such maps.
+    """
+    peft = _peft()
+    places = list(linear_places(lm, config.targets))
+    if not places:
+        raise ModelError(
+            f"The model must have linear maps for LoRA's targets “{config.targets}”, but has none.",
+            "Choose other targets: the networks of a mixture of experts are no such maps.",
+        )
+    wish = peft.LoraConfig(
+        r=config.rank, lora_alpha=config.alpha, target_modules=[name for name, _, _ in places], lora_dropout=0.0,
+        fan_in_fan_out=not isinstance(getattr(places[0][1], places[0][2]), nn.Linear),  # GPT-2 keeps maps as [I, O]
+    )  # fmt: skip
+    learnt = {id(parameter): parameter.requires_grad for parameter in lm.parameters()}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        peft.inject_adapter_in_model(wish, lm, adapter_name="new")
+    state: dict[str, Tensor] = {}
+    for name, holder, attribute in places:
+        layer: Any = getattr(holder, attribute)
+        setattr(holder, attribute, layer.base_layer)
+        state[f"{name}.{_DOWN}"] = layer.lora_A["new"].weight.detach()
+        state[f"{name}.{_UP}"] = layer.lora_B["new"].weight.detach()
+        state[f"{name}.{_SCALE}"] = torch.tensor([float(layer.scaling["new"])])
+    for parameter in lm.parameters():
+        parameter.requires_grad_(learnt[id(parameter)])
+    return state
+
+
+def adapters_of(state: Mapping[str, Tensor], maps: Mapping[str, Any]) -> dict[str, Adapter]:
+    """The adapters of a state by their place; raises ModelError unless they fit these maps."""
+    places = {name.rpartition(".")[0] for name in state}
+    wrong = [place for place in sorted(places) if place not in maps or not _fits(state, place, maps[place])]
+    if wrong or not places:
+        raise ModelError(
+            f"An adapter's tensors must fit its base, but {wrong[0] if wrong else 'there are none'} "
+            f"(and {max(0, len(wrong) - 1)} more) do not.",
+            "Load it on the seed it was trained on.",
+        )
+    return {place: Adapter(*(state[f"{place}.{kind}"] for kind in (_DOWN, _UP, _SCALE))) for place in sorted(places)}
+
+
+def _fits(state: Mapping[str, Tensor], place: str, linear: Any) -> bool:
+    tensors = [state.get(f"{place}.{kind}") for kind in (_DOWN, _UP, _SCALE)]
+    if any(tensor is None for tensor in tensors):
+        return False
+    down, up, scale = (list(tensor.shape) for tensor in tensors if tensor is not None)
+    num_inputs, num_outputs = map_sizes(linear)
+    return len(down) == 2 and scale == [1] and down[1] == num_inputs and up == [num_outputs, down[0]]
+
+
+def map_sizes(linear: Any) -> tuple[int, int]:
+    """Inputs and outputs of a linear map; GPT-2 keeps its maps the other way round."""
+    first, second = linear.weight.shape
+    return (second, first) if isinstance(linear, nn.Linear) else (first, second)
+
+
+@torch.no_grad()
+def merge(linear: Any, adapter: Adapter) -> None:
+    """Adds a change to the weight of its map, which then answers as both did."""
+    change_OI = adapter.change_OI()
+    linear.weight.add_(change_OI if isinstance(linear, nn.Linear) else change_OI.T)
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise ModelError(
+            "Training a LoRA adapter needs the package peft, but it is not installed.", "Run: pip install peft"
+        ) from error
+    return peft

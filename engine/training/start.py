@@ -1,0 +1,29 @@
+"""The model that a training begins with: the seed, opened as its method asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.models.demix import DemixModel
+from engine.models.families import load_model
+from engine.models.lora import fresh_adapter
+from engine.models.moe import upcycle
+from engine.training.methods import METHODS, Recipe
+
+
+def start(seed_folder: Path, keys: Sequence[str], recipe: Recipe, seed: int = 0) -> DemixModel:
+    """The seed with these experts, all alike; `seed` is that of what the seed model does not hold.
+
+    Raises ModelError when the seed cannot be opened so.
+    """
+    lm = load_model(seed_folder)
+    if recipe.method == "moe":
+        lm = upcycle(lm, recipe.moe, seed)
+    if recipe.method != "lora":
+        return DemixModel(lm, keys, METHODS[recipe.method].experts_in)
+    adapter = fresh_adapter(lm, recipe.lora, seed)
+    model = DemixModel(lm, [], "adapter")
+    for key in keys:
+        model.add_expert(key, state=adapter)
+    return model
