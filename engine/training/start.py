@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from engine.config import LoraConfig
 from engine.models.demix import DemixModel
 from engine.models.families import load_model
 from engine.models.lora import fresh_adapter
@@ -18,11 +20,16 @@ def start(seed_folder: Path, keys: Sequence[str], recipe: Recipe, seed: int = 0)
     Raises ModelError when the seed cannot be opened so.
     """
     lm = load_model(seed_folder)
+    if recipe.method == "lora":
+        return adapted(lm, keys, recipe.lora, seed)
     if recipe.method == "moe":
         lm = upcycle(lm, recipe.moe, seed)
-    if recipe.method != "lora":
-        return DemixModel(lm, keys, METHODS[recipe.method].experts_in)
-    adapter = fresh_adapter(lm, recipe.lora, seed)
+    return DemixModel(lm, keys, METHODS[recipe.method].experts_in)
+
+
+def adapted(lm: Any, keys: Sequence[str], config: LoraConfig, seed: int = 0) -> DemixModel:
+    """The model with the same new adapter for each expert."""
+    adapter = fresh_adapter(lm, config, seed)
     model = DemixModel(lm, [], "adapter")
     for key in keys:
         model.add_expert(key, state=adapter)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import ExpertsIn, ModelConfig
+from engine.config import ExpertsIn, LoraConfig, ModelConfig
 from engine.models.demix import DemixModel
 from engine.models.families import fresh_model
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
+from engine.training.start import adapted
 
 VOCAB = 300
 KEYS = ["law", "code", "news", "verse"]
@@ -25,7 +26,9 @@ def small_shape(family: str = "llama") -> ModelConfig:
 
 def model_with(keys: list[str], family: str = "llama", noise: float = 0.3, experts_in: ExpertsIn = "ffn") -> DemixModel:
     """A model whose experts really differ, the same at every call."""
-    model = DemixModel(fresh_model(small_shape(family), VOCAB, seed=7), keys, experts_in).eval()
+    lm = fresh_model(small_shape(family), VOCAB, seed=7)
+    adapter = experts_in == "adapter"
+    model = (adapted(lm, keys, LoraConfig(rank=4)) if adapter else DemixModel(lm, keys, experts_in)).eval()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for key in keys:
@@ -39,7 +42,7 @@ def tokens_of(seed: int, length: int, low: int = 1, high: int = VOCAB) -> Tokens
     return Tokens(ids, np.zeros(1, dtype=np.int64))
 
 
-@pytest.fixture(params=["ffn", "token"])
+@pytest.fixture(params=["ffn", "token", "adapter"])
 def model(request: pytest.FixtureRequest) -> DemixModel:
     """What holds for experts holds wherever they are."""
     return model_with(KEYS, experts_in=request.param)

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.config import ModelConfig, TrainingConfig
+from engine.config import LoraConfig, ModelConfig, MoeConfig, TrainingConfig
 from engine.events import Step
 from engine.flops import Shape, forward_flops, narayanan_flops, training_flops
 from engine.models.demix import DemixModel, Rows
 from engine.models.families import fresh_model
+from engine.models.moe import upcycle
 from engine.training.loop import train, trainable
+from engine.training.start import adapted
 
 TOKENS, ROWS, VOCAB = 64, 4, 400
 TOLERANCE = 0.001  # rotary angles are a product, too
@@ -57,6 +59,26 @@ def test_learning_a_vector_before_the_text_costs_what_is_counted(family: str) ->
     lm = DemixModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], "token")
     expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS + 1, only="token") * (TOKENS + 1) / TOKENS
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # one position has no logits
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+@pytest.mark.parametrize("targets", ["all", "attention"])
+def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> None:
+    lm = adapted(fresh_model(replace(SHAPE, family=family), VOCAB), ["a"], LoraConfig(rank=2, targets=targets))
+    size = sum(parameter.numel() for parameter in lm.expert_parameters("a").values())
+    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only="adapter", adapter=size)
+    assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # the first maps cost less
+
+
+def test_a_mixture_of_experts_costs_its_active_networks_and_its_router() -> None:
+    lm = DemixModel(upcycle(fresh_model(SHAPE, VOCAB), MoeConfig(num_experts=5)), ["a", "b"])
+    lm.lm.set_experts_implementation("eager")  # the counter does not know the grouped product
+    shape = Shape.of(lm.lm.config.to_dict())
+    assert counted(lm, backward=False) == pytest.approx(forward_flops(shape, TOKENS), rel=TOLERANCE)
+    assert counted(lm, backward=True) == pytest.approx(training_flops(shape, TOKENS), rel=TOLERANCE)
+    assert counted(lm, backward=True, only=["a"]) == pytest.approx(
+        training_flops(shape, TOKENS, only="ffn"), rel=TOLERANCE
+    )
 
 
 def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they_are() -> None:

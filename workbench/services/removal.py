@@ -48,7 +48,7 @@ class Sides:
         return self.retrained.experts if self.retrained else ()
 
     def heirs(self) -> list[str]:
-        """The experts that are left and know the domain more closely: those of it, copies of the one removed, averages."""
+        """The experts that are left and know the domain more closely: of it, or made of the one removed."""
         (removed,) = set(self.with_expert) - set(self.without_expert)
         return [
             one.name

@@ -12,6 +12,8 @@ from transformers import (
     GPTNeoXForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -34,6 +36,7 @@ def decoder(family: str) -> nn.Module:
     torch.manual_seed(3)
     others = {
         "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2)),
+        "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)),
         "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)),
     }
@@ -54,7 +57,7 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
     assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
 
 
-@pytest.mark.parametrize("family", sorted(LAYOUTS))
+@pytest.mark.parametrize("family", sorted(set(LAYOUTS) - {"mixtral"}))
 def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

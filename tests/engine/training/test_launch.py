@@ -26,7 +26,7 @@ from engine.training.data import PackedDomain
 from engine.training.launch import train_on
 from engine.training.line import Task, failure_in, from_line, leave_words, to_line
 from engine.training.loop import train
-from engine.training.methods import METHODS
+from engine.training.methods import METHODS, Recipe
 
 CONFIG = TrainingConfig(
     num_steps=10, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
@@ -139,7 +139,7 @@ def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Pa
     model = DemixModel(load_model(seed), list(dict.fromkeys(d.expert for d in domains)), method.experts_in)
     texts = [domain.open() for domain in domains]
     expected = losses(list(train(model, texts, CONFIG, tmp_path / "one", balanced=method.balanced)))
-    seen = losses(list(train_on(2, seed, domains, CONFIG, tmp_path / "two", method=name, log=tmp_path / "log")))
+    seen = losses(list(train_on(2, seed, domains, CONFIG, tmp_path / "two", recipe=Recipe(name), log=tmp_path / "log")))
     assert seen == pytest.approx(expected, rel=1e-6)
     assert_same_weights(tmp_path / "two", tmp_path / "one")
 

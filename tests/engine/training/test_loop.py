@@ -21,7 +21,7 @@ from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
-from engine.training.methods import METHODS
+from engine.training.methods import METHODS, Recipe
 from engine.training.optimizer import GradientGroup, clip_and_step, learning_rate, make_optimizer, total_norm
 
 KEYS = ["law", "code", "news", "verse"]
@@ -41,7 +41,8 @@ def weights(model: DemixModel) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("stop_after", [1, 5, 7, 11])
 @pytest.mark.parametrize(
-    ("family", "method"), [("llama", "demix"), ("gpt2", "demix"), ("llama", "dense"), ("gpt2", "domain-token")]
+    ("family", "method"),
+    [("llama", "demix"), ("gpt2", "demix"), ("llama", "dense"), ("gpt2", "domain-token"), ("gpt2", "lora")],
 )
 def test_training_resumed_is_training_uninterrupted(
     make_model, make_texts, tmp_path: Path, stop_after, family, method
@@ -52,12 +53,14 @@ def test_training_resumed_is_training_uninterrupted(
         texts = [replace(text, expert="law") for text in texts]
     keys = list(dict.fromkeys(text.expert for text in texts))
 
+    told = {"balanced": choice.balanced, "only_experts": Recipe(method).learns(keys)}
+
     def fresh() -> DemixModel:
         return make_model(keys, family, experts_in=choice.experts_in)
 
     whole = fresh()
-    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole", balanced=choice.balanced))
-    first = train(fresh(), texts, CONFIG, tmp_path / "cut", balanced=choice.balanced)
+    expected = losses(train(whole, texts, CONFIG, tmp_path / "whole", **told))
+    first = train(fresh(), texts, CONFIG, tmp_path / "cut", **told)
     seen: list[float] = []
     for event in first:
         seen += losses([event])
@@ -65,7 +68,7 @@ def test_training_resumed_is_training_uninterrupted(
             break
     first.close()
     again = fresh()
-    seen += losses(train(again, texts, CONFIG, tmp_path / "cut", balanced=choice.balanced))
+    seen += losses(train(again, texts, CONFIG, tmp_path / "cut", **told))
     assert seen == expected
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in weights(whole).items())
 
@@ -253,7 +256,7 @@ def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts
 
 
 def test_blocks_longer_than_the_context_are_refused(model: DemixModel) -> None:
-    context = {"ffn": 64, "token": 63}[model.experts_in]
+    context = {"ffn": 64, "token": 63, "adapter": 64}[model.experts_in]
     require_context(model, context)
     with pytest.raises(TrainingError, match=f"context of {context} tokens, but is {context + 1}"):
         require_context(model, context + 1)
