@@ -25,6 +25,8 @@ _DOWN, _UP, _SCALE = "down", "up", "scale"  # the names of an adapter's tensors 
 class Adapter(nn.Module):
     """The change of one map: what it adds to the map's answer."""
 
+    scale: Tensor
+
     def __init__(self, down_RI: Tensor, up_OR: Tensor, scale_1: Tensor) -> None:
         super().__init__()
         self.down = nn.Parameter(down_RI.detach().clone())
@@ -40,7 +42,7 @@ class Adapter(nn.Module):
         return scaled(self.up @ self.down, self.scale)
 
 
-def scaled(x: Tensor, scale_1: Any) -> Tensor:
+def scaled(x: Tensor, scale_1: Tensor) -> Tensor:
     """The product in the precision of `x`."""
     return x * scale_1.to(x.dtype)
 

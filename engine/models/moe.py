@@ -91,9 +91,8 @@ class Balance:
             return 0.0
         from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-        found = load_balancing_loss_func(
-            tuple(self.logits_NX), self._config.num_local_experts, self._config.num_experts_per_tok
-        )
+        layers: Any = tuple(self.logits_NX)
+        found = load_balancing_loss_func(layers, self._config.num_local_experts, self._config.num_experts_per_tok)
         return found * float(self._config.router_aux_loss_coef)
 
 

@@ -71,8 +71,9 @@ def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> N
 
 
 def test_a_mixture_of_experts_costs_its_active_networks_and_its_router() -> None:
-    lm = DemixModel(upcycle(fresh_model(SHAPE, VOCAB), MoeConfig(num_experts=5)), ["a", "b"])
-    lm.lm.set_experts_implementation("eager")  # the counter does not know the grouped product
+    moe = upcycle(fresh_model(SHAPE, VOCAB), MoeConfig(num_experts=5))
+    moe.set_experts_implementation("eager")  # the counter does not know the grouped product
+    lm = DemixModel(moe, ["a", "b"])
     shape = Shape.of(lm.lm.config.to_dict())
     assert counted(lm, backward=False) == pytest.approx(forward_flops(shape, TOKENS), rel=TOLERANCE)
     assert counted(lm, backward=True) == pytest.approx(training_flops(shape, TOKENS), rel=TOLERANCE)
