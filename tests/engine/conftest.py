@@ -28,7 +28,7 @@ def model_with(keys: list[str], family: str = "llama", noise: float = 0.3, exper
     """A model whose experts really differ, the same at every call."""
     lm = fresh_model(small_shape(family), VOCAB, seed=7)
     adapter = experts_in == "adapter"
-    model = (adapted(lm, keys, LoraConfig(rank=4)) if adapter else DemixModel(lm, keys, experts_in)).eval()
+    model = (adapted(lm, keys, LoraConfig(rank=8)) if adapter else DemixModel(lm, keys, experts_in)).eval()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for key in keys:

@@ -12,6 +12,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
+from engine.flops import Shape, forward_flops
 from engine.models.demix import Rows
 from engine.models.demix_files import load_demix
 from jobs.attempt import run_here
@@ -21,6 +22,7 @@ from workbench.cards import ExpertCard
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec, InUse
 from workbench.services import evaluations, experts, generation, jobs, mixtures, priors, scores, seeds
+from workbench.services.costs import mixture_costs
 from workbench.services.retrained import candidates
 from workbench.storage import get_storage
 
@@ -75,6 +77,10 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
         assert len(scores.mix_scores(session, get_storage(), "thin court")["domains"]) == 3
+        cost = mixture_costs(session, get_storage(), "thin court", context=32)
+    assert cost["mixture"] == 2 * cost["forward"]
+    assert cost["forward"] - 2 * court.num_parameters == forward_flops(Shape(**cost["shape"]), 32)
+    assert cost["adapting"] < cost["training"]
     assert {len(token.weights) for token in said_by("thin court")} == {2}
     wish = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "thin court", "training": TRAINING}
     card = trained({**wish, "parent": "thin court/court"})
@@ -84,6 +90,18 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     certificate = trained({"kind": "certify-addition", "expert": "sailor", "mixture": "thin court", "block_size": 32})
     assert certificate.state == "done", certificate.error
     assert "NOT" not in certificate.result["sentence"]
+
+
+def test_a_whole_model_that_began_as_an_adapted_one_has_a_base_of_its_own(trained) -> None:
+    trained(LORA)
+    wish = {"kind": "train-expert", "name": "moved", "domain": "sea", "mixture": "thin", "whole": True}
+    card = trained({**wish, "training": {**TRAINING, "learning_rate": 2e-3}})
+    assert card.state == "done", (card.error, card.next_step)
+    moved, before = card_of("moved/sea"), card_of("thin/court")
+    assert moved.base_id != before.base_id
+    trained({**SCORE, "mixture": "moved"})
+    trained({**SCORE, "mixture": "thin"})
+    assert perplexities("moved")["moved/sea"]["sea"] < perplexities("thin")["thin/court"]["sea"]
 
 
 def test_an_adapter_does_not_take_its_seed_along_when_it_goes(trained) -> None:

@@ -14,8 +14,9 @@ from engine.config import ExpertsIn
 from engine.files import Kept
 from engine.flops import Shape, forward_flops, training_flops
 from workbench.errors import StorageError
-from workbench.services.generation import plan
+from workbench.services.generation import PlannedExpert, plan
 from workbench.storage import Storage
+from workbench.tables import Expert
 
 
 def mixture_costs(
@@ -31,22 +32,25 @@ def mixture_costs(
     costs; `adapting`: of one new expert with everything else frozen; `shape`: what was counted.
     """
     planned = plan(session, storage, mixture, active=active)
+    sizes = {one.id: _adapter_size(session, one) for one in planned.experts}
     shapes = {base: _shape(mixture, base) for base in planned.by_base()}
-    shape, num_experts = shapes[planned.base], len(planned.experts)
+    shape, first = shapes[planned.base], sizes[planned.experts[0].id]
     of_all = sum(forward_flops(shapes[base], context, len(experts)) for base, experts in planned.by_base().items())
     return {
         "context": context,
-        "num_experts": num_experts,
-        "forward": forward_flops(shape, context),
-        "mixture": of_all,
+        "num_experts": len(planned.experts),
+        "forward": forward_flops(shape, context) + 2 * first,
+        "mixture": of_all + 2 * sum(sizes.values()),
         "training": training_flops(shape, context),
-        "adapting": training_flops(shape, context, only=_experts_in(planned.base.folder)),
+        "adapting": training_flops(shape, context, only=_experts_in(planned.base.folder), adapter=first),
         "shape": asdict(shape),
     }
 
 
 def _experts_in(base: Path) -> ExpertsIn:
     """Where a base's experts are, as `engine.models.demix_files` wrote it down; read here without waking torch."""
+    if not (base / "shared.safetensors").exists():  # a seed
+        return "adapter"
     card = base / "base.json"
     found: ExpertsIn = json.loads(card.read_text(encoding="utf-8"))["experts_in"] if card.exists() else "ffn"
     return found
@@ -58,3 +62,9 @@ def _shape(mixture: str, base: Kept) -> Shape:
         return Shape.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise StorageError(f"The base of “{mixture}” must lie in {path.parent}, but does not.", "Restore it.") from None
+
+
+def _adapter_size(session: Session, expert: PlannedExpert) -> int:
+    """What an adapter adds to its base; 0 for an expert that takes a place in it."""
+    adapts = _experts_in(expert.base.folder) == "adapter"
+    return session.get_one(Expert, expert.id).num_parameters if adapts else 0

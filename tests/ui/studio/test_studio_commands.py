@@ -10,7 +10,7 @@ import pytest
 from ui import cli
 from ui.parts.commands import command_for
 from ui.parts.questions import assemble, changed, questions_of
-from ui.verbs import corpus, evaluate, expert, seed, train
+from ui.verbs import corpus, evaluate, expert, mix, seed, train
 from workbench.specs import SPECS, Spec, parse_spec
 
 NAME = 'it\'s *my* "name"'
@@ -19,7 +19,11 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
         ("name",): NAME, ("path",): "/data/a b.jsonl", ("skip_bad",): True, ("max_bytes",): 10, ("anonymize",): True,
     },
     "make-seed": {("name",): NAME, ("domains",): ["a", "b"], ("shape", "width"): 64, ("vocab_size",): 600},
-    "train-demix": {("name",): NAME, ("seed_model",): "s", ("domains",): ["a"], ("training", "num_steps"): 9},
+    "train-demix": {
+        ("name",): NAME, ("seed_model",): "s", ("domains",): ["a"], ("training", "num_steps"): 9,
+        ("method",): "lora", ("lora", "rank"): 3, ("lora", "targets"): "ffn", ("moe", "num_experts"): 5,
+    },
+    "average-experts": {("name",): NAME, ("experts",): ["a", "b"], ("prior",): "p"},
     "train-expert": {
         ("name",): NAME, ("domain",): "d", ("mixture",): "m", ("parent",): "p", ("join",): False,
         ("training", "learning_rate"): 3e-6,
@@ -36,7 +40,7 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
     """What the command line would have asked for."""
     found: list[Spec] = []
-    for verb in (corpus, seed, train, evaluate, expert):
+    for verb in (corpus, seed, train, evaluate, expert, mix):
         monkeypatch.setattr(verb, "submit", lambda spec, _how: found.append(spec))
     return found
 
