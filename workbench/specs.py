@@ -98,6 +98,9 @@ class MakeSeed(Spec):
         return self
 
 
+DENSE = METHODS["dense"].only_expert  # what the one expert of a dense model is called
+
+
 def _told_methods() -> str:
     """Every method with its sentence."""
     return "; ".join(f"{name}: {method.sentence}" for name, method in METHODS.items()) + "."
