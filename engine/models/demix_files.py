@@ -21,8 +21,7 @@ from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
 from engine.files import Kept
 from engine.models.demix import DemixModel
-from engine.models.families import longest_context
-from engine.models.families import load_model
+from engine.models.families import load_model, longest_context
 
 _SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
 _BASE_CARD, _CARD = "base.json", "expert.json"
