@@ -26,6 +26,7 @@ KINDS: dict[str, str] = {
     "split-cluster": "jobs.kinds.edit_clusters:split",
     "pin-documents": "jobs.kinds.edit_clusters:pin",
     "make-cluster-domains": "jobs.kinds.cluster_domains:run",
+    "make-domain": "jobs.kinds.make_domain:run",
     "make-mixture": "jobs.kinds.make_mixture:run",
     "selfcheck": "jobs.kinds.selfcheck:run",
 }

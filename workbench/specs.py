@@ -33,6 +33,7 @@ from workbench.cluster_specs import (
     ClusterPart,
     FindClusters,
     MakeClusterDomains,
+    MakeDomain,
     MergeClusters,
     PinDocuments,
     SplitCluster,
@@ -338,6 +339,7 @@ AnySpec = Annotated[
     | SplitCluster
     | PinDocuments
     | MakeClusterDomains
+    | MakeDomain
     | MakeMixture
     | SelfCheck,
     Field(discriminator="kind"),
@@ -360,6 +362,7 @@ SPECS: dict[str, type[Spec]] = {
     "split-cluster": SplitCluster,
     "pin-documents": PinDocuments,
     "make-cluster-domains": MakeClusterDomains,
+    "make-domain": MakeDomain,
     "make-mixture": MakeMixture,
     "selfcheck": SelfCheck,
 }

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.clusters.documents import ClusteredDocuments, load_documents
-from engine.clusters.sources import as_ids, hex_of, places_of, require_all
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
-from engine.text.corpus import Document
-from engine.text.split import MAX_DOMAINS, SPLITS, keep_documents
-from engine.text.tables import read_rows
+from engine.text.split import MAX_DOMAINS, keep_documents
 from jobs.kinds.cluster_sources import folders_of
+from jobs.kinds.clustered_text import NONE, Splits, read_documents
 from jobs.kinds.ids import made_by
 from jobs.work import Register, Work
 from workbench.cluster_specs import MakeClusterDomains
@@ -34,8 +30,6 @@ from workbench.services.clusterings import (
     set_domains,
 )
 from workbench.services.corpora import domain_row, register_corpus
-
-BATCH = 1024  # rows looked up at once
 
 
 @dataclass(frozen=True)
@@ -64,8 +58,9 @@ def run(work: Work, spec: MakeClusterDomains) -> Generator[Event, None, Register
     _refuse(inputs, documents)
     artifact_id = made_by(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
-        found = _documents(folders_of(inputs.files), documents, inputs.domains)
-        yield from keep_documents(found, folder, total_bytes=_about(inputs, documents), split_of=_Splits(documents))
+        numbers_N = np.where(np.isin(documents.labels_N, list(inputs.domains)), documents.labels_N, NONE)
+        found = read_documents(folders_of(inputs.files), documents, numbers_N, inputs.domains)
+        yield from keep_documents(found, folder, total_bytes=_about(inputs, documents), split_of=Splits(documents))
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return _register(work, inputs, artifact_id, summary)
 
@@ -74,35 +69,6 @@ def _about(inputs: _Inputs, documents: ClusteredDocuments) -> int:
     """About how many bytes of text the clusters hold, for the progress."""
     share = float(np.isin(documents.labels_N, list(inputs.domains)).mean())
     return int(share * sum(source.num_bytes for source in inputs.files.sources))
-
-
-class _Splits:
-    """The split of a document by its id."""
-
-    def __init__(self, documents: ClusteredDocuments) -> None:
-        self._documents = documents
-
-    def __call__(self, id: str) -> str:
-        return self._documents.split(int(places_of(as_ids([id]), self._documents.ids_N)[0]))
-
-
-def _documents(
-    folders: Sequence[Path], documents: ClusteredDocuments, domains: Mapping[int, str]
-) -> Iterator[Document]:
-    """The documents of these clusters, each from the place it was clustered at. Raises CorpusError for missing ones."""
-    is_wanted_N = np.isin(documents.labels_N, list(domains))
-    for source, folder in enumerate(folders):
-        for split_number, split in enumerate(SPLITS):
-            rows = read_rows(folder / f"{split}.parquet")
-            is_here_N = is_wanted_N & (documents.sources_N == source) & (documents.splits_N == split_number)
-            while batch := list(islice(rows, BATCH)):
-                places = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
-                for row, place in zip(batch, places.tolist(), strict=True):
-                    if place >= 0 and is_here_N[place]:
-                        is_wanted_N[place] = False
-                        domain = domains[int(documents.labels_N[place])]
-                        yield Document(row["text"], domain, row["group"], row["source"])
-    require_all(hex_of(documents.ids_N[is_wanted_N]), int(np.isin(documents.labels_N, list(domains)).sum()))
 
 
 def _refuse(inputs: _Inputs, documents: ClusteredDocuments) -> None:

@@ -17,7 +17,7 @@ from engine.errors import EngineError, TrainingError
 from engine.text.split import SPLITS, read_split
 from jobs.attempt import run_here
 from jobs.clusterings import submit_training
-from jobs.kinds import cluster_domains, train_demix
+from jobs.kinds import clustered_text, train_demix
 from jobs.submit import run_now
 from tests.walks.conftest import SHAPE, TRAINING
 from ui.cli import main
@@ -134,7 +134,7 @@ def test_text_that_changed_under_a_clustering_is_told_and_nothing_is_made(topics
 
 
 def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_rows = cluster_domains.read_rows
+    read_rows = clustered_text.read_rows
     gone: list[str] = []
 
     def all_but_one(path: Path) -> Any:
@@ -144,7 +144,7 @@ def test_a_missing_document_fails_loudly_with_its_name(topics: Do, monkeypatch: 
             elif row["id"] not in gone:
                 yield row
 
-    monkeypatch.setattr(cluster_domains, "read_rows", all_but_one)
+    monkeypatch.setattr(clustered_text, "read_rows", all_but_one)
     job = topics(DOMAINS)
     assert job.state == "failed"
     assert f"All 180 documents must be there, but 1 are missing: {gone[0][:12]}" in job.error

@@ -141,9 +141,10 @@ def test_the_map_is_points_in_bytes_and_a_text_is_there_on_request(imported: Do)
         one = get_document(session, get_storage(), "topics", int(points["document"][7]))
     card, documents = found()
     assert 60 < chart.num_points == len(points) == card.metrics["map"]["num_points"] < 140  # drawn by their ids
-    assert len(chart.points) == 16 * chart.num_points
+    assert len(chart.points) == 20 * chart.num_points
     assert np.isfinite(points["x"]).all()
     assert one["cluster"] == points["cluster"][7]
+    assert one["domain"] == card.sources[points["source"][7]]
     assert one["id"] == documents.id(int(points["document"][7]))
     assert len(one["text"].split()) == 60
 

@@ -13,7 +13,14 @@ from ui.verbs.following_many import show_progress
 from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
 from workbench.cards import ClusterCard, ClusteringCard
-from workbench.cluster_specs import FindClusters, MakeClusterDomains, MergeClusters, PinDocuments, SplitCluster
+from workbench.cluster_specs import (
+    FindClusters,
+    MakeClusterDomains,
+    MakeDomain,
+    MergeClusters,
+    PinDocuments,
+    SplitCluster,
+)
 from workbench.specs import TrainClusters
 
 app = typer.Typer(no_args_is_help=True, help="Clusters: find, look at, change, make domains of, train a model on each.")
@@ -213,6 +220,13 @@ def pin(spec: PinDocuments, how: How) -> None:
 @takes(MakeClusterDomains, "clustering", domains=[])
 def domains(spec: MakeClusterDomains, how: How) -> None:
     """Make a domain of each cluster; documents that are held out stay held out."""
+    submit(spec, how)
+
+
+@app.command("choose")
+@takes(MakeDomain, "clustering", "name")
+def choose(spec: MakeDomain, how: How) -> None:
+    """Make one domain of chosen documents: of an area on the map, of some clusters, or of both."""
     submit(spec, how)
 
 

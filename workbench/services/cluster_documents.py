@@ -20,7 +20,7 @@ from workbench.tables import Domain
 if TYPE_CHECKING:
     from engine.clusters.documents import ClusteredDocuments
 
-POINT = np.dtype([("document", "<u4"), ("cluster", "<i4"), ("x", "<f4"), ("y", "<f4")])  # 16 bytes
+POINT = np.dtype([("document", "<u4"), ("cluster", "<i4"), ("source", "<i4"), ("x", "<f4"), ("y", "<f4")])  # 20 bytes
 LISTED = 20  # ids of documents in an answer; all are counted
 
 
@@ -46,6 +46,7 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
     numbers = _mapped(folder)
     found = np.empty(len(numbers), dtype=POINT)
     found["document"], found["cluster"] = numbers, documents.labels_N[numbers]
+    found["source"] = documents.sources_N[numbers]
     found["x"], found["y"] = chart.coordinates_N2.T
     return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, found.tobytes())
 

@@ -15,6 +15,7 @@ from workbench.cluster_specs import (
     ClusterPart,
     FindClusters,
     MakeClusterDomains,
+    MakeDomain,
     MergeClusters,
     PinDocuments,
     SplitCluster,
@@ -108,6 +109,8 @@ def made_by(spec: Spec) -> set[Thing]:
             return {("mixture", spec.name)}
         case FindClusters():
             return {("clustering", spec.name)}
+        case MakeDomain():
+            return {("corpus", spec.name), ("domain", spec.name)}
         case MakeClusterDomains():
             return {("domain", name) for name in spec.domains}
         case AverageExperts():
@@ -146,7 +149,7 @@ def needed_by(spec: Spec) -> list[Thing]:
         case FindClusters() | ClusterPart():
             seed = [("seed model", spec.seed_model)] if spec.seed_model else []
             return [*seed, *(("domain", name) for name in spec.domains)]
-        case MergeClusters() | SplitCluster() | PinDocuments() | MakeClusterDomains():
+        case MergeClusters() | SplitCluster() | PinDocuments() | MakeClusterDomains() | MakeDomain():
             return [("clustering", spec.clustering)]
     return []
 
