@@ -105,6 +105,10 @@ class Client:
         """A mixture's perplexity on every domain under each of the paper's modes, from stored scores."""
         return self._ask("POST", "/v1/workbench/modes", json=wish)
 
+    def cluster_grid(self, **wish: Any) -> dict[str, Any]:
+        """A cluster gate's perplexity at every temperature and top-k, from stored scores."""
+        return self._ask("POST", "/v1/workbench/cluster-grid", json=wish)
+
     def posteriors(self, **wish: Any) -> dict[str, Any]:
         """Which expert each domain's text is taken for, from stored scores."""
         return self._ask("POST", "/v1/workbench/posteriors", json=wish)

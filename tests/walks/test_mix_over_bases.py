@@ -28,6 +28,7 @@ from workbench.cards import JobCard
 from workbench.database import close_engines, reading, transaction
 from workbench.services import experts, jobs, mixtures, reports, scores
 from workbench.services.artifacts import find_artifact
+from workbench.services.cluster_grid import cluster_grid
 from workbench.services.clusterings import get_clustering
 from workbench.services.generation import Host, Plan, plan
 from workbench.settings import Settings
@@ -312,3 +313,37 @@ def test_an_expert_that_the_gate_cannot_weigh_is_refused_before_it_is_trained(cl
 def test_what_a_request_may_not_ask_of_the_gate_is_said(clustered: Do) -> None:
     with pytest.raises(MixtureError, match="must be of a cluster of “topics”"):
         planned("small", gate=GateConfig(**asdict_of("ensemble")))
+
+
+def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
+    clustered: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(clustered(EVALUATE))
+    with reading() as session:
+        found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 0.2, 2.0])
+        gate = mixtures.get_mixture(session, "ensemble").gate
+    assert (found["top_ks"], found["saved"]) == ([1, 2, 3], {"temperature": 0.2, "top_k": 3})
+    assert len(found["domains"]) > 1
+    for row, temperature in enumerate(found["temperatures"]):
+        for column, top_k in enumerate(found["top_ks"]):
+            with reading() as session:
+                told = scores.mix_scores(
+                    session, get_storage(), "ensemble",
+                    gate=GateConfig(**{**gate, "temperature": temperature, "top_k": top_k}),
+                )  # fmt: skip
+            alone = {one["domain"]: one["perplexity"] for one in told["domains"]}
+            for one in found["domains"]:
+                assert one["perplexity"][row][column] == pytest.approx(alone[one["domain"]], rel=1e-5)
+            total = sum(one["num_tokens"] for one in told["domains"])
+            nats = sum(math.log(one["perplexity"]) * one["num_tokens"] for one in told["domains"])
+            assert found["perplexity"][row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)
+    assert main(["eval", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
+    assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
+
+
+def test_a_grid_of_another_gate_is_refused_with_what_to_do(clustered: Do) -> None:
+    with (
+        reading() as session,
+        pytest.raises(MixtureError, match="must have a cluster gate, but its gate is “posterior”"),
+    ):
+        cluster_grid(session, get_storage(), "small")

@@ -14,6 +14,7 @@ from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
 from ui.api.house import Gone, InHouse, unless_gone
 from ui.api.schemas import (
+    ClusterGridRequest,
     ContrastRequest,
     ForgettingRequest,
     MixRequest,
@@ -26,7 +27,7 @@ from ui.api.schemas import (
 )
 from ui.generations import mix_scores
 from workbench.database import reading, transaction
-from workbench.services import contrasts, forgetting, nearest, posteriors, priors, removal, scores
+from workbench.services import cluster_grid, contrasts, forgetting, nearest, posteriors, priors, removal, scores
 from workbench.storage import get_storage
 
 router = APIRouter()
@@ -86,6 +87,12 @@ def proposed_parent(asked: NearestRequest, house: InHouse) -> dict[str, Any]:
 def mix(asked: MixRequest, house: InHouse) -> dict[str, Any]:
     """A mixture's perplexity on every domain, from stored scores: exact, without a forward pass."""
     return mix_scores(house.settings, asked.wish(), asked.split)
+
+
+@router.post("/v1/workbench/cluster-grid")
+def temperatures_and_top_ks(asked: ClusterGridRequest, house: InHouse) -> dict[str, Any]:
+    """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
+    return _from_scores(house, cluster_grid.cluster_grid, asked.model_dump())
 
 
 @router.post("/v1/workbench/posteriors")

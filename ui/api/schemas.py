@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
@@ -205,6 +205,16 @@ class NearestRequest(Asked):
     domain: str = Field(description="Domain that a new expert is to learn.")
     num_blocks: int = Field(100, ge=1, description="Scored blocks at most (paper: 100).")
     split: Literal["dev", "test"] = Field("dev", description="Which held-out part.")
+
+
+class ClusterGridRequest(Asked):
+    """POST /v1/workbench/cluster-grid."""
+
+    mixture: str = Field(description="Name of a mixture with a cluster gate.")
+    temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=list, max_length=50, description="Temperatures to compare; empty takes a usual choice."
+    )
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
 
 class PosteriorMapRequest(Asked):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ui.errors import BadUsage
+from ui.parts.cluster_grid import grid_rows, grid_words
 from ui.parts.contrasts import contrast_words
 from ui.parts.correlations import affinity_words
 from ui.parts.forgetting_words import forgetting_rows, forgetting_words
@@ -60,6 +61,34 @@ def show(
             found,
             found["specialization"],
         )
+
+
+@app.command("grid")
+def grid(
+    mixture: Mixture,
+    split: Split = "test",
+    temperatures: Annotated[
+        list[float],
+        typer.Option("--temperature", min=1e-9, help="A temperature, as often as you like; none: a usual choice."),
+    ] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """A cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
+    from workbench.database import reading
+    from workbench.services.cluster_grid import cluster_grid
+    from workbench.storage import get_storage
+
+    with reading() as session:
+        found = cluster_grid(session, get_storage(), mixture, split=split, temperatures=temperatures)
+    if as_json:
+        print_json(found)
+        return
+    rows = grid_rows(found, found["perplexity"]) if found["domains"] else []
+    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
+    empty = f"Nothing is scored yet. Score it with: workbench eval run {shlex.quote(mixture)}"
+    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+    if rows:
+        say(grid_words(found, found["perplexity"]))
 
 
 @app.command("forgetting")
