@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from workbench.settings import Settings
 
@@ -28,8 +28,10 @@ QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--enable-unsafe-swiftshader",  # WebGL without a graphics card
 )
 START_SECONDS = 60.0
+QUICK = 15_000  # milliseconds
 COMMANDS = (
     "corpus add texts {corpus} --domain-field domain --here",
     "seed make tiny --domains code,law --layers 2 --width 32 --heads 2 --ffn-width 64 --vocab-size 512"
@@ -169,3 +171,17 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A window; nothing that it asks for may lie outside this machine."""
+    context = chromium.new_context(viewport={"width": 1400, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(QUICK)
+    expect.set_options(timeout=QUICK)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    context.close()
+    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []

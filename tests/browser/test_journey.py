@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from workbench.database import close_engines, reading
 from workbench.services.experts import get_expert
@@ -15,7 +15,7 @@ from workbench.services.experts import get_expert
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 EXPERT = "a *cook*"  # a name that must not be read as Markdown
 TRAINED = 90_000  # milliseconds in which the job is done
-QUICK = 15_000
+QUICK = 15_000  # milliseconds
 
 # Keeps, for each pane, when its text grew and how long it was then.
 WATCH = """
@@ -28,20 +28,6 @@ for (const side of ["left", "right"]) {
   }).observe(pane, {childList: true, subtree: true, characterData: true});
 }
 """
-
-
-@pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    """A window; nothing that it asks for may lie outside this machine."""
-    context = chromium.new_context(viewport={"width": 1400, "height": 1000})
-    page = context.new_page()
-    page.set_default_timeout(QUICK)
-    expect.set_options(timeout=QUICK)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    yield page
-    context.close()
-    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []
 
 
 def test_an_expert_is_clicked_into_being_and_compared_while_it_writes(house: Any, page: Page) -> None:

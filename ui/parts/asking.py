@@ -27,13 +27,13 @@ def ask_for(
     given: Answers | None = None,
     tucked: Collection[str] = (),
     complaints: Sequence[str] = (),
-    follow: Callable[[Spec], Spec | None] | None = None,
     beside: Answers | None = None,
+    send: Callable[[Any], str] = submit,
 ) -> None:
     """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere.
 
-    `complaints` say what is wrong with the answers given elsewhere; `follow` gives a wish to be granted afterwards,
-    and `beside` holds what the command line has to say beyond the spec.
+    `complaints` say what is wrong with the answers given elsewhere, `beside` holds what the command line has to say
+    beyond the spec; `send` asks for the wish, and for what belongs to it, and gives the id of the job to show.
     """
     questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
     ask_preset(kind, questions)
@@ -43,7 +43,7 @@ def ask_for(
         command_for(kind, told | (beside or {})), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False)
     )
     if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit"):
-        _submit(kind, answers, complaints, follow)
+        _submit(kind, answers, complaints, send)
     show_last(kind)
 
 
@@ -53,14 +53,9 @@ def show_last(kind: str) -> None:
         show_job(job_id, key=f"{kind}_job")
 
 
-def _submit(
-    kind: str, answers: Answers, complaints: Sequence[str], follow: Callable[[Spec], Spec | None] | None
-) -> None:
+def _submit(kind: str, answers: Answers, complaints: Sequence[str], send: Callable[[Any], str]) -> None:
     with explained():
-        spec = _checked(kind, answers, complaints)
-        job_id = st.session_state[f"{kind}.job"] = submit(spec)
-        if follow and (wish := follow(spec)):
-            submit(wish, after=[job_id])
+        st.session_state[f"{kind}.job"] = send(_checked(kind, answers, complaints))
 
 
 def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:

@@ -14,6 +14,11 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "train-expert": ("train expert", ("name",)),
     "average-experts": ("mix average", ("name",)),
     "evaluate": ("eval run", ("mixture",)),
+    "find-clusters": ("cluster find", ("name",)),
+    "merge-clusters": ("cluster merge", ("clustering",)),
+    "split-cluster": ("cluster split", ("clustering", "cluster")),
+    "make-cluster-domains": ("cluster domains", ("clustering",)),
+    "train-clusters": ("cluster train", ("clustering", "name")),
     "certify-addition": ("expert certify", ("expert",)),
     "certify-removal": ("expert certify-removal", ("expert",)),
 }

@@ -20,6 +20,7 @@ _LABELS = {
     "skip_bad": "Leave broken records out and list them",
     "anonymize": "Anonymise: dummy tokens for what identifies users",
     "kind": "Weights come from",
+    "num_clusters": "Number of clusters",
     "evidence": "Evidence: what the posterior sees",
     "top_k": "Experts at each token (top k)",
     "clustering": "Clustering, by its id",

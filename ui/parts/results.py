@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from ui.parts.parent_words import blocks_words
 from ui.parts.rooms import (
+    CLUSTERS,
     CORPORA,
     EXPERTS,
+    MIXTURES,
     REPLICATIONS,
     REPORTS,
     SELFCHECK,
@@ -38,6 +40,10 @@ def sight_of(job: JobCard) -> Sight | None:
     return Sight(room, label, choose(job.result))
 
 
+def _in_clusters(result: Mapping[str, Any], view: str) -> dict[str, Any]:
+    return {"clusters.part": "Look at clusters", "clusters.name": result["clustering"], "clusters.view": view}
+
+
 _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "import-corpus": (CORPORA, "See the domains", lambda r: {"part": "Domains", "domain": r["domains"][0]}),
     "make-seed": (
@@ -52,6 +58,20 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "certify-addition": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
     "certify-removal": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
     "classify": (REPORTS, "See the report", lambda r: {"reports.chosen": r["report"]}),
+    "find-clusters": (CLUSTERS, "See the clusters", lambda r: _in_clusters(r, "Map")),
+    "merge-clusters": (CLUSTERS, "See the clusters", lambda r: _in_clusters(r, "Words & documents")),
+    "split-cluster": (CLUSTERS, "See the clusters", lambda r: _in_clusters(r, "Words & documents")),
+    "make-cluster-domains": (CLUSTERS, "Train on them", lambda r: _in_clusters(r, "Train on them")),
+    "make-domain": (
+        TRAIN,
+        "Train on it",
+        lambda r: {
+            "train.what": "DEMix model",
+            "train-demix.method": "dense",
+            "train-demix.domains": [r["domain"]],
+        },
+    ),
+    "make-mixture": (MIXTURES, "See the mixture", lambda r: {"mixture": r["mixture"]}),
     "overlap": (SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
     "replicate": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
@@ -91,6 +111,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "merge-clusters": lambda r: str(r["sentence"]),
     "split-cluster": lambda r: str(r["sentence"]),
     "pin-documents": lambda r: str(r["sentence"]),
+    "make-domain": lambda r: str(r["sentence"]),
     "make-cluster-domains": lambda r: str(r["sentence"]),
     "make-mixture": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "selfcheck": summary,

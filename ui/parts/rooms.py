@@ -26,6 +26,7 @@ class Room(NamedTuple):
 
 OVERVIEW = Room("rooms/overview.py", "Overview", ":material/home:", "")
 CORPORA = Room("rooms/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
+CLUSTERS = Room("rooms/clusters.py", "Clusters", ":material/bubble_chart:", "Make")
 TRAIN = Room("rooms/train.py", "Train", ":material/model_training:", "Make")
 JOBS = Room("rooms/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
 EXPERTS = Room("rooms/experts.py", "Experts", ":material/groups:", "Keep")
@@ -41,6 +42,7 @@ SHARED_TEXT = "Shared text"  # a view of the specialization
 ROOMS = (
     OVERVIEW,
     CORPORA,
+    CLUSTERS,
     TRAIN,
     JOBS,
     EXPERTS,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from engine.training.methods import METHODS
+from jobs.submit import submit
 from ui.parts.asking import ask_for
 from ui.parts.offers import missing, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
@@ -14,7 +15,7 @@ from ui.parts.parents import show_proposal
 from ui.parts.questions import Offers
 from ui.parts.rooms import CORPORA, Room
 from ui.parts.words import plain
-from workbench.specs import Spec, TrainExpert
+from workbench.specs import TrainExpert
 
 SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
 _ABOUT = {
@@ -99,13 +100,16 @@ def _ask_expert(offers: Offers) -> None:
         help="A job of its own, after the training: that nothing which was there changed, and what each domain gained.",
     )  # fmt: skip
     if certify:
-        ask_for("train-expert", offers, "Train the expert", follow=_certificate)
+        ask_for("train-expert", offers, "Train the expert", send=_with_certificate)
     else:
         ask_for("train-expert", offers, "Train the expert", beside={("certificate",): False})
 
 
-def _certificate(spec: Spec) -> Spec | None:
-    return spec.certificate if isinstance(spec, TrainExpert) else None
+def _with_certificate(spec: TrainExpert) -> str:
+    job_id = submit(spec)
+    if spec.certificate:
+        submit(spec.certificate, after=[job_id])
+    return job_id
 
 
 def _ask_score(offers: Offers) -> None:

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from jobs import clusterings
 from ui import cli
 from ui.parts.commands import command_for
 from ui.parts.questions import assemble, changed, questions_of
-from ui.verbs import corpus, evaluate, expert, mix, seed, train
-from workbench.specs import SPECS, Spec, parse_spec
+from ui.verbs import cluster, corpus, evaluate, expert, mix, seed, train
+from workbench.cluster_specs import FindClusters
+from workbench.errors import BadSpec
+from workbench.specs import SPECS, Spec, TrainClusters, parse_as, parse_spec
 
 NAME = 'it\'s *my* "name"'
 WISHES: dict[str, dict[tuple[str, ...], Any]] = {
@@ -32,6 +35,9 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
         ("expert",): NAME, ("mixture",): "m", ("retrained",): "other", ("num_blocks",): 12, ("temperature",): 0.5,
         ("evidence",): "last_token",
     },
+    "merge-clusters": {("clustering",): NAME, ("clusters",): ["a", "2"]},
+    "split-cluster": {("clustering",): NAME, ("cluster",): "a b", ("num_clusters",): 3, ("method",): "unbalanced"},
+    "make-cluster-domains": {("clustering",): NAME},
     "evaluate": {("mixture",): NAME, ("domains",): ["a", "b"], ("split",): "dev", ("max_tokens",): 500},
 }  # fmt: skip
 
@@ -40,7 +46,7 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
     """What the command line would have asked for."""
     found: list[Spec] = []
-    for verb in (corpus, seed, train, evaluate, expert, mix):
+    for verb in (cluster, corpus, seed, train, evaluate, expert, mix):
         monkeypatch.setattr(verb, "submit", lambda spec, _how: found.append(spec))
     return found
 
@@ -59,3 +65,21 @@ def test_a_seed_from_elsewhere_has_a_command_too(source: str, wished: list[Spec]
     told = {("name",): "s", ("source",): source, ("location",): "some/where"}
     assert cli.main(shlex.split(command_for("make-seed", told))[1:]) in (0, None)
     assert wished == [parse_spec({"kind": "make-seed", **assemble(told)})]
+
+
+def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Spec] = []
+
+    def stop(spec: Spec) -> list[str]:
+        found.append(spec)
+        raise BadSpec(["seen enough"])
+
+    for name in ("submit_find", "submit_training"):
+        monkeypatch.setattr(clusterings, name, stop)
+    find = {("name",): NAME, ("num_clusters",): 16, ("domains",): ["a", "b"], ("scaling",): "unit_rows"}
+    train = {("name",): NAME, ("clustering",): "c d", ("seed_model",): "s", ("training", "num_steps"): 9}
+    for kind, spec, wish in (("find-clusters", FindClusters, find), ("train-clusters", TrainClusters, train)):
+        questions = questions_of(spec, {})
+        answers = {q.path: q.default for q in questions} | wish
+        cli.main(shlex.split(command_for(kind, changed(questions, answers)))[1:])
+        assert found.pop() == parse_as(spec, assemble(answers))

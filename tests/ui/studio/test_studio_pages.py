@@ -18,6 +18,7 @@ STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 EMPTY = {
     "overview": "Bring in text",
     "corpora": "There is no text yet.",
+    "clusters": "There is no text yet.",
     "train": "There is no domain yet.",
     "jobs_page": "There is no job yet.",
     "experts": "There is no expert yet.",
@@ -32,6 +33,7 @@ EMPTY = {
 FILLED = {
     "overview": "Evaluate|has failed. Choose a smaller",
     "corpora": "What the experts can learn",
+    "clusters": "There is no clustering yet.|Find clusters",
     "train": "A copy of a parent expert",
     "jobs_page": "step 40 of 100",
     "experts": "4 experts",

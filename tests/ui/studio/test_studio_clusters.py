@@ -1,0 +1,409 @@
+"""The Clusters room: a map to click and to draw on, lists, forms that ask for the jobs they say."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.config import GateConfig
+from tests.ui.clusterings import SOURCES, fill_clustering
+from tests.ui.studio.conftest import HOSTILE
+from tests.ui.studio.test_studio_clicks import named, open_room, read, settled, told
+from ui.client import Client
+from ui.parts import cluster_map_view, gallery
+from ui.parts.cluster_grid import grid_picture, grid_words
+from ui.parts.cluster_map import cluster_map, legend, map_picture
+from ui.parts.cluster_pictures import overlap_picture, sizes_picture
+from workbench.cards import ClusteringCard, JobCard
+from workbench.database import reading, transaction
+from workbench.services import artifacts, experts, jobs, mixtures, seeds
+from workbench.services.cluster_documents import POINT, MapPoints, map_points
+from workbench.services.clusterings import clustering_row, get_clustering, set_domains
+from workbench.services.corpora import domain_row
+from workbench.settings import get_settings
+from workbench.specs import MixtureSpec
+from workbench.storage import get_storage
+from workbench.tables import Corpus, Domain, new_id
+
+EVERYWHERE = "-99 -99 99 -99 99 99 -99 99"
+
+
+@pytest.fixture
+def topics(home: Path) -> Path:
+    """A home with 600 documents in four clusters, a map and a seed model."""
+    storage = get_storage(get_settings())
+    with transaction() as session:
+        fill_clustering(session, storage)
+        id = new_id()
+        with storage.new(id) as folder:
+            (folder / "data.txt").write_text("seed", encoding="utf-8")
+        seeds.register_seed(
+            session, name="tiny", source="fresh", family="llama", config={}, num_parameters=9,
+            tokenizer_sha256="ab" * 32, artifact=artifacts.register_artifact(session, storage, id, "seed"),
+        )  # fmt: skip
+    return home
+
+
+def room(view: str = "Map", **state: Any) -> AppTest:
+    return open_room("clusters", **{"clusters__view": view, **state})
+
+
+def card() -> ClusteringCard:
+    with reading() as session:
+        return get_clustering(session, "topics")
+
+
+def chart() -> MapPoints:
+    with reading() as session:
+        return map_points(session, get_storage(get_settings()), "topics")
+
+
+def last_job() -> JobCard:
+    found = read(jobs.list_jobs)
+    assert len(found) == 1
+    return found[0]
+
+
+def everything(app: AppTest) -> str:
+    return told(app) + "\n".join(one.value for one in (*app.text, *app.info)).replace("\\", "")
+
+
+def select(monkeypatch: pytest.MonkeyPatch, *, areas: list[str] | None = None, point: Any = None) -> None:
+    """What a mouse would do: AppTest has none."""
+    monkeypatch.setattr(cluster_map_view, "areas", lambda _key: areas or [])
+    monkeypatch.setattr(cluster_map_view, "clicked_point", lambda _key: point)
+
+
+# the map --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("topics")
+def test_the_map_says_what_shaped_it_and_what_to_read() -> None:
+    app = room()
+    assert not app.exception
+    assert "UMAP shaped the map by 200 documents (seed 0) and put the other 400 in between" in everything(app)
+    assert "how far apart two heaps lie" in everything(app)
+    assert "600 documents of letters, <i>papers</i>, speeches in 4 clusters, by balanced k-means" in everything(app)
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_point_costs_eight_bytes_and_no_text() -> None:
+    figure = json.loads(map_picture(cluster_map(card(), chart()), "cluster").figure.to_json())
+    sent = [trace[axis] for trace in figure["data"] for axis in "xy"]
+    assert {one["dtype"] for one in sent} == {"f4"}
+    assert sum(len(base64.b64decode(one["bdata"])) for one in sent) == 8 * 600
+    assert not any(key in trace for trace in figure["data"] for key in ("text", "customdata", "hovertemplate"))
+    assert {trace["type"] for trace in figure["data"]} == {"scattergl"}
+
+
+@pytest.mark.usefixtures("topics")
+def test_every_point_leads_back_to_its_document_by_either_colour() -> None:
+    points = np.frombuffer(chart().points, dtype=POINT)
+    by_document = {int(one["document"]): one for one in points}
+    for by in ("cluster", "domain"):
+        found = cluster_map(card(), chart(), by)  # type: ignore[arg-type]
+        assert found.num_points == 600
+        for layer, part in enumerate(found.layers):
+            number = found.document(layer, 5)
+            assert number is not None
+            assert by_document[number]["x"] == part.points_P["x"][5]
+        names = [c.name for c in card().clusters] if by == "cluster" else list(SOURCES)
+        assert [layer.name for layer in found.layers] == names
+    assert cluster_map(card(), chart()).document(9, 0) is None
+
+
+@pytest.mark.usefixtures("topics")
+def test_what_is_not_shown_is_in_no_area() -> None:
+    name = card().clusters[2].name
+    found = cluster_map(card(), chart(), "cluster", [name])
+    assert [layer.name for layer in found.layers] == [name]
+    assert found.num_inside([EVERYWHERE]) == found.num_points == 150
+    assert cluster_map(card(), chart()).num_inside([EVERYWHERE]) == 600
+
+
+@pytest.mark.usefixtures("topics")
+def test_names_are_no_markup_in_the_legend() -> None:
+    html = legend(cluster_map(card(), chart(), "domain"))
+    assert "&lt;i&gt;papers" in html
+    assert "<i>" not in html
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_click_reads_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    select(monkeypatch, point=(3, 0))
+    app = room()
+    assert not app.exception
+    assert f"Strongest words: {card().clusters[3].terms[0]}" in everything(app)
+    assert any(one.value.startswith("3 ") for one in app.text)  # the documents of cluster 3 begin so
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_document_is_pinned_elsewhere_by_a_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    select(monkeypatch, point=(3, 0))
+    app = room()
+    named(app.button, "Put it there").click().run()
+    job = last_job()
+    assert (job.kind, job.spec["cluster"]) == ("pin-documents", card().clusters[0].name)
+    found = cluster_map(card(), chart()).document(3, 0)
+    assert found is not None
+    assert len(job.spec["documents"][0]) == 64
+
+
+@pytest.mark.usefixtures("topics")
+def test_an_area_becomes_a_domain_and_the_count_is_that_of_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = "0 -99 99 -99 99 99 0 99"
+    select(monkeypatch, areas=[half])
+    app = room()
+    number = int((np.frombuffer(chart().points, dtype=POINT)["x"] > 0).sum())
+    assert f"{number} documents in the area" in everything(app)
+    app.text_input(key="make-domain.name").set_value("right half").run()
+    named(app.button, f"Make a domain of these {number}").click().run()
+    assert not app.exception
+    job = last_job()
+    assert (job.kind, job.spec["name"], job.spec["areas"]) == ("make-domain", "right half", [half])
+    assert "Make domain right half" in everything(app)
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_domain_without_a_name_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    select(monkeypatch, areas=[EVERYWHERE])
+    app = room()
+    named(app.button, "Make a domain of these 600").click().run()
+    assert "a name must have 1 to 80 characters" in everything(app)
+    assert read(jobs.list_jobs) == []
+
+
+@pytest.mark.usefixtures("topics")
+def test_an_area_around_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    select(monkeypatch, areas=["900 900 901 900 901 901"])
+    assert "No document lies in this area" in everything(room())
+
+
+@pytest.mark.usefixtures("home")
+def test_a_clustering_without_a_map_says_how_to_get_one() -> None:
+    with transaction() as session:
+        fill_clustering(session, get_storage(get_settings()), with_map=False)
+    assert "No map was drawn of this clustering." in everything(room())
+
+
+def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = {"curve_number": 2, "point_index": 7, "x": 1.0, "y": 2.0}
+    state: dict[str, Any] = {"m_chart": {"selection": {"points": [point], "lasso": [], "box": []}}}
+    monkeypatch.setattr(gallery.st, "session_state", state)
+    assert (gallery.clicked_point("m"), gallery.areas("m")) == ((2, 7), [])
+    state["m_chart"]["selection"]["lasso"] = [{"x": [0, 1, 1], "y": [0, 0, 2]}]
+    state["m_chart"]["selection"]["box"] = [{"x": [0, 5], "y": [1, 3]}]
+    assert gallery.clicked_point("m") is None
+    assert gallery.areas("m") == [
+        "0.0000 0.0000 1.0000 0.0000 1.0000 2.0000",
+        "0.0000 1.0000 5.0000 1.0000 5.0000 3.0000 0.0000 3.0000",
+    ]
+    assert gallery.areas("other") == []
+
+
+# lists ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("topics")
+def test_pictures_tell_sizes_and_overlap_in_words() -> None:
+    assert "The largest is" in sizes_picture(card()).words
+    picture = overlap_picture(card())
+    shares = np.array(picture.figure.data[0].z)
+    assert shares.sum(1).tolist() == pytest.approx([1.0] * 3)
+    assert "Normalised mutual information" in picture.words
+    assert "<i>" not in picture.figure.to_json()
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_cluster_is_named_and_noted() -> None:
+    app = room("Words & documents")
+    first = card().clusters[0]
+    assert f"Strongest words: {', '.join(first.terms)}." in everything(app)
+    app.text_input(key=f"clusters.name.{first.id}").set_value(HOSTILE).run()
+    app.text_input(key=f"clusters.notes.{first.id}").set_value("the law").run()
+    named(app.button, "Save").click().run()
+    assert not app.exception
+    assert (card().clusters[0].name, card().clusters[0].notes) == (HOSTILE, "the law")
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_name_that_another_has_is_refused_whole() -> None:
+    app = room("Words & documents")
+    first, second = card().clusters[:2]
+    app.text_input(key=f"clusters.name.{first.id}").set_value(second.name).run()
+    app.text_input(key=f"clusters.notes.{first.id}").set_value("kept?").run()
+    named(app.button, "Save").click().run()
+    assert "is called" in everything(app)
+    assert (card().clusters[0].name, card().clusters[0].notes) == (first.name, "")
+
+
+@pytest.mark.usefixtures("topics")
+def test_changes_of_the_text_are_counted_on_request() -> None:
+    app = room("Text since then")
+    assert "Nothing changed" not in everything(app)
+    settled(named(app.button, "Compare").click().run())
+    assert "Nothing changed: every document" in everything(app)
+
+
+# forms ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("topics")
+def test_the_forms_ask_for_merges_and_splits_of_this_clustering() -> None:
+    app = room("Change")
+    names = [cluster.name for cluster in card().clusters]
+    app.multiselect(key="merge-clusters.clusters").set_value(names[:2]).run()
+    named(app.button, "Merge them").click().run()
+    job = last_job()
+    assert (job.kind, job.spec["clustering"], job.spec["clusters"]) == ("merge-clusters", "topics", names[:2])
+    assert any("workbench cluster merge topics --clusters" in one.value for one in app.code)
+
+
+@pytest.mark.usefixtures("topics")
+def test_deleting_is_refused_in_words_while_something_needs_it() -> None:
+    app = room("Change")
+    app.multiselect(key="merge-clusters.clusters").set_value([c.name for c in card().clusters[:2]]).run()
+    named(app.button, "Merge them").click().run()
+    named(app.button, "Delete for good").click().run()
+    assert "needs it" in everything(app) or "job" in "".join(one.value for one in app.error)
+    assert card()
+
+
+@pytest.mark.usefixtures("topics")
+def test_finding_asks_only_what_is_not_implied_and_hands_the_plan_over() -> None:
+    app = open_room("clusters", clusters__part="Find clusters")
+    assert not [one for one in app.number_input if one.key == "find-clusters.max_tokens"]
+    assert not [one for one in app.selectbox if one.key == "find-clusters.seed_model"]
+    app.text_input(key="find-clusters.name").set_value("parts").run()
+    app.number_input(key="find-clusters.shard_size").set_value(250).run()
+    named(app.button, "Find clusters").click().run()
+    assert not app.exception
+    found = read(jobs.list_jobs)
+    assert sorted(one.kind for one in found) == ["cluster-part"] * 4 + ["find-clusters"]
+    assert "0 of 5 jobs done" in "\n".join(one.proto.text for one in app.get("progress"))
+    app.selectbox(key="find-clusters.embedder").select("hidden_states").run()
+    assert [one for one in app.selectbox if one.key == "find-clusters.seed_model"]
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_name_that_is_taken_is_told_at_once() -> None:
+    app = open_room("clusters", clusters__part="Find clusters")
+    app.text_input(key="find-clusters.name").set_value("topics").run()
+    named(app.button, "Find clusters").click().run()
+    assert "topics" in "".join(one.value for one in app.error)
+    assert read(jobs.list_jobs) == []
+
+
+@pytest.mark.usefixtures("topics")
+def test_one_button_asks_for_a_model_on_each_cluster() -> None:
+    app = room("Train on them")
+    app.text_input(key="train-clusters.name").set_value("elms").run()
+    app.number_input(key="train-clusters.training.num_steps").set_value(40).run()
+    named(app.button, "Train a model on each").click().run()
+    assert not app.exception
+    kinds = sorted(one.kind for one in read(jobs.list_jobs))
+    assert kinds == ["make-cluster-domains", "make-mixture", *["train-demix"] * 4]
+    assert "workbench cluster train topics elms" in "\n".join(one.value for one in app.code)
+
+
+@pytest.mark.usefixtures("topics")
+def test_stale_experts_are_named_and_their_training_is_filled_in() -> None:
+    _trained("elms", num_steps=10)
+    with transaction() as session:
+        clustering_row(session, "topics").clusters[1].stale = True
+    app = room("Train on them")
+    assert "1 expert of clusters that changed, so its documents are others now: elms/1/dense." in everything(app)
+    named(app.button, "Fill in what elms was trained with").click().run()
+    assert not app.exception
+    assert app.text_input(key="train-clusters.name").value == "elms"
+    assert app.number_input(key="train-clusters.training.num_steps").value == 40
+    assert app.number_input(key="train-clusters.training.learning_rate").value == pytest.approx(2e-3)
+
+
+def _trained(name: str, num_steps: int) -> None:
+    """A domain and an expert for each cluster, as the jobs would leave them."""
+    storage = get_storage(get_settings())
+    with transaction() as session:
+        row = clustering_row(session, "topics")
+        like = domain_row(session, "letters")
+        corpus = Corpus(name="topics", source="clusters", clustering_id=row.id)
+        made = {}
+        for number in range(4):
+            domain = Domain(
+                corpus=corpus, name=f"topics/{number}", num_documents=1, num_words=1, num_bytes=1,
+                data_sha256="cd" * 32, artifact_id=like.artifact_id, folder="0",
+            )  # fmt: skip
+            session.add(domain)
+            session.flush()
+            made[number] = domain.id
+        set_domains(session, row, made)
+        id = new_id()
+        with storage.new(id) as folder:
+            (folder / "data.txt").write_text("base", encoding="utf-8")
+        base = artifacts.register_artifact(session, storage, id, "base")
+        for number, domain_id in made.items():
+            own = new_id()
+            with storage.new(own) as folder:
+                (folder / "data.txt").write_text("expert", encoding="utf-8")
+            experts.register_expert(
+                session, id=own, name=f"{name}/{number}/dense", method="dense", domain_id=domain_id,
+                seed_id=seeds.list_seeds(session)[0].id, parent_id=None, base=base,
+                artifact=artifacts.register_artifact(session, storage, own, "expert"), tokenizer_sha256="ab" * 32,
+                data_sha256="cd" * 32, num_parameters=9, metrics={},
+                config={"training": {"num_steps": num_steps, "learning_rate": 2e-3}},
+            )  # fmt: skip
+        mixtures.create_mixture(session, MixtureSpec(name=name, experts=[f"{name}/{n}/dense" for n in made]))
+
+
+# the grid -------------------------------------------------------------------------------------------
+
+
+def grid(perplexity: list[list[float]], **told: Any) -> dict[str, Any]:
+    return {
+        "mixture": "elms", "experts": ["a", "b", "c", "d"], "split": "test", "temperatures": [0.05, 0.1, 1.0],
+        "top_ks": [1, 2, 4], "perplexity": perplexity, "saved": {"temperature": 1.0, "top_k": 2}, "seconds": 0.03,
+        "domains": [{"domain": "topics/0", "num_tokens": 9, "perplexity": perplexity}], **told,
+    }  # fmt: skip
+
+
+INNER = [[9.0, 8.5, 8.4], [9.0, 8.0, 7.9], [9.0, 8.2, 8.3]]
+
+
+def test_the_grid_marks_the_best_cell_the_papers_temperature_and_what_is_saved() -> None:
+    found = grid(INNER)
+    picture = grid_picture(found, INNER)
+    solid, dotted = picture.figure.layout.shapes
+    assert (solid.x0 + 0.47, solid.y0 + 0.47) == (2, 1)
+    assert (dotted.x0 + 0.47, dotted.y0 + 0.47, dotted.line.dash) == (1, 2, "dot")
+    assert list(picture.figure.layout.yaxis.ticktext) == ["0.05", "0.1 (paper)", "1"]
+    assert "lies between the ends" in picture.title
+    assert grid_words(found, INNER) == (
+        "Lowest at temperature 0.1 with top 4: 7.90 per token. "
+        "The paper's temperature of 0.1 is as good as that with its best top-k."
+    )
+
+
+def test_the_grid_says_when_an_end_is_best() -> None:
+    edge = [[9.0, 8.0, 7.0], [9.0, 8.1, 7.7], [9.0, 8.2, 8.3]]
+    assert "look beyond it" in grid_picture(grid(edge), edge).title
+    assert "is 10.0 % above it" in grid_words(grid(edge), edge)
+
+
+@pytest.mark.usefixtures("topics")
+def test_the_grid_of_a_mixture_is_shown_in_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "No mixture weighs its experts by nearness" in everything(room("Temperature & top k"))
+    _trained("elms", num_steps=10)
+    with transaction() as session:
+        gate = GateConfig(kind="cluster", clustering=get_clustering(session, "topics").id)
+        mixtures.set_gate(session, "elms", gate)
+    monkeypatch.setattr(Client, "cluster_grid", lambda _self, **_wish: grid(INNER))
+    app = settled(room("Temperature & top k"))
+    assert not app.exception
+    assert "Lowest at temperature 0.1 with top 4: 7.90 per token." in everything(app)
+    assert "in 30 ms" in everything(app)

@@ -1,0 +1,100 @@
+"""A model for each cluster: domains of them, a form that trains them all, an offer to train the stale ones anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from jobs.clusterings import submit_training
+from ui.parts.asking import ask_for, show_last
+from ui.parts.cluster_words import stale_words
+from ui.parts.commands import command_for
+from ui.parts.forms import ask_all, key_of, show_command
+from ui.parts.notices import explained
+from ui.parts.offers import missing, offers_now
+from ui.parts.on_the_way import empty_until
+from ui.parts.plan_view import show_plan
+from ui.parts.questions import Question, assemble, changed, questions_of
+from ui.parts.rooms import TRAIN
+from ui.parts.tables import show_table
+from ui.parts.words import counted, plain
+from workbench.cards import ClusteringCard, ExpertCard
+from workbench.database import reading
+from workbench.services import experts
+from workbench.specs import TrainClusters, parse_as
+
+_FORM = "train-clusters"
+
+
+def show_training(card: ClusteringCard) -> None:
+    """Which clusters have a domain and an expert, and the forms that make them."""
+    rows = [
+        {"cluster": one.name, "domain": one.domain or "none yet", "experts": ", ".join(one.experts) or "none yet",
+         "stale": "stale" if one.stale else ""}
+        for one in card.clusters
+    ]  # fmt: skip
+    show_table(rows, "cluster_experts", "Which clusters have a domain and an expert")
+    offers = offers_now()
+    if missing(offers, "seed_model"):
+        why, step = "There is no seed model yet.", "Every cluster's model starts as a copy of one."
+        empty_until("make-seed", why, step, TRAIN.script, "Make a seed model")
+        return
+    questions = questions_of(TrainClusters, offers, skip=("clustering",))
+    _offer_stale(card, questions)
+    _ask(card, questions)
+    show_plan(_FORM)
+    show_last(_FORM)
+    with st.expander("Only make domains of the clusters", icon=":material/library_books:"):
+        ask_for(
+            "make-cluster-domains", {}, "Make domains", skip=("clustering", "domains"),
+            given={("clustering",): card.name},
+        )  # fmt: skip
+
+
+def _ask(card: ClusteringCard, questions: Sequence[Question]) -> None:
+    st.markdown(f"##### Train a model on each of {counted(len(card.clusters), 'cluster')}, and mix them")
+    st.caption(plain(TrainClusters.model_fields["training"].description))
+    answers = ask_all(_FORM, questions) | {("clustering",): card.name}
+    told = changed(questions, answers) | {("clustering",): card.name}
+    wish = assemble(answers)
+    show_command(command_for(_FORM, told), json.dumps(wish, indent=2, ensure_ascii=False))
+    st.caption(
+        "Asked again under the same name it goes on: models that are there stay, those of changed clusters do not."
+    )
+    if st.button("Train a model on each", type="primary", icon=":material/send:", key=f"{_FORM}.submit"):
+        with explained():
+            ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parse_as(TrainClusters, wish))
+            st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
+
+
+def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:
+    if not card.stale_experts:
+        return
+    with reading() as session:
+        stale = [experts.get_expert(session, name) for name in card.stale_experts]
+        mixtures = sorted({mixture for one in stale for mixture in one.mixtures})
+        members = {name: _members(session, name) for name in mixtures}
+    with st.container(border=True):
+        st.warning(plain(stale_words(card)), icon=":material/update:")
+        for name in mixtures:
+            st.button(
+                plain(f"Fill in what {name} was trained with"), icon=":material/edit_note:",
+                key=f"{_FORM}.again.{name}", on_click=st.session_state.update,
+                args=(_answers(name, members[name], questions),),
+            )  # fmt: skip
+        st.caption("Under the name of a mixture that holds them, “Train a model on each” below trains just those anew.")
+
+
+def _members(session: Any, mixture: str) -> list[ExpertCard]:
+    return [one for one in experts.list_experts(session) if mixture in one.mixtures]
+
+
+def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[Question]) -> dict[str, Any]:
+    """The form's answers as they were for a mixture; the steps are those of all its models together."""
+    first = members[0]
+    told = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}
+    told["num_steps"] = sum(one.config.get("training", {}).get("num_steps", 0) for one in members)
+    return {key_of(_FORM, one): told[one.path[-1]] for one in questions if told.get(one.path[-1]) is not None}
