@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
+from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerRefused
 from workbench.database import reading, transaction
 from workbench.services import corpora, jobs, mixtures, priors, reports
 
 pytestmark = pytest.mark.usefixtures("filled_home")
-STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 DOMAINS = ["code", "prose", "poems"]
-
-
-def open_room(name: str, **state: Any) -> AppTest:
-    app = AppTest.from_file(STUDIO, default_timeout=30)
-    for key, value in state.items():
-        app.session_state[key.replace("__", ".")] = value
-    app.run()
-    return settled(app.switch_page(f"rooms/{name}.py").run())
-
-
-def settled(app: AppTest, patience: float = 30.0) -> AppTest:
-    """The page once no answer is on its way any more."""
-    until = time.monotonic() + patience
-    while ":material/hourglass_top:" in told(app) and time.monotonic() < until:
-        time.sleep(0.1)
-        app.run()
-    return app
-
-
-def named(elements: Any, label: str) -> Any:
-    return next(one for one in elements if label in one.label.replace("\\", ""))
-
-
-def told(app: AppTest) -> str:
-    kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
-    return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
-
-
-def read(look: Callable[..., Any], *args: Any) -> Any:
-    with reading() as session:
-        return look(session, *args)
 
 
 class Answers:

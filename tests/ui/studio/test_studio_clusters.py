@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from engine.config import GateConfig
 from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.conftest import HOSTILE
-from tests.ui.studio.test_studio_clicks import named, open_room, read, settled, told
+from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
 from ui.parts import cluster_map_view, gallery
 from ui.parts.cluster_grid import grid_picture, grid_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.studio.test_studio_clicks import named, open_room, read, told
+from tests.ui.studio.visits import named, open_room, read, told
 from workbench.services import jobs as rows
 
 pytestmark = pytest.mark.usefixtures("filled_home")

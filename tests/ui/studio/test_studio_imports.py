@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ui.studio.test_studio_clicks import named, open_room, read, told
+from tests.ui.studio.visits import named, open_room, read, told
 from workbench.database import transaction
 from workbench.services import jobs as rows
 from workbench.services import leases

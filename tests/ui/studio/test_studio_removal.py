@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.removals import certify, row
-from tests.ui.studio.test_studio_clicks import named, open_room, read, settled, told
+from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
 from workbench.database import transaction
 from workbench.services import jobs, mixtures, reports

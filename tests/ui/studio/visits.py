@@ -1,0 +1,49 @@
+"""Visits to the studio's rooms: open one, wait for its answers, find what it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+from workbench.database import reading
+
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+
+
+def open_room(name: str, **state: Any) -> AppTest:
+    """A room with its answers; in the names of what is chosen already, "__" stands for a dot."""
+    app = AppTest.from_file(STUDIO, default_timeout=30)
+    for key, value in state.items():
+        app.session_state[key.replace("__", ".")] = value
+    app.run()
+    return settled(app.switch_page(f"rooms/{name}.py").run())
+
+
+def named(elements: Any, label: str) -> Any:
+    """The first element whose label holds these words."""
+    return next(one for one in elements if label in one.label.replace("\\", ""))
+
+
+def told(app: AppTest) -> str:
+    """All that the page says, but for labels and tables."""
+    kinds = (app.markdown, app.caption, app.error, app.warning, app.success)
+    return "\n".join(one.value for kind in kinds for one in kind).replace("\\", "")
+
+
+def settled(app: AppTest, patience: float = 30.0) -> AppTest:
+    """The page once no answer is on its way any more: a busy machine takes longer than the page waits at first."""
+    until = time.monotonic() + patience
+    while ":material/hourglass_top:" in told(app) and time.monotonic() < until:
+        time.sleep(0.1)
+        app.run()
+    return app
+
+
+def read(look: Callable[..., Any], *args: Any) -> Any:
+    """What a service says of the registry."""
+    with reading() as session:
+        return look(session, *args)
