@@ -60,6 +60,9 @@ class ImportCorpus(Spec):
     licence: str = Field("", description="Licence of the text, as you know it.")
     max_bytes: int | None = Field(None, gt=0, description="Stop after this many bytes of text; empty reads all.")
     skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
+    piece_length: int | None = Field(
+        None, ge=100, description="Cut longer documents into pieces of at most this many characters; empty: never."
+    )
     anonymize: bool = Field(
         False,
         description="Replace e-mail addresses, phone, card and social security numbers, Facebook ids and user handles "
@@ -312,6 +315,9 @@ class MakeMixture(Spec):
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
     gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    clustering: Name | None = Field(
+        None, description="Clustering by whose clusters the experts are weighed, by name, instead of a gate."
+    )
     replace: bool = Field(False, description="Put these experts in the place of those of a mixture of this name.")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from engine.errors import CorpusError
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.formats import read_records
+from engine.text.pieces import pieces
 from engine.text.records import Found, Record
 from engine.text.streams import TextFile, find_files, printable
 
@@ -43,6 +44,7 @@ class ReadOptions:
     max_bytes: int | None = None
     skip_bad: bool = False
     anonymize: bool = False
+    piece_length: int | None = None  # characters
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -105,9 +107,12 @@ def admit(
 ) -> Iterator[Document]:
     """The documents that are new and not empty, until they have `max_bytes`; the report counts the others.
 
-    With `anonymize` they hold dummy tokens before they are compared: two texts of two users may be one afterwards.
+    Long ones come in pieces, if asked for. With `anonymize` they hold dummy tokens before they are compared: two texts
+    of two users may be one afterwards.
     """
     seen: set[bytes] = set()
+    if options.piece_length is not None:
+        found = _in_pieces(found, options.piece_length)
     report.anonymized = dict.fromkeys(TOKENS, 0) if options.anonymize else {}
     for item in found:
         if isinstance(item, CorpusError):
@@ -128,6 +133,19 @@ def admit(
                 return
     if not report.num_documents:
         raise _nothing(report, path)
+
+
+def _in_pieces(found: Iterable[Document | CorpusError], length: int) -> Iterator[Document | CorpusError]:
+    """Documents of at most so many characters: longer ones are cut at the ends of lines, else of words.
+
+    The pieces of a document stay in one split: they are a group, unless it has one.
+    """
+    for item in found:
+        if isinstance(item, CorpusError) or len(item.text) <= length:
+            yield item
+        else:
+            for text in pieces(item.text, length):
+                yield Document(text, item.domain, item.group or item.id, item.source)
 
 
 def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:

@@ -54,8 +54,9 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
 def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int | None]:
     """The documents, and how many bytes they take on disk where that is known."""
     options = ReadOptions(
-        spec.text_field, spec.domain_field, spec.group_field, spec.max_bytes, spec.skip_bad, spec.anonymize
-    )
+        spec.text_field, spec.domain_field, spec.group_field, spec.max_bytes, spec.skip_bad, spec.anonymize,
+        spec.piece_length,
+    )  # fmt: skip
     if spec.dataset:
         return read_dataset(spec.dataset, options, report), None
     if spec.found:

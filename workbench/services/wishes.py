@@ -145,7 +145,8 @@ def needed_by(spec: Spec) -> list[Thing]:
         case MeasureOverlap():
             return [("domain", name) for name in spec.domains]
         case MakeMixture():
-            return [("expert", name) for name in spec.experts]
+            clustering = [("clustering", spec.clustering)] if spec.clustering else []
+            return [*clustering, *(("expert", name) for name in spec.experts)]
         case FindClusters() | ClusterPart():
             seed = [("seed model", spec.seed_model)] if spec.seed_model else []
             return [*seed, *(("domain", name) for name in spec.domains)]
