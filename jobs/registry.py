@@ -19,7 +19,7 @@ KINDS: dict[str, str] = {
     "certify-removal": "jobs.kinds.certify_removal:run",
     "overlap": "jobs.kinds.overlap:run",
     "classify": "jobs.kinds.classify:run",
-    "replicate": "jobs.kinds.replicate:run",
+    "replicate": "jobs.kinds.replicate_demix:run",
     "find-clusters": "jobs.kinds.find_clusters:run",
     "cluster-part": "jobs.kinds.cluster_parts:run",
     "merge-clusters": "jobs.kinds.edit_clusters:merge",

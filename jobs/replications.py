@@ -21,8 +21,9 @@ from jobs.plans import submit_plan
 from workbench import database
 from workbench.cards import JobCard
 from workbench.errors import BadSpec
+from workbench.replications.papers import PAPERS
 from workbench.replications.plan import plan
-from workbench.replications.sizes import SIZES, Size, SizeName
+from workbench.replications.sizes import Size, SizeName
 from workbench.services import jobs as rows
 from workbench.services.wishes import Outlook
 from workbench.settings import Settings
@@ -36,28 +37,30 @@ _LOOK_AT = 1000  # records
 # what to make from which text ----------------------------------------------------------------------
 
 
-def wish_for(folder: Path, name: str, size: SizeName, seeds: int, settings: Settings | None = None) -> Replicate:
+def wish_for(
+    folder: Path, name: str, size: SizeName, seeds: int, settings: Settings | None = None, *, paper: str = "demix"
+) -> Replicate:
     """A replication on the files of `folder`/train and `folder`/novel, a domain each, called after its file.
 
     A domain of that name that holds other text stays what it is: ours is then called NAME-DOMAIN.
     """
     with database.reading(settings) as session:
-        budget = _budget(session, name, size)
+        budget = _budget(session, paper, name, size)
         importer = _Importer(session, name, budget)
         train = [importer.wish(file, "train") for file in _files(folder / "train", 2)]
         novel = [importer.wish(file, "novel") for file in _files(folder / "novel", 1)]
     domains = [one.name for one in train]
-    return _wish(domains, [one.name for one in novel], name, size, seeds, budget, [*train, *novel])
+    return _wish(paper, domains, [one.name for one in novel], name, size, seeds, budget, [*train, *novel])
 
 
 def wish_on(
     domains: Sequence[str], novel: Sequence[str], name: str, size: SizeName, seeds: int,
-    settings: Settings | None = None,
+    settings: Settings | None = None, *, paper: str = "demix",
 ) -> Replicate:  # fmt: skip
     """A replication on domains that were imported before; raises BadSpec when they are too few or named twice."""
     with database.reading(settings) as session:
-        budget = _budget(session, name, size)
-    return _wish(domains, novel, name, size, seeds, budget)
+        budget = _budget(session, paper, name, size)
+    return _wish(paper, domains, novel, name, size, seeds, budget)
 
 
 def changed(wish: Replicate, **fields: Any) -> Replicate:
@@ -66,21 +69,23 @@ def changed(wish: Replicate, **fields: Any) -> Replicate:
 
 
 def _wish(
-    domains: Sequence[str], novel: Sequence[str], name: str, size: SizeName, seeds: int, budget: Size,
+    paper: str, domains: Sequence[str], novel: Sequence[str], name: str, size: SizeName, seeds: int, budget: Size,
     imports: Sequence[ImportCorpus] = (),
 ) -> Replicate:  # fmt: skip
     wish = {
-        "kind": "replicate", "name": name, "size": size, "budget": budget, "seeds": seeds, "domains": list(domains),
-        "novel": list(novel), "removed": list(domains)[: budget.retrained_domains],
-        "imports": [one.model_dump() for one in imports],
+        "kind": PAPERS[paper].kind, "name": name, "size": size, "budget": budget, "seeds": seeds,
+        "domains": list(domains), "novel": list(novel), "imports": [one.model_dump() for one in imports],
     }  # fmt: skip
-    return cast(Replicate, parse_spec(wish))
+    return cast(Replicate, parse_spec(wish | PAPERS[paper].defaults(budget, domains)))
 
 
-def _budget(session: Session, name: str, size: SizeName) -> Size:
+def _budget(session: Session, paper: str, name: str, size: SizeName) -> Size:
     """What the size stood for when a replication of this name was begun; else what it stands for now."""
     begun = next((wish for wish in replications(session) if wish.name == name), None)
-    return begun.budget if begun and begun.size == size else SIZES[size]
+    if begun and begun.paper != paper:
+        told = f"“{name}” must be a new name, but is the replication of another paper already ({begun.paper})."
+        raise BadSpec([told], "Choose another name.")
+    return begun.budget if begun and begun.size == size else PAPERS[paper].sizes[size]
 
 
 def _files(folder: Path, least: int) -> list[TextFile]:
@@ -105,7 +110,8 @@ class _Importer:
         domain = file.path.name.split(".")[0]
         wish = {
             "kind": "import-corpus", "name": domain, "path": str(file.path), "role": role,
-            "max_bytes": self._budget.max_bytes, "group_field": GROUP if _is_grouped(file) else "",
+            "max_bytes": self._budget.max_bytes, "piece_length": self._budget.piece_length,
+            "group_field": GROUP if _is_grouped(file) else "",
         }  # fmt: skip
         try:
             found: ImportCorpus = parse_spec(wish)
@@ -145,10 +151,11 @@ def jobs_of(session: Session, wish: Replicate) -> dict[str, JobCard]:
 
 def replications(session: Session) -> list[Replicate]:
     """What was asked for, the newest first, each name once."""
+    cards = [card for paper in PAPERS.values() for card in rows.list_jobs(session, kind=paper.kind)]
     wishes: dict[str, Replicate] = {}
-    for card in rows.list_jobs(session, kind="replicate"):
+    for card in sorted(cards, key=lambda card: card.created_at, reverse=True):
         if not card.spec["partial"]:
-            wishes.setdefault(card.spec["name"], Replicate.model_validate(card.spec))
+            wishes.setdefault(card.spec["name"], parse_spec(card.spec))
     return list(wishes.values())
 
 

@@ -5,7 +5,8 @@ Every description here is shown as form help, in `--help` and in the API schema.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from abc import abstractmethod
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     Field,
@@ -39,8 +40,10 @@ from workbench.cluster_specs import (
     SplitCluster,
 )
 from workbench.errors import BadSpec
-from workbench.replications.demix import Run
-from workbench.replications.sizes import SIZES, Size, SizeName
+from workbench.replications.demix.names import DemixRun
+from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
+from workbench.replications.demix.sizes import DemixSize
+from workbench.replications.sizes import Size, SizeName
 from workbench.spec_base import MOST_LETTERS, ExpertName, LocalPath, Name, Stem, absolute
 from workbench.spec_base import Spec as Spec
 
@@ -272,28 +275,22 @@ class MeasureOverlap(Spec):
 class Replicate(Spec):
     """Judge a paper's claims by the models and scores that jobs of this name made, and write the report."""
 
-    kind: Literal["replicate"] = "replicate"
+    kind: str
+    paper: str
     name: Name = Field(description="Name of the replication; the names of all that it makes begin with it.")
-    paper: Literal["demix"] = Field("demix", description="The paper.")
     size: SizeName = Field("tiny", description="tiny (two CPU cores, an hour), small (a GPU) or smoke (seconds).")
-    budget: Size = Field(
-        default_factory=lambda told: SIZES[told["size"]],
-        description="Model, trainings and amounts of text: those of the size when it was asked for.",
-    )
+    budget: Size
     seeds: int = Field(2, ge=1, le=20, description="Seeds; everything is made once for each.")
     domains: list[Name] = Field(min_length=2, description="Training domains.")
     novel: list[Name] = Field(min_length=1, description="Novel domains.")
-    removed: list[Name] = Field(default_factory=list, description="Training domains that a model is trained without.")
     imports: list[ImportCorpus] = Field(default_factory=list, description="Text to import before all else.")
     partial: bool = Field(False, description="Report what is there now, and say what is missing.")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Replicate:
+    def _distinct(self) -> Self:
         if len({*self.domains, *self.novel}) < len(self.domains) + len(self.novel):
             raise ValueError("name each domain once, as training or as novel")
-        if not set(self.removed) <= set(self.domains):
-            raise ValueError("only a training domain can be left out of the training")
-        if too_long := [name for name in self._names() if len(name) > MOST_LETTERS]:
+        if too_long := [name for name in self.names() if len(name) > MOST_LETTERS]:
             longest = max(too_long, key=len)
             raise ValueError(
                 f"the names of what it makes must have at most {MOST_LETTERS} characters, but “{longest}” would have "
@@ -301,9 +298,30 @@ class Replicate(Spec):
             )
         return self
 
-    def _names(self) -> list[str]:
+    @abstractmethod
+    def names(self) -> list[str]:
         """What everything it makes will be called, the experts of a mixture left out."""
-        runs = [Run(self.name, seed) for seed in range(self.seeds)]
+
+
+_BUDGET = "Model, trainings and amounts of text: those of the size when it was asked for."
+
+
+class ReplicateDemix(Replicate):
+    """Judge DEMix's claims by the models and scores that jobs of this name made, and write the report."""
+
+    kind: Literal["replicate"] = "replicate"
+    paper: Literal["demix"] = Field("demix", description="The paper.")
+    budget: DemixSize = Field(default_factory=lambda told: DEMIX_SIZES[told["size"]], description=_BUDGET)
+    removed: list[Name] = Field(default_factory=list, description="Training domains that a model is trained without.")
+
+    @model_validator(mode="after")
+    def _of_these(self) -> ReplicateDemix:
+        if not set(self.removed) <= set(self.domains):
+            raise ValueError("only a training domain can be left out of the training")
+        return self
+
+    def names(self) -> list[str]:
+        runs = [DemixRun(self.name, seed) for seed in range(self.seeds)]
         return [name for run in runs for name in run.names(self.novel, self.removed)]
 
 
@@ -338,7 +356,7 @@ AnySpec = Annotated[
     | CertifyRemoval
     | MeasureOverlap
     | Classify
-    | Replicate
+    | ReplicateDemix
     | FindClusters
     | ClusterPart
     | MergeClusters
@@ -361,7 +379,7 @@ SPECS: dict[str, type[Spec]] = {
     "certify-removal": CertifyRemoval,
     "overlap": MeasureOverlap,
     "classify": Classify,
-    "replicate": Replicate,
+    "replicate": ReplicateDemix,
     "find-clusters": FindClusters,
     "cluster-part": ClusterPart,
     "merge-clusters": MergeClusters,

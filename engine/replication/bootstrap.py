@@ -98,6 +98,22 @@ class Draws:
         points = [float(values_N.mean()) for values_N, _ in measured]
         return self.estimate(points, [total_R / num_R for total_R, num_R in drawn])
 
+    def of_counts(self, tables_S: Sequence[Floats | Ints], statistic: Statistic) -> Estimate:
+        """A statistic of tables of counted documents, one for each seed, under draws of as many documents.
+
+        `statistic` is given tables with the draws in front, and gives one number for each.
+        """
+        draws = [self._tables(np.asarray(table, dtype=np.float64), seed) for seed, table in enumerate(tables_S)]
+        points = [float(statistic(np.asarray(table, dtype=np.float64)[None])[0]) for table in tables_S]
+        return self.estimate(points, [statistic(drawn) for drawn in draws])
+
+    def _tables(self, table: Floats, seed: int) -> Floats:
+        """Tables [R, …] of as many documents, each drawn from all with replacement."""
+        chance = np.random.default_rng([self._seed, seed, table.size])
+        shares = table.ravel() / table.sum()
+        drawn = chance.multinomial(int(table.sum()), shares, self._num_draws).astype(np.float64)
+        return drawn.reshape(self._num_draws, *table.shape)
+
     def _documents(self, text: str, num_documents: int) -> Floats:
         """How often each document of a text is drawn [R, G]."""
         key = (text, num_documents)

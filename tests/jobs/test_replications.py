@@ -23,8 +23,8 @@ from jobs.replications import (
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
 from workbench.plans import Step
+from workbench.replications.demix.sizes import SIZES
 from workbench.replications.plan import plan
-from workbench.replications.sizes import SIZES
 from workbench.services import jobs, leases
 from workbench.specs import Evaluate, ImportCorpus, Replicate, TrainDemix, TrainExpert
 

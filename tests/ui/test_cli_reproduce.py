@@ -75,10 +75,11 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
-    assert "A worker carries them out" in _state_words("rep", cards_of(ids))
+    wish = wish_for(folder, "rep", "smoke", 1)
+    assert "A worker carries them out" in _state_words(wish, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
-    told = _state_words("rep", cards_of(ids))
+    told = _state_words(wish, cards_of(ids))
     assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in told
     assert "workbench reproduce demix --name rep" in told
 

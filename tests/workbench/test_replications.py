@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from workbench.replications.scored import Subject
-from workbench.replications.sizes import SIZES
+from workbench.replications.demix.sizes import SIZES
 from workbench.services import corpora, evaluations, experts, jobs
 from workbench.services.replications import stored_scores
 from workbench.specs import SelfCheck
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from tests.workbench.conftest import World
 
 SIZE = SIZES["smoke"]
-SUBJECT = Subject("rep", 1, ("law", "sea"), ("poems",), (), SIZE)
+TEXTS = ("law", "sea", "poems")
 
 
 def score(world: World, expert: str, num_tokens: int) -> None:
@@ -40,12 +39,12 @@ def job_id(world: World) -> str:
 def test_only_experts_of_its_jobs_count(world: World, job_id: str) -> None:
     score(world, "law", 1024)
     score(world, "sea", 1024)
-    assert set(stored_scores(world.session, world.storage, SUBJECT, [job_id])) == {("law", "law", "test")}
-    assert stored_scores(world.session, world.storage, SUBJECT, []) == {}
+    assert set(stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])) == {("law", "law", "test")}
+    assert stored_scores(world.session, world.storage, SIZE, TEXTS, []) == {}
 
 
 def test_the_longest_text_counts_that_its_size_asks_for(world: World, job_id: str) -> None:
     for num_tokens in (512, 1024, 2048):
         score(world, "law", num_tokens)
-    found = stored_scores(world.session, world.storage, SUBJECT, [job_id])
+    found = stored_scores(world.session, world.storage, SIZE, TEXTS, [job_id])
     assert found["law", "law", "test"].num_tokens == SIZE.test_tokens == 1024

@@ -25,9 +25,10 @@ from workbench.database import reading
 from workbench.errors import BadSpec
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
+from workbench.replications.papers import PAPERS, Paper
 from workbench.replications.plan import plan
 from workbench.replications.report import claim_rows
-from workbench.replications.sizes import SIZES, SizeName
+from workbench.replications.sizes import SizeName
 from workbench.services import corpora
 from workbench.services.replications import newest_report
 from workbench.settings import get_settings
@@ -47,37 +48,47 @@ def show() -> None:
         names = [wish.name for wish in replications(session)]
     if not names:
         why = "No paper has been reproduced here yet."
-        empty(why, "DEMix's tables and figures on your own text, each claim marked: choose the text below.")
+        empty(why, "Its tables and figures on your own text, each claim marked: choose paper and text below.")
     choice = st.selectbox("Replication", [*names, NEW], key="replication.name") if names else NEW
     if choice == NEW:
         _ask()
     else:
         _show(choice)
-    st.caption("The same in a terminal: `workbench reproduce demix FOLDER --size tiny --seeds 2`.")
+    st.caption("The same in a terminal: `workbench reproduce PAPER FOLDER --size tiny --seeds 2`.")
 
 
 # asking -------------------------------------------------------------------------------------------
 
 
 def _ask() -> None:
-    where = st.segmented_control(
+    left, right = st.columns(2)
+    name_of_paper = left.selectbox(
+        "Paper", list(PAPERS), key="replication.paper", format_func=lambda one: _citation(PAPERS[one])
+    )
+    paper = PAPERS[name_of_paper]
+    where = right.segmented_control(
         "Where is the text?", [FOLDER, IMPORTED], default=FOLDER, key="replication.where", required=True
     )
     answers = _ask_folder() if where == FOLDER else _ask_domains()
     columns = st.columns(3)
     size = columns[0].selectbox(
-        "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {SIZES[one].about}"
+        "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
     )
     seeds = columns[1].number_input(
         "Seeds", 1, 20, 2, key="replication.seeds", help="Two at least, to see them differ."
     )
-    name = columns[2].text_input("Name", key="replication.new", placeholder=f"demix-{size}") or f"demix-{size}"
-    st.code(_command(answers, name, size, seeds), language="bash", wrap_lines=True)
-    if st.button("Reproduce DEMix", type="primary", icon=":material/experiment:", key="replication.submit"):
+    free = f"{paper.name}-{size}"
+    name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free
+    st.code(_command(paper, answers, name, size, seeds), language="bash", wrap_lines=True)
+    if st.button(f"Reproduce {paper.title}", type="primary", icon=":material/experiment:", key="replication.submit"):
         with explained():
-            ids = submit_replication(_wish(answers, name, size, seeds))
+            ids = submit_replication(_wish(paper, answers, name, size, seeds))
             keep(f"{name}: {counted(len(ids), 'job')} asked for.")
             st.rerun()
+
+
+def _citation(paper: Paper) -> str:
+    return f"{paper.title} ({paper.source})"
 
 
 def _ask_folder() -> dict[str, Any]:
@@ -100,19 +111,20 @@ def _named(cards: Sequence[DomainCard], role: str) -> list[str]:
     return [card.name for card in sorted(cards, key=lambda card: card.role != role)]
 
 
-def _wish(answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
+def _wish(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
     if "folder" not in answers:
-        return wish_on(answers["domains"], answers["novel"], name, size, seeds)
+        return wish_on(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
     if not answers["folder"].strip():
         raise BadSpec(["folder: give the path of a folder with train/ and novel/."])
-    return wish_for(Path(answers["folder"]).expanduser().absolute(), name, size, seeds)
+    return wish_for(Path(answers["folder"]).expanduser().absolute(), name, size, seeds, paper=paper.name)
 
 
-def _command(answers: dict[str, Any], name: str, size: str, seeds: int) -> str:
+def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds: int) -> str:
     text = [answers["folder"] or "FOLDER"] if "folder" in answers else []
     for flag in ("domains", "novel"):
         text += [f"--{flag}", ",".join(answers[flag])] if answers.get(flag) else []
-    return shlex.join(["workbench", "reproduce", "demix", *text, "--size", size, "--seeds", str(seeds), "--name", name])
+    chosen = ["--size", size, "--seeds", str(seeds), "--name", name]
+    return shlex.join(["workbench", "reproduce", paper.name, *text, *chosen])
 
 
 # one replication ----------------------------------------------------------------------------------
@@ -132,7 +144,7 @@ def _show(name: str) -> None:
 
 def _words(wish: Replicate) -> str:
     text = f"{counted(len(wish.domains), 'training domain')}, {counted(len(wish.novel), 'novel domain')}"
-    return f"DEMix, {wish.size} ({wish.budget.about}); {text}; {counted(wish.seeds, 'seed')}."
+    return f"{PAPERS[wish.paper].title}, {wish.size} ({wish.budget.about}); {text}; {counted(wish.seeds, 'seed')}."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)

@@ -15,7 +15,7 @@ from ui.verbs.following_many import show_progress
 from ui.verbs.options import Here, Json, Wait, split_commas
 from ui.verbs.output import day, print_json, print_table, say
 from workbench.replications.sizes import SizeName
-from workbench.specs import Replicate
+from workbench.specs import Replicate, ReplicateDemix
 
 if TYPE_CHECKING:
     from workbench.cards import JobCard, ReportCard
@@ -26,62 +26,85 @@ _SIZE: SizeName = "tiny"
 _SEEDS = 2
 _KEPT = " Empty: {}, or what it was begun with."
 
+
+def _sentence(spec: type[Replicate], field: str) -> str:
+    return spec.model_fields[field].description or ""
+
+
 Name = Annotated[str, typer.Argument(help="Name of a replication.")]
-
-
-def _sentence(field: str) -> str:
-    return Replicate.model_fields[field].description or ""
+Folder = Annotated[
+    str, typer.Argument(show_default=False, help="Folder with train/ and novel/, one file for each domain.")
+]
+InSize = Annotated[SizeName | None, typer.Option("--size", help=_sentence(Replicate, "size") + _KEPT.format(_SIZE))]
+Seeds = Annotated[int | None, typer.Option(min=1, max=20, help=_sentence(Replicate, "seeds") + _KEPT.format(_SEEDS))]
+NewName = Annotated[str, typer.Option("--name", help=_sentence(Replicate, "name") + " Empty: PAPER-SIZE.")]
+Domains = Annotated[list[str], typer.Option(help="Imported training domains, instead of FOLDER.")]
+Novel = Annotated[list[str], typer.Option(help="Imported novel domains, instead of FOLDER.")]
 
 
 @app.command("demix")
 def demix(
-    folder: Annotated[
-        str, typer.Argument(show_default=False, help="Folder with train/ and novel/, one file for each domain.")
-    ] = "",
-    size: Annotated[SizeName | None, typer.Option(help=_sentence("size") + _KEPT.format(_SIZE))] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, max=20, help=_sentence("seeds") + _KEPT.format(_SEEDS))] = None,
-    name: Annotated[str, typer.Option(help=_sentence("name") + " Empty: demix-SIZE.")] = "",
-    domains: Annotated[list[str], typer.Option(help="Imported training domains, instead of FOLDER.")] = [],  # noqa: B006
-    novel: Annotated[list[str], typer.Option(help="Imported novel domains, instead of FOLDER.")] = [],  # noqa: B006
-    removed: Annotated[list[str], typer.Option(help=_sentence("removed") + " Empty: the first ones.")] = [],  # noqa: B006
+    folder: Folder = "",
+    size: InSize = None,
+    seeds: Seeds = None,
+    name: NewName = "",
+    domains: Domains = [],  # noqa: B006
+    novel: Novel = [],  # noqa: B006
+    removed: Annotated[
+        list[str], typer.Option(help=_sentence(ReplicateDemix, "removed") + " Empty: the first ones.")
+    ] = [],  # noqa: B006
     here: Here = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
     """Reproduce DEMix (Gururangan et al., 2021) on your text; asked again under the same name, it goes on."""
-    from jobs.replications import changed, submit_replication
+    from jobs.replications import changed
 
-    wish = _wish(folder, name or f"demix-{size or _SIZE}", size, seeds, split_commas(domains), split_commas(novel))
+    wish = _wish("demix", folder, name, size, seeds, split_commas(domains), split_commas(novel))
     if removed:
         wish = changed(wish, removed=split_commas(removed))
+    _reproduce(wish, here, wait, as_json)
+
+
+def _reproduce(wish: Replicate, here: bool, wait: bool, as_json: bool) -> None:
+    from jobs.replications import submit_replication
+
     ids = submit_replication(wish)
     if here or wait:
         show_progress(ids, here, quiet=as_json)
-    _report(wish.name, ids, as_json)
+    _report(wish, ids, as_json)
 
 
 def _wish(
-    folder: str, name: str, size: SizeName | None, seeds: int | None, domains: Sequence[str], novel: Sequence[str]
-) -> Replicate:
+    paper: str, folder: str, name: str, size: SizeName | None, seeds: int | None, domains: Sequence[str],
+    novel: Sequence[str],
+) -> Replicate:  # fmt: skip
     """From a folder, from domains that are there, or the one of this name that was begun before."""
     from jobs.replications import wish_for, wish_on
 
+    name = name or f"{paper}-{size or _SIZE}"
     if folder and (domains or novel):
         raise BadUsage("The text must come from FOLDER or from --domains and --novel, but both are given instead.")
     if folder:
-        return wish_for(Path(folder).expanduser().absolute(), name, size or _SIZE, seeds or _SEEDS)
+        text = Path(folder).expanduser().absolute()
+        return wish_for(text, name, size or _SIZE, seeds or _SEEDS, paper=paper)
     if domains or novel:
-        return wish_on(domains, novel, name, size or _SIZE, seeds or _SEEDS)
-    return _begun(name, size, seeds)
+        return wish_on(domains, novel, name, size or _SIZE, seeds or _SEEDS, paper=paper)
+    return _begun(paper, name, size, seeds)
 
 
-def _begun(name: str, size: SizeName | None, seeds: int | None) -> Replicate:
-    """The replication of this name, with as many seeds as asked for; its size stays what it is."""
+def _begun(paper: str, name: str, size: SizeName | None, seeds: int | None) -> Replicate:
+    """The replication of this name, with as many seeds as asked for; its paper and size stay what they are."""
     from jobs.replications import changed, find_replication
     from workbench.database import reading
 
     with reading() as session:
         wish = find_replication(session, name)
+    if wish.paper != paper:
+        raise BadUsage(
+            f"“{name}” must go on as what it was begun as, {wish.paper}, but {paper} is asked for.",
+            f"Go on with: workbench reproduce {wish.paper} --name {name}",
+        )
     if size not in (None, wish.size):
         raise BadUsage(
             f"“{name}” must go on in the size in which it was begun, {wish.size}, but {size} is asked for.",
@@ -102,7 +125,7 @@ def report(name: Name, as_json: Json = False) -> None:
     job_id, events = run_now(wish.model_copy(update={"partial": True}))
     for _ in events:
         pass
-    _report(name, [job_id], as_json)
+    _report(wish, [job_id], as_json)
 
 
 @app.command("list")
@@ -113,10 +136,11 @@ def list_all(as_json: Json = False) -> None:
         print_json(rows)
     else:
         table = [
-            (row["name"], row["size"], row["seeds"], f"{row['done']} of {row['jobs']}", row["summary"]) for row in rows
+            (row["name"], row["paper"], row["size"], row["seeds"], f"{row['done']} of {row['jobs']}", row["summary"])
+            for row in rows
         ]
-        empty = "There is no replication yet. Begin one with: workbench reproduce demix FOLDER"
-        print_table(["Replication", "Size", "Seeds", "Jobs done", "Claims"], table, empty=empty)
+        empty = "There is no replication yet. Begin one with: workbench reproduce demix FOLDER, or cbtm FOLDER"
+        print_table(["Replication", "Paper", "Size", "Seeds", "Jobs done", "Claims"], table, empty=empty)
 
 
 def _overview() -> Iterator[dict[str, Any]]:
@@ -130,7 +154,7 @@ def _overview() -> Iterator[dict[str, Any]]:
         for wish in replications(session):
             found, card = jobs_of(session, wish), newest_report(session, wish.name)
             yield {
-                "name": wish.name, "size": wish.size, "seeds": wish.seeds, "jobs": len(plan(wish)),
+                "name": wish.name, "paper": wish.paper, "size": wish.size, "seeds": wish.seeds, "jobs": len(plan(wish)),
                 "done": sum(job.state == "done" for job in found.values()),
                 "report": card and card.id, "summary": summary(card.findings) if card else "",
             }  # fmt: skip
@@ -156,15 +180,15 @@ def show(name: Name, as_json: Json = False) -> None:
     say(f"{summary(card.findings)} {day(card.created_at)}: {_files(card)['html']}")
 
 
-def _report(name: str, ids: Sequence[str], as_json: bool) -> None:
+def _report(wish: Replicate, ids: Sequence[str], as_json: bool) -> None:
     """What came of it: the report, or how far it is; a job that failed becomes this command's failure."""
     from jobs.here import cards_of
     from workbench.replications.findings import summary
 
-    cards = cards_of(ids)
+    name, cards = wish.name, cards_of(ids)
     last, card = cards[-1], _newest(name)
     if last.state == "failed":
-        raise _failure(name, cards)
+        raise _failure(wish, cards)
     files = _files(card) if card and last.state == "done" else {}
     told = summary(card.findings) if card and files else ""
     if as_json:
@@ -172,27 +196,30 @@ def _report(name: str, ids: Sequence[str], as_json: bool) -> None:
     elif files:
         say(f"{told}\n{files['html']}\n{files['markdown']}")
     else:
-        say(f"{name}: {_state_words(name, cards)}")
+        say(f"{name}: {_state_words(wish, cards)}")
 
 
-def _state_words(name: str, cards: Sequence[JobCard]) -> str:
+def _state_words(wish: Replicate, cards: Sequence[JobCard]) -> str:
     """How many jobs are in which state, and what lets the rest go on."""
     states = Counter(card.state for card in cards)
     done = states.pop("done", 0)
     rest = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     told = f"{done} of {counted(len(cards), 'job')} done, {rest}."
     if states.keys() & {"paused", "cancelled", "failed"}:
-        return f"{told} Go on with: workbench reproduce demix --name {name}"
+        return f"{told} Go on with: {_way_on(wish)}"
     return f"{told} A worker carries them out: workbench up"
 
 
-def _failure(name: str, cards: Sequence[JobCard]) -> JobFailed:
+def _way_on(wish: Replicate) -> str:
+    return f"workbench reproduce {wish.paper} --name {wish.name}"
+
+
+def _failure(wish: Replicate, cards: Sequence[JobCard]) -> JobFailed:
     """The first job that failed of itself."""
     cause = next((one for one in cards if one.state in ("failed", "cancelled") and one.attempt), cards[-1])
     return JobFailed(
         f"{cause.title} has {cause.state}: {cause.error}".rstrip(": "),
-        f"Mend it and go on: workbench reproduce demix --name {name}. Or report what is there: workbench reproduce "
-        f"report {name}",
+        f"Mend it and go on: {_way_on(wish)}. Or report what is there: workbench reproduce report {wish.name}",
     )
 
 

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.replications.charts import Chart, charts
-from workbench.replications.report import Rows, Section, sections, shown, title
+from workbench.replications.charts import charts
+from workbench.replications.drawing import Chart
+from workbench.replications.papers import paper_of
+from workbench.replications.report import Rows, Section, shown
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1a1a1a; }
@@ -25,9 +27,9 @@ def page(findings: Mapping[str, Any]) -> str:
     """The whole report as HTML."""
     from plotly.offline import get_plotlyjs
 
-    drawn = charts(findings)
-    body = "".join(_section(section, drawn.get(section.chart)) for section in sections(findings))
-    name = html.escape(title(findings))
+    drawn, paper = charts(findings), paper_of(findings)
+    body = "".join(_section(section, drawn.get(section.chart)) for section in paper.sections(findings))
+    name = html.escape(paper.report_title(findings))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{_STYLE}</style>'
         f"<script>{get_plotlyjs()}</script></head><body><h1>{name}</h1>{body}</body></html>\n"

@@ -1,8 +1,4 @@
-"""How large a replication is: model, budget and text of each size. Every number of a size stands here.
-
-The paper's own numbers are DEMix tables 2 and 9: 125M parameters, 300,000 steps on 32 GPUs. Where a size differs, the
-report says so, because it prints what stands here.
-"""
+"""What every size of a replication has, whichever the paper. The numbers stand with each paper, in its `sizes.py`."""
 
 from __future__ import annotations
 
@@ -14,20 +10,18 @@ from engine.config import ModelConfig, TrainingConfig
 SizeName = Literal["tiny", "small", "smoke"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Size:
-    """Everything that a replication's jobs are made of, apart from names and text."""
+    """Model, training and text of one size; a paper adds what only it needs."""
 
     about: str
     shape: ModelConfig
     vocab_size: int
     training: TrainingConfig
-    adapting: TrainingConfig  # to a novel domain (DEMix §6.1)
     max_bytes: int | None  # of text per domain
+    piece_length: int | None = None  # characters of a document at most, in text that it imports
     test_tokens: int  # per domain
     prior_blocks: int = 100  # DEMix §5.1: “100 sequences”
-    retrained_domains: int = 2  # –Domain (table 7) is a whole training for each
-    retrained_seeds: int = 1
 
     @property
     def block_size(self) -> int:
@@ -37,54 +31,3 @@ class Size:
     def dev_tokens(self) -> int:
         """Exactly the blocks behind a cached prior."""
         return self.prior_blocks * self.block_size
-
-
-SIZES: dict[SizeName, Size] = {
-    "tiny": Size(
-        about="2 layers, width 64: two CPU cores, at most an hour with two seeds",
-        shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
-        vocab_size=2048,
-        training=TrainingConfig(
-            num_steps=2000, block_size=128, sequences_per_domain=4, learning_rate=6e-3, clip=1.0,
-            checkpoint_every=500, evaluate_every=200, evaluation_blocks=32,
-        ),
-        adapting=TrainingConfig(
-            num_steps=300, block_size=128, sequences_per_domain=16, learning_rate=6e-4, clip=1.0,
-            checkpoint_every=100, evaluate_every=30, evaluation_blocks=16, patience=3,
-        ),
-        max_bytes=20_000_000,
-        test_tokens=32_768,
-    ),
-    "small": Size(
-        about="12 layers, width 768, as the paper's 125M: one GPU, some hours",
-        shape=ModelConfig(family="gpt2", num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=1040),
-        vocab_size=32_768,
-        training=TrainingConfig(
-            num_steps=4000, block_size=1024, sequences_per_domain=2, accumulate=2, learning_rate=5e-4, clip=0.1,
-            precision="bf16", checkpoint_every=500, evaluate_every=200, evaluation_blocks=16,
-        ),
-        adapting=TrainingConfig(
-            num_steps=400, block_size=1024, sequences_per_domain=8, learning_rate=5e-5, clip=0.1,
-            precision="bf16", checkpoint_every=100, evaluate_every=40, evaluation_blocks=16, patience=3,
-        ),
-        max_bytes=None,
-        test_tokens=131_072,
-    ),
-    "smoke": Size(
-        about="one layer, width 32: seconds, to see that everything runs; its numbers say nothing",
-        shape=ModelConfig(num_layers=1, width=32, num_heads=2, ffn_width=64, max_positions=64),
-        vocab_size=320,
-        training=TrainingConfig(
-            num_steps=30, block_size=32, sequences_per_domain=2, learning_rate=5e-3, clip=1.0,
-            checkpoint_every=30, evaluate_every=10, evaluation_blocks=2,
-        ),
-        adapting=TrainingConfig(
-            num_steps=10, block_size=32, sequences_per_domain=2, learning_rate=5e-4, clip=1.0,
-            checkpoint_every=10, evaluate_every=5, evaluation_blocks=2, patience=3,
-        ),
-        max_bytes=None,
-        test_tokens=1024,
-        prior_blocks=4,
-        retrained_domains=1,
-    ),
-}  # fmt: skip

@@ -68,6 +68,20 @@ def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours:
     return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
 
 
+def is_within(claim: Claim, found: Estimate | None, border: float, *, unit: str = "") -> Verdict:
+    """The verdict on a claim that a number is nearer to 0 than a border, whichever way it differs."""
+    if found is None:
+        return untestable(claim)
+    why = ""
+    if found.low > border or found.high < -border:
+        why = "Not so, by the whole interval."
+    elif found.low <= -border or found.high >= border:
+        why = f"Undecided: the interval includes {border:g} or -{border:g}."
+    elif max(map(abs, found.by_seed)) >= border:
+        why = "Undecided: by the interval yes, but not in every seed."
+    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, "", found, unit)
+
+
 def _doubt(found: Estimate, border: float) -> str:
     """Why a number cannot be called below the border; empty when it can."""
     if found.low > border:

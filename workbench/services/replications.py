@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
 from workbench.cards import ReportCard
-from workbench.replications.evidence import Overlap
-from workbench.replications.scored import ScoreKey, Stored, Subject
+from workbench.replications.demix.evidence import Overlap
+from workbench.replications.scored import ScoreKey, Stored
+from workbench.replications.sizes import Size
 from workbench.services import jobs
 from workbench.services.reports import list_reports
 from workbench.storage import Storage
@@ -20,18 +21,18 @@ HELD_OUT = "dev_loss/"  # what a training's curve of a domain's held-out loss is
 
 
 def stored_scores(
-    session: Session, storage: Storage, subject: Subject, job_ids: Collection[str]
+    session: Session, storage: Storage, size: Size, domains: Sequence[str], job_ids: Collection[str]
 ) -> dict[ScoreKey, Stored]:
-    """The scores on its domains of the experts that these jobs made, of the most tokens that its size asks for.
+    """The scores on these domains of the experts that these jobs made, of the most tokens that the size asks for.
 
     Its name alone does not make an expert one of the replication's: another may have been trained under it.
     Nothing is hashed here: a transaction must be short.
     """
-    most = {"test": subject.size.test_tokens, "dev": subject.size.dev_tokens}
+    most = {"test": size.test_tokens, "dev": size.dev_tokens}
     query = (
         select(Expert.name, Domain.name, Evaluation)
         .join(Evaluation.expert).join(Evaluation.domain).options(joinedload(Evaluation.artifact))
-        .where(Domain.name.in_(subject.everywhere), Evaluation.block_size == subject.size.block_size)
+        .where(Domain.name.in_(domains), Evaluation.block_size == size.block_size)
         .where(Expert.job_id.in_(job_ids)).order_by(Evaluation.num_tokens)
     )  # fmt: skip
     return {

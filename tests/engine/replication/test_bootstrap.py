@@ -154,3 +154,16 @@ def test_a_hopeless_system_has_a_perplexity_that_json_can_hold() -> None:
     found = Resampled({("a", 0, "x"): Loss(np.full(20, 9e9), ONES_20, np.arange(20))}).average("a", ["x"])
     assert found is not None
     assert np.isfinite([found.value, found.low, found.high]).all()
+
+
+def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_as_a_whole() -> None:
+    """The share of documents in the first row; the truth is 0.3."""
+    chance, hits = np.random.default_rng(5), 0
+    for _ in range(200):
+        table = chance.multinomial(200, [0.3, 0.7]).astype(float)
+        found = Draws(400).of_counts([table, table], lambda counts: counts[..., 0] / counts.sum(-1))
+        hits += found.low <= 0.3 <= found.high
+        assert found.by_seed == (table[0] / 200,) * 2
+    assert 0.9 < hits / 200 < 0.99
+    whole = Draws(50).of_counts([np.ones((2, 3)) * 4], lambda counts: counts.sum((-2, -1)))
+    assert (whole.low, whole.value, whole.high) == (24.0, 24.0, 24.0)

@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workbench.replications.demix import METHODS, PAPER, Mode
-from workbench.replications.orders import ORDERS, WORDS
-from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED
-
-Findings = Mapping[str, Any]
-
-
-def not_reproduced(findings: Findings) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Each claim that was tested and did not come out, with what may explain it."""
-    failed = [claim for claim in findings["claims"] if claim["mark"] == NOT_REPRODUCED]
-    return [(claim, [claim["why"], *_reasons(findings, claim)]) for claim in failed]
+from workbench.replications.demix.names import METHODS, PAPER, Mode
+from workbench.replications.demix.orders import ORDERS, WORDS
+from workbench.replications.findings import Findings
+from workbench.replications.report import amount
+from workbench.replications.verdicts import REPRODUCED
 
 
-def _reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
+def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
+    """What may explain that a claim did not come out."""
     if method := _AGAINST_WHOLE.get(claim["sentence"]):
         yield tokens_of_an_expert(findings, method)
     if "DAPT" in claim["sentence"]:
         yield f"Adapting sees at most {amount(findings['budget']['adapting_tokens'])} tokens of its target."
     if better := _other_readings(findings, claim):
         yield f"It is reproduced under another reading of the posterior: {'; '.join(better)}."
-    if claim["why"].startswith("Undecided") and findings["seeds"] < 3:
-        yield f"{seeds_words(findings)} and this much test text cannot tell a difference of this size."
 
 
 # The claims that DEMix is better than a model whose feed-forward networks see all text, by the method of that model.
@@ -56,16 +49,6 @@ def crossing_words(findings: Findings, method: Mode = "dense") -> str:
     if found["tokens"] is None:
         return f"DEMix (naive) does not overtake {other} within what was trained: {last}."
     return f"DEMix (naive) is below {other} from {amount(found['tokens'])} tokens on, and stays there: {last}."
-
-
-def amount(tokens: int) -> str:
-    """`3,840`, `1.02 M`."""
-    return f"{tokens:,}" if tokens < 1_000_000 else f"{tokens / 1e6:,.2f} M"
-
-
-def seeds_words(findings: Findings) -> str:
-    """`1 seed`, `2 seeds`."""
-    return f"{findings['seeds']} seed{'' if findings['seeds'] == 1 else 's'}"
 
 
 def _other_readings(findings: Findings, claim: Mapping[str, Any]) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.replications import paper
-from workbench.replications.demix import Mode, Reading, system
-from workbench.replications.evidence import Evidence
+from workbench.replications.demix import paper
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.names import Mode, Reading, system
 from workbench.replications.verdicts import Claim, Verdict, is_below
 
 WORDS: Mapping[Mode, str] = {
@@ -67,12 +67,12 @@ ORDERS = (
 )
 
 
-def judge_orders(evidence: Evidence, reading: Reading) -> list[Verdict]:
+def judge_orders(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """All orders of both tables under one reading."""
     return [judge_order(evidence, order, reading) for order in ORDERS]
 
 
-def judge_order(evidence: Evidence, order: Order, reading: Reading) -> Verdict:
+def judge_order(evidence: DemixEvidence, order: Order, reading: Reading) -> Verdict:
     """One order: the difference of the two averages."""
     domains = evidence.subject.domains if order.table == 3 else evidence.subject.novel
     lower, higher = system(order.lower, reading), system(order.higher, reading)
@@ -81,7 +81,7 @@ def judge_order(evidence: Evidence, order: Order, reading: Reading) -> Verdict:
     return is_below(order.claim, evidence.resampled.difference(lower, higher, domains), ours=ours, unit="perplexity")
 
 
-def averages(evidence: Evidence, table: int, reading: Reading) -> list[dict[str, object]]:
+def averages(evidence: DemixEvidence, table: int, reading: Reading) -> list[dict[str, object]]:
     """The rows of table 3 or 5: the paper's averages by model size, and ours with its interval."""
     domains = evidence.subject.domains if table == 3 else evidence.subject.novel
     numbers = paper.TABLE_3 if table == 3 else paper.TABLE_5

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import Evidence, MethodName
+from workbench.replications.runs import Run
 
 Mode = Literal[
     "dense", "dense-balanced", "domain-token", "naive", "average", "uniform", "updating", "cached", "alone", "grown",
@@ -34,16 +35,8 @@ CODE = Reading("last_token", 0.3)
 READINGS = (PAPER, CODE, Reading("prefix", 0.3), Reading("last_token", 0.7))
 
 
-@dataclass(frozen=True)
-class Run:
-    """One seed of a replication: names of what it makes."""
-
-    name: str
-    seed: int
-
-    @property
-    def seed_model(self) -> str:
-        return f"{self.name}-s{self.seed}"
+class DemixRun(Run):
+    """One seed: names of what it makes."""
 
     def mixture(self, method: MethodName) -> str:
         """The mixture that a method trains."""

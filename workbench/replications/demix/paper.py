@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.replications.demix import Mode
+from workbench.replications.demix.names import Mode
 
 SIZES = ("125M", "350M", "760M", "1.3B")
 Row = tuple[float, float, float, float]

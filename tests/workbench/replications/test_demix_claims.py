@@ -11,13 +11,13 @@ import pytest
 from engine.replication.bootstrap import Loss, Place
 from engine.replication.estimates import Estimate
 from tests.engine.replication.texts import BLOCKS, TOKENS, losses_of
-from tests.workbench.replications.worlds import DOMAINS, NOVEL, belief_of, evidence_of
-from workbench.replications import affinity, growth
-from workbench.replications.claims import BEYOND, judge
-from workbench.replications.demix import PAPER, READINGS, Mode, System, alone, demix_dapt, dense_dapt, system
-from workbench.replications.evidence import Evidence
-from workbench.replications.orders import ORDERS, Order, judge_order
-from workbench.replications.scored import Belief
+from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
+from workbench.replications.demix import affinity, growth
+from workbench.replications.demix.claims import BEYOND, judge
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.names import PAPER, READINGS, Mode, System, alone, demix_dapt, dense_dapt, system
+from workbench.replications.demix.orders import ORDERS, Order, judge_order
+from workbench.replications.demix.scored import Belief
 from workbench.replications.verdicts import (
     NOT_REPRODUCED,
     REPRODUCED,
@@ -26,6 +26,7 @@ from workbench.replications.verdicts import (
     Mark,
     is_above,
     is_below,
+    is_within,
 )
 
 CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
@@ -67,6 +68,24 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
     assert (undecided.mark, undecided.why) == (NOT_REPRODUCED, "Undecided: the interval includes 1.")
 
 
+@pytest.mark.parametrize(
+    ("found", "mark", "why"),
+    [
+        (estimate(-0.5, 0.5), REPRODUCED, ""),
+        (estimate(-0.5, 1.5), NOT_REPRODUCED, "Undecided: the interval includes 1"),
+        (estimate(-1.5, 0.5), NOT_REPRODUCED, "Undecided"),
+        (estimate(1.5, 2.5), NOT_REPRODUCED, "by the whole interval"),
+        (estimate(-2.5, -1.5), NOT_REPRODUCED, "by the whole interval"),
+        (estimate(-0.5, 0.5, -1.2, 1.0), NOT_REPRODUCED, "not in every seed"),
+        (None, UNTESTABLE, "Not all of its scores are there"),
+    ],
+)
+def test_little_effect_is_one_within_the_border_whichever_way(found: Estimate | None, mark: Mark, why: str) -> None:
+    verdict = is_within(CLAIM, found, 1.0)
+    assert verdict.mark == mark
+    assert why in verdict.why
+
+
 def printed_world(table: int) -> dict[Place, Loss]:
     """A world in which everything is in the order of the paper's table, in every reading."""
     domains = DOMAINS if table == 3 else NOVEL
@@ -96,7 +115,7 @@ def test_equal_systems_are_undecided_in_most_worlds() -> None:
     assert marks.count(REPRODUCED) <= 3
 
 
-def without_scores() -> Evidence:
+def without_scores() -> DemixEvidence:
     return evidence_of({})
 
 
@@ -121,7 +140,7 @@ def at_home(
     return losses
 
 
-def verdict_on(evidence: Evidence, claim: Claim) -> Mark:
+def verdict_on(evidence: DemixEvidence, claim: Claim) -> Mark:
     return next(one.mark for one in affinity.judge_affinity(evidence) if one.claim == claim)
 
 
@@ -205,7 +224,7 @@ def test_a_posterior_that_leads_by_one_document_of_three_is_undecided() -> None:
 STEADY = np.tile([[0.6], [0.4], [0.0], [0.0]], 100)
 
 
-def settling(at: int, num_domains: int) -> Evidence:
+def settling(at: int, num_domains: int) -> DemixEvidence:
     """Posteriors of all domains, of which so many turn round after the block `at`."""
     turning = STEADY.copy()
     turning[:, at:] = [[0.0], [1.0], [0.0], [0.0]]

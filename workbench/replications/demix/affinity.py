@@ -8,10 +8,10 @@ import numpy as np
 
 from engine.replication.bootstrap import Change
 from engine.replication.estimates import Estimate, correlation_of_pairs, correlation_of_points, share
-from workbench.replications.demix import System, alone
-from workbench.replications.evidence import Evidence
-from workbench.replications.paper import FIGURE_2, STABLE_AFTER
-from workbench.replications.scored import Belief
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.names import System, alone
+from workbench.replications.demix.paper import FIGURE_2, STABLE_AFTER
+from workbench.replications.demix.scored import Belief
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
 
 SETTLED = 0.05  # a mean posterior is stable when no share moves further than this
@@ -33,7 +33,7 @@ STABLE = Claim(
 )
 
 
-def judge_affinity(evidence: Evidence) -> list[Verdict]:
+def judge_affinity(evidence: DemixEvidence) -> list[Verdict]:
     """All claims on who is at home where."""
     return [_heterogeneous(evidence), _diagonal(evidence), _affinity(evidence), _known(evidence), _stable(evidence)]
 
@@ -41,14 +41,14 @@ def judge_affinity(evidence: Evidence) -> list[Verdict]:
 # table 4 ------------------------------------------------------------------------------------------
 
 
-def naive_against_dense(evidence: Evidence) -> dict[str, Estimate]:
+def naive_against_dense(evidence: DemixEvidence) -> dict[str, Estimate]:
     """The change from dense to naive DEMix in each training domain, in %."""
     naive, dense = System("naive"), System("dense")
     found = {d: evidence.resampled.changes([Change(naive, dense, d)]) for d in evidence.subject.domains}
     return {domain: one for domain, one in found.items() if one is not None}
 
 
-def _heterogeneous(evidence: Evidence) -> Verdict:
+def _heterogeneous(evidence: DemixEvidence) -> Verdict:
     found, overlap = naive_against_dense(evidence), evidence.overlap
     losing = [domain for domain, one in found.items() if one.low > 0]
     ours = f"naive is worse on {len(losing)} of {len(found)}{': ' if losing else ''}{', '.join(losing)}"
@@ -68,7 +68,7 @@ def _num_seeds(found: Iterable[Estimate]) -> int:
 # figure 2 -----------------------------------------------------------------------------------------
 
 
-def _diagonal(evidence: Evidence) -> Verdict:
+def _diagonal(evidence: DemixEvidence) -> Verdict:
     domains = evidence.subject.domains
     leads = {domain: lead for domain in domains if (lead := _lead(evidence, domain))}
     if len(leads) < len(domains):
@@ -79,7 +79,7 @@ def _diagonal(evidence: Evidence) -> Verdict:
     return is_below(DIAGONAL, narrowest, ours=ours, unit="% against another expert")
 
 
-def _lead(evidence: Evidence, domain: str) -> Estimate | None:
+def _lead(evidence: DemixEvidence, domain: str) -> Estimate | None:
     """How much less perplexity the own expert has than the one against which that is least certain, in %."""
     strangers = [other for other in evidence.subject.domains if other != domain]
     found = [evidence.resampled.changes([Change(alone(domain), alone(other), domain)]) for other in strangers]
@@ -87,7 +87,7 @@ def _lead(evidence: Evidence, domain: str) -> Estimate | None:
     return max(known, key=lambda one: one.high) if known and len(known) == len(strangers) else None
 
 
-def ratios(evidence: Evidence, seed: int) -> list[list[float]] | None:
+def ratios(evidence: DemixEvidence, seed: int) -> list[list[float]] | None:
     """Figure 2 in one seed: each expert's perplexity on each domain over that of the domain's own expert."""
     losses, domains = evidence.measured.losses, evidence.subject.domains
     if any((alone(expert), seed, domain) not in losses for expert in domains for domain in domains):
@@ -96,7 +96,7 @@ def ratios(evidence: Evidence, seed: int) -> list[list[float]] | None:
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 
-def _affinity(evidence: Evidence) -> Verdict:
+def _affinity(evidence: DemixEvidence) -> Verdict:
     from engine.text.overlap import correlation
 
     domains, overlap = evidence.subject.domains, evidence.overlap
@@ -117,7 +117,7 @@ def _affinity(evidence: Evidence) -> Verdict:
 # figures 4, 7 and 8 -------------------------------------------------------------------------------
 
 
-def _known(evidence: Evidence) -> Verdict:
+def _known(evidence: DemixEvidence) -> Verdict:
     """The least certain lead of the own expert's posterior over another's, over the held-out text of every domain."""
     domains = evidence.subject.domains
     beliefs = {domain: beliefs_on(evidence, domain) for domain in domains}
@@ -131,13 +131,13 @@ def _known(evidence: Evidence) -> Verdict:
     return is_above(KNOWN, narrowest, ours=f"{ours}; the least certain lead is shown", unit="of the posterior")
 
 
-def beliefs_on(evidence: Evidence, domain: str) -> list[Belief]:
+def beliefs_on(evidence: DemixEvidence, domain: str) -> list[Belief]:
     """What a domain's held-out text says, in every seed in which it was scored."""
     found = evidence.measured.beliefs
     return [found[seed, domain] for seed in range(evidence.subject.seeds) if (seed, domain) in found]
 
 
-def _least_margin(evidence: Evidence, domain: str, beliefs: Sequence[Belief]) -> Estimate:
+def _least_margin(evidence: DemixEvidence, domain: str, beliefs: Sequence[Belief]) -> Estimate:
     """How much more posterior the own expert has than the one against which that is least certain."""
     own, draws = evidence.subject.domains.index(domain), evidence.resampled.draws
     others = [place for place in range(len(evidence.subject.domains)) if place != own]
@@ -163,7 +163,7 @@ def moved(belief: Belief) -> float | None:
     return float(np.abs(first_E - next_E).max())
 
 
-def _stable(evidence: Evidence) -> Verdict:
+def _stable(evidence: DemixEvidence) -> Verdict:
     found = [[moved(one) for one in beliefs_on(evidence, domain)] for domain in evidence.subject.everywhere]
     whole = [[one <= SETTLED for one in each if one is not None] for each in found if each and None not in each]
     if len(whole) < 2:

@@ -10,13 +10,16 @@ import pytest
 from engine.replication.bootstrap import Loss, Place
 from engine.replication.curves import Curve
 from tests.engine.replication.texts import losses_of
-from tests.workbench.replications.worlds import DOMAINS, NOVEL, belief_of, evidence_of
+from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
 from workbench.replications.charts import charts
-from workbench.replications.demix import CODE, PAPER, READINGS, System, system
-from workbench.replications.findings import Circumstances, JobFacts, findings_of, summary
+from workbench.replications.demix.findings import findings_of
+from workbench.replications.demix.names import CODE, PAPER, READINGS, System, system
+from workbench.replications.demix.reasons import reasons
+from workbench.replications.demix.report import sections
+from workbench.replications.findings import Circumstances, JobFacts, summary
+from workbench.replications.markdown import markdown
 from workbench.replications.page import page
-from workbench.replications.reasons import not_reproduced
-from workbench.replications.report import markdown, sections
+from workbench.replications.report import not_reproduced
 
 BUDGET = {
     "shape": {"family": "llama"}, "vocab_size": 512, "training_tokens": 8_000_000, "adapting_tokens": 1000,
@@ -31,7 +34,7 @@ def whole_budget() -> dict[str, Any]:
 
 
 def findings(losses: dict[Place, Loss], *curves: Curve, jobs: tuple[JobFacts, ...] = ()) -> dict[str, Any]:
-    told = Circumstances("cpu", {"torch": "2"}, "tiny", whole_budget(), jobs)
+    told = Circumstances("demix", "cpu", {"torch": "2"}, "tiny", whole_budget(), jobs)
     return findings_of(evidence_of(losses), curves, told)
 
 
@@ -65,7 +68,7 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
     nats = {DENSE: 3.0, NAIVE: 3.2} | {system("uniform", one): 4.2 for one in READINGS}
     losses = losses_of(nats, DOMAINS)
     losses |= losses_of({DENSE: 4.0, system("uniform", PAPER): 4.2, system("uniform", CODE): 3.8}, NOVEL)
-    told = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses))}
+    told = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses), reasons)}
     assert "2.00 M of 8.00 M tokens" in told["DEMix (naive) has less perplexity than Dense on the training domains"]
     assert f"under another reading of the posterior: {CODE}" in told[
         "DEMix (uniform) has less perplexity than Dense on the novel domains"
@@ -74,7 +77,9 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
 
 def test_only_claims_against_models_that_see_all_text_are_explained_by_what_an_expert_sees() -> None:
     nats = {DENSE: 3.0, System("domain-token"): 3.1, NAIVE: 3.2} | {system("cached", one): 3.3 for one in READINGS}
-    told = {claim["sentence"]: " ".join(why) for claim, why in not_reproduced(findings(losses_of(nats, DOMAINS)))}
+    told = {
+        claim["sentence"]: " ".join(why) for claim, why in not_reproduced(findings(losses_of(nats, DOMAINS)), reasons)
+    }
     against = {
         "DEMix (naive) has less perplexity than Dense on the training domains": "networks of Dense see all of it",
         "DEMix (naive) has less perplexity than +Domain-token on the training domains": "overtakes +Domain-token",
@@ -98,7 +103,7 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
     losses = losses_of({NAIVE: 3.0}, ["law"], num_documents=2) | losses_of({NAIVE: 3.0}, ["sea"])
     evidence = evidence_of(losses, beliefs={(0, "sea"): belief_of(np.full((4, 40), 0.25))})
     evidence.measured.prior_blocks["sea"] = 40
-    found = findings_of(evidence, (), Circumstances("cpu", {}, "tiny", whole_budget(), ()))
+    found = findings_of(evidence, (), Circumstances("demix", "cpu", {}, "tiny", whole_budget(), ()))
     rows = {row["text"]: row for row in found["texts"]}
     assert (rows["law"]["test documents"], rows["sea"]["test documents"]) == (2, 60)
     assert (rows["sea"]["blocks behind a cached prior"], rows["law"]["dev documents"]) == (40, None)

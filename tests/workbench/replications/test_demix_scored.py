@@ -15,14 +15,15 @@ from engine.files import Kept
 from engine.mixing.modes import compare_modes
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from engine.scores import mix_scores, perplexity, whole_blocks
-from workbench.replications.demix import CODE, PAPER, Mode, Reading, Run, System, alone, demix_dapt, system
-from workbench.replications.scored import Measured, ScoreKey, Stored, Subject, measure
-from workbench.replications.sizes import SIZES
+from workbench.replications.demix.names import CODE, PAPER, DemixRun, Mode, Reading, System, alone, demix_dapt, system
+from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
+from workbench.replications.demix.sizes import SIZES
+from workbench.replications.scored import ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
-SUBJECT = Subject("rep", 1, ("law", "sea"), ("poems",), ("law",), SIZE)
-RUN = Run("rep", 0)
+SUBJECT = DemixSubject("rep", 1, ("law", "sea"), ("poems",), SIZE, ("law",))
+RUN = DemixRun("rep", 0)
 MODES: tuple[Mode, ...] = ("average", "uniform", "updating", "cached")
 
 
@@ -44,8 +45,8 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     return found
 
 
-def measured(scores: dict[ScoreKey, Stored]) -> Measured:
-    into = Measured()
+def measured(scores: dict[ScoreKey, Stored]) -> DemixMeasured:
+    into = DemixMeasured()
     assert len(list(measure(SUBJECT, scores, into))) == 3
     return into
 

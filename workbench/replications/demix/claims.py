@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.replications.affinity import judge_affinity
-from workbench.replications.demix import Reading
-from workbench.replications.evidence import Evidence
-from workbench.replications.growth import judge_adding, judge_growth
-from workbench.replications.orders import ORDERS, judge_order, judge_orders
+from workbench.replications.demix.affinity import judge_affinity
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.growth import judge_adding, judge_growth
+from workbench.replications.demix.names import Reading
+from workbench.replications.demix.orders import ORDERS, judge_order, judge_orders
 from workbench.replications.verdicts import Claim, Verdict, untestable
 
 _OTHER_SIZE = "Needs models of several sizes; a replication has one."
@@ -21,13 +21,13 @@ BEYOND = (
 )
 
 
-def judge(evidence: Evidence, reading: Reading) -> list[Verdict]:
+def judge(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """Every claim of the paper under one reading of the posterior."""
     beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
     return [*judge_orders(evidence, reading), *judge_affinity(evidence), *judge_growth(evidence, reading), *beyond]
 
 
-def judge_read(evidence: Evidence, reading: Reading) -> list[Verdict]:
+def judge_read(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """Only the claims that depend on how the posterior and its prior are read."""
     orders = [judge_order(evidence, order, reading) for order in ORDERS if order.is_read]
     return [*orders, *judge_adding(evidence, reading)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.replication.bootstrap import Change
-from workbench.replications.demix import Reading, System, demix_dapt, dense_dapt, system
-from workbench.replications.evidence import Evidence
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.names import Reading, System, demix_dapt, dense_dapt, system
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
 
 SMALL_RISE = 1.0  # %: what is “not up” rises by less than this
@@ -25,12 +25,12 @@ DEMIX_TRAINING = Claim(
 DEMIX_NOVEL = Claim("Figure 6", "DEMix-DAPT lowers the perplexity on its target", "close to dense-DAPT, or better")
 
 
-def judge_growth(evidence: Evidence, reading: Reading) -> list[Verdict]:
+def judge_growth(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """All claims on adding, adapting and removing."""
     return [*judge_adding(evidence, reading), *_judge_dense(evidence), *_judge_removal(evidence, reading)]
 
 
-def judge_adding(evidence: Evidence, reading: Reading) -> list[Verdict]:
+def judge_adding(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """Those that depend on how the posterior is read: a mixture of more experts."""
     subject, resampled = evidence.subject, evidence.resampled
     before, after = system("cached", reading), system("grown", reading)
@@ -46,7 +46,7 @@ def judge_adding(evidence: Evidence, reading: Reading) -> list[Verdict]:
     ]
 
 
-def _judge_dense(evidence: Evidence) -> list[Verdict]:
+def _judge_dense(evidence: DemixEvidence) -> list[Verdict]:
     adapted, dense = _adapted(evidence, dense_dapt), System("dense")
     old = [Change(dense_dapt(novel), dense, domain) for novel in adapted for domain in evidence.subject.domains]
     targets = [Change(dense_dapt(novel), dense, novel) for novel in adapted]
@@ -56,13 +56,13 @@ def _judge_dense(evidence: Evidence) -> list[Verdict]:
     ]
 
 
-def _adapted(evidence: Evidence, name: Callable[[str], System]) -> list[str]:
+def _adapted(evidence: DemixEvidence, name: Callable[[str], System]) -> list[str]:
     """The novel domains to which a model was adapted and scored, in some seed."""
     subject = evidence.subject
     return [n for n in subject.novel if evidence.resampled.seeds_with([name(n)], [*subject.domains, n])]
 
 
-def _judge_removal(evidence: Evidence, reading: Reading) -> list[Verdict]:
+def _judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     subject, resampled = evidence.subject, evidence.resampled
     with_it, minus = system("cached", reading), system("minus expert", reading)
     never = system("minus domain", reading)

@@ -9,9 +9,9 @@ import numpy as np
 
 from engine.replication.bootstrap import Loss, Place, Resampled
 from engine.replication.estimates import Floats
-from workbench.replications.evidence import Evidence, Overlap
-from workbench.replications.scored import Belief, Measured, Subject
-from workbench.replications.sizes import SIZES
+from workbench.replications.demix.evidence import DemixEvidence, Overlap
+from workbench.replications.demix.scored import Belief, DemixMeasured, DemixSubject
+from workbench.replications.demix.sizes import SIZES
 
 DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
 
@@ -19,11 +19,11 @@ DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
 def evidence_of(
     losses: Mapping[Place, Loss], *, beliefs: Mapping[tuple[int, str], Belief] | None = None,
     overlap: Overlap | None = None, removed: Sequence[str] = (), seeds: int = 2, domains: Sequence[str] = DOMAINS,
-) -> Evidence:  # fmt: skip
+) -> DemixEvidence:  # fmt: skip
     """A replication of size tiny that measured these."""
-    subject = Subject("rep", seeds, tuple(domains), NOVEL, tuple(removed), replace(SIZES["tiny"]))
-    measured = Measured(dict(losses), dict(beliefs or {}))
-    return Evidence(subject, measured, Resampled(measured.losses, num_draws=500), overlap)
+    subject = DemixSubject("rep", seeds, tuple(domains), NOVEL, replace(SIZES["tiny"]), tuple(removed))
+    measured = DemixMeasured(dict(losses), beliefs=dict(beliefs or {}))
+    return DemixEvidence(subject, measured, Resampled(measured.losses, num_draws=500), overlap)
 
 
 def belief_of(posterior_EN: Floats, num_documents: int | None = None) -> Belief:

@@ -1,0 +1,157 @@
+"""The charts of DEMix's report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from workbench.palette import COLOURS
+from workbench.replications.demix.affinity import SETTLED
+from workbench.replications.demix.paper import STABLE_AFTER
+from workbench.replications.demix.reasons import crossing_words
+from workbench.replications.drawing import Chart, Rows, add_line, figure, grouped, heatmap, label, lines
+from workbench.replications.findings import Findings
+
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+def charts(findings: Findings) -> dict[str, Chart]:
+    """Every chart that there are numbers for, by its name."""
+    drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
+    return {name: chart for name, chart in drawn.items() if chart is not None}
+
+
+def _curves(findings: Findings) -> Chart | None:
+    rows: Rows = findings["curves"]
+    if not rows:
+        return None
+    drawn = figure("training tokens", "perplexity (per token)")
+    names = list(dict.fromkeys(row["system"] for row in rows))
+    for name, seed, line in lines(rows, "system"):
+        style = {"color": COLOURS[names.index(name)], "dash": _DASHES[seed % len(_DASHES)]}
+        add_line(drawn, line, f"{name}, seed {seed}", style)
+    drawn.update_yaxes(type="log")
+    drawn.update_xaxes(tickformat="~s")
+    words = "Line chart: held-out perplexity of each method and seed over training tokens, lower is better."
+    return Chart(drawn, crossing_words(findings), words, rows)
+
+
+def _forgetting(findings: Findings) -> Chart | None:
+    rows: Rows = findings["forgetting"]
+    dense = [row for row in rows if row["method"] == "dense-DAPT"]
+    if not dense:
+        return None
+    drawn = figure("tokens of the target", "perplexity (per token)")
+    targets = list(dict.fromkeys(row["target"] for row in rows))
+    for (method, target, text), line in grouped(rows, ("method", "target", "text")).items():
+        first = [row for row in line if row["seed"] == line[0]["seed"]]
+        dash = "solid" if method == "dense-DAPT" else "dot"
+        style = {
+            "color": COLOURS[targets.index(target) % len(COLOURS)],
+            "dash": dash,
+            "width": 3 if text == "target" else 1,
+        }
+        add_line(drawn, first, f"{method} on {target}: {text}", style)
+    drawn.update_yaxes(type="log")
+    drawn.update_xaxes(tickformat="~s")
+    title = "Dense-DAPT: thick lines are its targets, thin ones the training domains; " + _forgotten(dense)
+    words = "Line chart: perplexity on the target and on the training domains while a model is adapted, first seed."
+    return Chart(drawn, title, words, rows)
+
+
+def _forgotten(dense: Rows) -> str:
+    """For how many targets the training domains end worse than they began, by the mean over seeds."""
+    lines = grouped([row for row in dense if row["text"] == "training domains"], ("target",)).values()
+    worse = sum(_ends(line, max) > _ends(line, min) for line in lines)
+    return f"these end worse than they began for {worse} of {len(lines)} targets"
+
+
+def _ends(line: Rows, which: Callable[[Iterable[int]], int]) -> float:
+    """The mean perplexity at the first (`min`) or last (`max`) point of each seed."""
+    by_seed = grouped(line, ("seed",)).values()
+    at = [(rows, which(row["tokens"] for row in rows)) for rows in by_seed]
+    return float(sum(row["perplexity"] for rows, tokens in at for row in rows if row["tokens"] == tokens) / len(at))
+
+
+def _modes(findings: Findings) -> Chart | None:
+    rows: Rows = [row for row in findings["tables"]["5 by reading"] if row["ours"] is not None]
+    if not rows:
+        return None
+    drawn = figure("way to mix", "average perplexity on novel text")
+    names = list(dict.fromkeys(row["system"] for row in rows))
+    for place, (reading, line) in enumerate(grouped(rows, ("reading",)).items()):
+        drawn.add_scatter(
+            x=[names.index(row["system"]) + 0.12 * place for row in line], y=[row["ours"] for row in line],
+            name=reading[0], mode="markers", marker={"color": COLOURS[place], "size": 10},
+            error_y={
+                "type": "data", "symmetric": False, "array": [row["high"] - row["ours"] for row in line],
+                "arrayminus": [row["ours"] - row["low"] for row in line],
+            },
+        )  # fmt: skip
+    drawn.update_xaxes(tickvals=[place + 0.18 for place in range(len(names))], ticktext=names)
+    best = min(rows, key=lambda row: row["ours"])
+    title = f"Lowest on novel text: {best['system']} with {best['reading']}"
+    words = "Dots: average perplexity of each way to mix under each reading of the posterior, with 95 % intervals."
+    return Chart(drawn, title, words, rows)
+
+
+def _ratios(findings: Findings) -> Chart | None:
+    table, domains = findings["pictures"]["ratios"], findings["domains"]
+    if table is None:
+        return None
+    strangers = sum(cell < 1 for row in table for cell in row)
+    title = "Read a column: 1.0 is the domain's own expert"
+    title += "; nobody beats it anywhere" if not strangers else f"; in {strangers} cells a stranger beats it"
+    drawn = heatmap(table, domains, domains, "domain of the text", "expert of", "ratio")
+    overlap = findings["pictures"]["overlap"]
+    rows = [
+        {"expert": one, "domain": other, "ratio": table[i][j], **({"overlap": overlap[i][j]} if overlap else {})}
+        for i, one in enumerate(domains) for j, other in enumerate(domains)
+    ]  # fmt: skip
+    words = "Heatmap: each expert's perplexity on each domain over that of the domain's own expert."
+    return Chart(drawn, title, words, rows)
+
+
+def _posteriors(findings: Findings) -> Chart | None:
+    found: Mapping[str, Any] = findings["pictures"]["posteriors"]
+    if not found:
+        return None
+    experts, texts = findings["domains"], list(found)
+    own = [text for text in texts if text in experts]
+    right = sum(max(range(len(experts)), key=found[text]["mean"].__getitem__) == experts.index(text) for text in own)
+    drawn = heatmap([found[text]["mean"] for text in texts], experts, texts, "expert of", "text", "posterior")
+    rows = [
+        {"text": text, "expert": expert, "mean posterior": mean, "updating prior at the end": updating}
+        for text in texts
+        for expert, mean, updating in zip(experts, found[text]["mean"], found[text]["updating"], strict=True)
+    ]
+    title = f"On {right} of {len(own)} training domains the own expert has the highest posterior: read a row"
+    words = "Heatmap: mean end-of-block posterior of each expert on held-out text of each training and novel domain."
+    return Chart(drawn, title, words, rows)
+
+
+def _courses(findings: Findings) -> Chart | None:
+    found: Mapping[str, Any] = findings["pictures"]["posteriors"]
+    if not found:
+        return None
+    drawn = figure("blocks of held-out text", "largest share of the mean posterior so far")
+    for place, (text, one) in enumerate(found.items()):
+        leader = max(range(len(one["mean"])), key=one["mean"].__getitem__)
+        course = one["course"][leader]
+        style = {"color": COLOURS[place % len(COLOURS)], "dash": "dot" if text in findings["novel"] else "solid"}
+        drawn.add_scatter(
+            x=list(range(1, len(course) + 1)), y=course, name=label(f"{text}: {findings['domains'][leader]}"),
+            mode="lines", line=style,
+        )  # fmt: skip
+    moves = {text: [far for far in one["moved"] if far is not None] for text, one in found.items()}
+    rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
+    stable = sum(max(each) <= SETTLED for each in moves.values() if each)
+    title = f"On {stable} of {len(found)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
+    words = "Line chart: the leading expert's share of the mean posterior after each block, one line for each domain."
+    return Chart(drawn, title, words, rows)
+
+
+_CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
+    "curves": _curves, "forgetting": _forgetting, "modes": _modes, "ratios": _ratios, "posteriors": _posteriors,
+    "courses": _courses,
+}  # fmt: skip

@@ -1,0 +1,96 @@
+"""DEMix's tables and figures as a plan of ordinary jobs: what to make, from what, in which order.
+
+The plan follows from the wish alone. The most telling results come first: DEMix and Dense of every seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engine.config import MethodName
+from workbench.plans import Step
+from workbench.replications.demix.names import METHODS, DemixRun
+from workbench.replications.making import Maker, seeded
+from workbench.specs import MeasureOverlap, ReplicateDemix, TrainDemix, TrainExpert
+
+
+def steps(wish: ReplicateDemix) -> list[Step]:
+    """Every job but the report, in the order in which they should start."""
+    maker = _Maker(wish)
+    found = [*maker.texts(maker.runs), maker.overlap(), *maker.models(("demix", "dense")), *maker.models(METHODS[2:])]
+    return [*found, *maker.adapted(), *maker.removed()]
+
+
+@dataclass(frozen=True)
+class _Maker(Maker):
+    wish: ReplicateDemix
+
+    @property
+    def runs(self) -> list[DemixRun]:
+        return [DemixRun(self.wish.name, seed) for seed in range(self.wish.seeds)]
+
+    def overlap(self) -> Step:
+        """The overlap of the training domains."""
+        needs = self.imports(self.wish.domains)
+        spec = MeasureOverlap(domains=self.wish.domains)
+        return Step("overlap", spec, f"{self.wish.name}: measure the bigram overlap", needs)
+
+    def models(self, methods: Sequence[MethodName]) -> Iterator[Step]:
+        """Trainings from the seed model by these methods in every seed, and their scores."""
+        for run in self.runs:
+            for method in methods:
+                yield self._train(run, method, run.mixture(method), self.wish.domains, method)
+        for run in self.runs:
+            for method in methods:
+                yield self.score(run, run.mixture(method), "test", self.everywhere, [method])
+            if "demix" in methods:
+                yield self.score(run, run.mixture("demix"), "dev", self.everywhere, ["demix"])
+
+    def adapted(self) -> Iterator[Step]:
+        """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
+        for run in self.runs:
+            for novel in self.wish.novel:
+                yield self._add(run, novel)
+                yield self._adapt_whole(run, novel)
+        for run in self.runs:
+            added, needs = [run.added(one) for one in self.wish.novel], [f"add {one}" for one in self.wish.novel]
+            for split in ("test", "dev"):
+                yield self.score(run, run.mixture("demix"), split, self.everywhere, needs, added)
+            for novel in self.wish.novel:
+                yield self.score(run, run.adapted(novel), "test", [*self.wish.domains, novel], [f"adapt {novel}"])
+
+    def removed(self) -> Iterator[Step]:
+        """DEMix trained without a domain (–Domain), and its scores there."""
+        runs = self.runs[: self.wish.budget.retrained_seeds]
+        for run in runs:
+            for domain in self.wish.removed:
+                others = [one for one in self.wish.domains if one != domain]
+                yield self._train(run, "demix", run.without(domain), others, f"no {domain}")
+        for run in runs:
+            for domain in self.wish.removed:
+                for split in ("test", "dev"):
+                    yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
+
+    def _train(self, run: DemixRun, method: MethodName, name: str, domains: Sequence[str], key: str) -> Step:
+        spec = TrainDemix(
+            name=name, seed_model=run.seed_model, domains=list(domains), method=method,
+            training=seeded(self.wish.budget.training, run),
+        )  # fmt: skip
+        return self.step(run, key, spec, f"train {name}", [self.key(run, "seed")])
+
+    def _add(self, run: DemixRun, novel: str) -> Step:
+        spec = TrainExpert(
+            name=run.added(novel), domain=novel, mixture=run.mixture("demix"), join=False,
+            watch=self.wish.domains, training=seeded(self.wish.budget.adapting, run),
+        )  # fmt: skip
+        needs = [self.key(run, "demix"), *self.imports([novel])]
+        return self.step(run, f"add {novel}", spec, f"DEMix-DAPT on {novel}", needs)
+
+    def _adapt_whole(self, run: DemixRun, novel: str) -> Step:
+        spec = TrainExpert(
+            name=run.adapted(novel), domain=novel, mixture=run.mixture("dense"), join=False, whole=True,
+            watch=self.wish.domains, training=seeded(self.wish.budget.adapting, run),
+        )  # fmt: skip
+        needs = [self.key(run, "dense"), *self.imports([novel])]
+        return self.step(run, f"adapt {novel}", spec, f"dense-DAPT on {novel}", needs)

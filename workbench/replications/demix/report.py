@@ -1,0 +1,145 @@
+"""DEMix's report: what stands between the claims and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from workbench.replications.demix.affinity import SETTLED
+from workbench.replications.demix.names import CODE, PAPER, READINGS
+from workbench.replications.demix.orders import WORDS
+from workbench.replications.demix.paper import STABLE_AFTER
+from workbench.replications.demix.reasons import crossing_words, reasons
+from workbench.replications.findings import Findings
+from workbench.replications.report import (
+    Rows,
+    Section,
+    circumstances,
+    each_seed,
+    failed,
+    in_short,
+    intervals,
+    the_claims,
+    training_words,
+    with_interval,
+)
+
+
+def sections(findings: Findings) -> list[Section]:
+    """The whole report in its order."""
+    return [
+        in_short(findings, crossing_words(findings)),
+        the_claims(findings, _MARKS),
+        *_readings(findings),
+        Section("Perplexity over training tokens", (crossing_words(findings), _CURVES), _course(findings), "curves"),
+        *_tables(findings),
+        *_pictures(findings),
+        failed(findings, reasons),
+        intervals(findings, _HOW),
+        circumstances(findings, _trainings(findings)),
+    ]
+
+
+_MARKS = (
+    "The paper's numbers are those of its 125M model, unless another is named. Posterior and prior as in the paper: "
+    f"{PAPER}."
+)
+_CURVES = (
+    "Held-out perplexity on the training domains while the models train, averaged over domains; DEMix with the expert "
+    "of the domain. All methods see the same number of tokens per step."
+)
+_HOW = (
+    "Leads of posteriors: the same, over documents of the development text. Table 4's correlation has Fisher's "
+    "interval; figure 2's lies around r as r spreads when domains are called by each other's names (Mantel), since its "
+    "cells share rows and columns. The share of domains whose posterior is stable has Wilson's interval."
+)
+
+
+def _readings(findings: Findings) -> Iterator[Section]:
+    """The claims that the posterior's reading touches, under each reading."""
+    by_claim: dict[tuple[str, str], dict[str, str]] = {}
+    for one in findings["readings"]:
+        by_claim.setdefault((one["where"], one["sentence"]), {})[one["reading"]] = (
+            f"{one['mark']}: {with_interval(one)}"
+        )
+    names = [str(reading) for reading in READINGS]
+    rows = [
+        {"where": where, "claim": sentence, **{name: marks.get(name, "—") for name in names}}
+        for (where, sentence), marks in by_claim.items()
+    ]
+    told = f"The paper's text is read as “{PAPER}”; its released code does “{CODE}”. The same scores, mixed both ways."
+    yield Section("Two readings of the posterior", (told,), rows)
+    yield Section("Novel domains under each reading", (), findings["tables"]["5 by reading"], "modes")
+
+
+# tables, pictures ---------------------------------------------------------------------------------
+
+
+def _tables(findings: Findings) -> Iterator[Section]:
+    tables = findings["tables"]
+    yield Section("Table 3: training domains, average perplexity", (), tables["3"])
+    yield Section("Table 4: each training domain", (_TABLE_4,), tables["4"])
+    yield Section("Table 5: novel domains, average perplexity", (), tables["5"])
+    yield Section("Table 6: more experts", (), tables["6"])
+    yield Section("Table 7: without an expert, without a domain", (_removed(findings),), tables["7"])
+    yield Section("Table 13 and figure 6: adapting, and what is forgotten", (_DAPT,), tables["13"], "forgetting")
+
+
+_TABLE_4 = "The paper prints this table at 1.3B only, for domains of its own."
+_DAPT = (
+    "The table: changes of perplexity on test text. The chart: held-out text while a model is adapted, the target "
+    "under what learns, the training domains under the whole model or the mixture with its new expert."
+)
+
+
+def _removed(findings: Findings) -> str:
+    if not findings["removed"]:
+        return "No model was trained without a domain."
+    return (
+        f"Trained without: {', '.join(findings['removed'])}; the others are not testable here, since each is a whole "
+        "training. The paper puts Gutenberg in the place of what it leaves out; here the model has one expert fewer."
+    )
+
+
+_SETTLED = (
+    "The chart: the mean end-of-block posterior of the first n blocks, as a cached prior is estimated. The table: how "
+    f"far any share moves from the mean over the first {STABLE_AFTER} blocks to that over the next {STABLE_AFTER}, by "
+    f"seed; stable is at most {SETTLED:g}."
+)
+_RATIOS = (
+    "Perplexity of each expert (row) on each domain (column) over that of the domain's own expert; mean over seeds."
+)
+_POSTERIORS = (
+    "Mean end-of-block posterior of each expert (column) on held-out text of each domain (row); mean over seeds."
+)
+
+
+def _course(findings: Findings) -> Rows:
+    """The curves as a table: perplexity by tokens, averaged over seeds."""
+    by_tokens: dict[int, dict[Any, list[float]]] = {}
+    for row in findings["curves"]:
+        by_tokens.setdefault(row["tokens"], {}).setdefault(row["system"], []).append(row["perplexity"])
+    return [
+        {"tokens": tokens, **{WORDS.get(name, "DEMix (naive)"): sum(of) / len(of) for name, of in found.items()}}
+        for tokens, found in sorted(by_tokens.items())
+    ]
+
+
+def _pictures(findings: Findings) -> Iterator[Section]:
+    pictures, domains = findings["pictures"], findings["domains"]
+    ratios = [
+        {"expert": expert, **dict(zip(domains, row, strict=True))}
+        for expert, row in zip(domains, pictures["ratios"] or [], strict=False)
+    ]
+    beliefs = pictures["posteriors"]
+    shares = [{"text": text, **dict(zip(domains, one["mean"], strict=True))} for text, one in beliefs.items()]
+    settled = [{"text": text, "moved": each_seed(one["moved"])} for text, one in beliefs.items()]
+    yield Section("Figure 2: who is at home where", (_RATIOS,), ratios, "ratios")
+    yield Section("Figure 4: whose domain is it?", (_POSTERIORS,), shares, "posteriors")
+    yield Section("Figures 7 and 8: how soon a posterior settles", (_SETTLED,), settled, "courses")
+
+
+def _trainings(findings: Findings) -> str:
+    budget = findings["budget"]
+    training, adapting = (training_words(budget[name]) for name in ("training", "adapting"))
+    return f"Training: {training}; {budget['training_tokens']:,} tokens each. Adapting: {adapting}."

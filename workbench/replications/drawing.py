@@ -1,0 +1,73 @@
+"""What the charts of all reports are drawn with. Each has a title that says what to read, its words and its numbers.
+
+Names are user data: Plotly reads a little HTML in its labels, so every name passes through `label`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with everything that belongs to it."""
+
+    figure: go.Figure
+    title: str
+    words: str
+    rows: Rows
+
+
+def figure(x: str, y: str, height: int = 420) -> go.Figure:
+    """An empty figure with the titles of its axes."""
+    drawn = go.Figure()
+    drawn.update_layout(height=height, margin={"l": 8, "r": 8, "t": 30, "b": 8})
+    drawn.update_xaxes(title=x, automargin=True)
+    drawn.update_yaxes(title=y, automargin=True)
+    return drawn
+
+
+def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Iterable[str], *titles: str) -> go.Figure:
+    """Cells with their numbers; `titles` are those of the two axes and of the scale."""
+    x, y, scale = titles
+    drawn = figure(x, y, height=130 + 40 * len(cells))
+    drawn.add_heatmap(
+        z=cells, x=[label(one) for one in across], y=[label(one) for one in down], colorscale="Viridis",
+        texttemplate="%{z:.2f}", xgap=2, ygap=2, colorbar={"title": scale},
+    )  # fmt: skip
+    drawn.update_yaxes(autorange="reversed")
+    return drawn
+
+
+def add_line(drawn: go.Figure, line: Rows, name: str, style: Mapping[str, Any]) -> None:
+    """Perplexity over tokens."""
+    drawn.add_scatter(
+        x=[row["tokens"] for row in line], y=[row["perplexity"] for row in line], name=label(name, 60),
+        mode="lines", line=dict(style),
+    )  # fmt: skip
+
+
+def grouped(rows: Rows, names: Sequence[str]) -> dict[tuple[Any, ...], Rows]:
+    """Rows by their values in these columns, in the order in which they come."""
+    found: dict[tuple[Any, ...], Rows] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
+def lines(rows: Rows, name: str) -> list[tuple[str, int, Rows]]:
+    """The rows of each value in a column, seed by seed."""
+    return [(key[0], key[1], line) for key, line in grouped(rows, (name, "seed")).items()]
+
+
+def label(name: object, limit: int = 40) -> str:
+    """A name that cannot be read as HTML, cut where it is long."""
+    text = str(name)
+    return html.escape(text if len(text) <= limit else text[: limit - 1] + "…", quote=False)

@@ -1,0 +1,53 @@
+"""The papers that can be reproduced: what each is called, how it is planned, and how its report is told.
+
+A further paper is a folder beside `demix`, a wish in `workbench/specs.py`, a kind of job that judges it, and
+an entry here and in `charts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.plans import Step
+from workbench.replications.demix import sizes as demix
+from workbench.replications.demix.plan import steps as demix_steps
+from workbench.replications.demix.report import sections as demix_sections
+from workbench.replications.demix.sizes import DemixSize
+from workbench.replications.findings import Findings
+from workbench.replications.report import Section, seeds_words
+from workbench.replications.sizes import Size, SizeName
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper: its name in commands, its title, who wrote it, and its own parts of what all replications do."""
+
+    name: str
+    title: str
+    source: str
+    kind: str  # of the job that judges it
+    sizes: Mapping[SizeName, Size]
+    defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a wish, from budget and domains
+    steps: Callable[[Any], Sequence[Step]]  # all jobs of a wish but its report
+    sections: Callable[[Findings], Sequence[Section]]
+
+    def report_title(self, findings: Findings) -> str:
+        """What a report is called."""
+        return f"{self.title} replicated: {findings['name']} ({findings['size']}, {seeds_words(findings)})"
+
+
+def _first_removed(budget: DemixSize, domains: Sequence[str]) -> dict[str, Any]:
+    return {"removed": list(domains)[: budget.retrained_domains]}
+
+
+DEMIX = Paper(
+    "demix", "DEMix", "Gururangan et al., 2021", "replicate", demix.SIZES, _first_removed, demix_steps, demix_sections
+)
+PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX,)}
+
+
+def paper_of(findings: Findings) -> Paper:
+    """The paper that a report is about."""
+    return PAPERS[findings["paper"]]
