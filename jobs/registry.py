@@ -20,6 +20,7 @@ KINDS: dict[str, str] = {
     "overlap": "jobs.kinds.overlap:run",
     "classify": "jobs.kinds.classify:run",
     "replicate": "jobs.kinds.replicate_demix:run",
+    "replicate-cbtm": "jobs.kinds.replicate_cbtm:run",
     "find-clusters": "jobs.kinds.find_clusters:run",
     "cluster-part": "jobs.kinds.cluster_parts:run",
     "merge-clusters": "jobs.kinds.edit_clusters:merge",

@@ -40,6 +40,9 @@ from workbench.cluster_specs import (
     SplitCluster,
 )
 from workbench.errors import BadSpec
+from workbench.replications.cbtm.names import CbtmRun, arms_of
+from workbench.replications.cbtm.sizes import SIZES as CBTM_SIZES
+from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.replications.demix.names import DemixRun
 from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
 from workbench.replications.demix.sizes import DemixSize
@@ -325,6 +328,18 @@ class ReplicateDemix(Replicate):
         return [name for run in runs for name in run.names(self.novel, self.removed)]
 
 
+class ReplicateCbtm(Replicate):
+    """Judge C-BTM's claims by the models and scores that jobs of this name made, and write the report."""
+
+    kind: Literal["replicate-cbtm"] = "replicate-cbtm"
+    paper: Literal["cbtm"] = Field("cbtm", description="The paper.")
+    budget: CbtmSize = Field(default_factory=lambda told: CBTM_SIZES[told["size"]], description=_BUDGET)
+
+    def names(self) -> list[str]:
+        arms = arms_of(self.budget, len(self.domains))
+        return [name for seed in range(self.seeds) for name in CbtmRun(self.name, seed).names(arms)]
+
+
 class MakeMixture(Spec):
     """Compose a mixture once the experts are there: the last step of a plan that trains them."""
 
@@ -357,6 +372,7 @@ AnySpec = Annotated[
     | MeasureOverlap
     | Classify
     | ReplicateDemix
+    | ReplicateCbtm
     | FindClusters
     | ClusterPart
     | MergeClusters
@@ -380,6 +396,7 @@ SPECS: dict[str, type[Spec]] = {
     "overlap": MeasureOverlap,
     "classify": Classify,
     "replicate": ReplicateDemix,
+    "replicate-cbtm": ReplicateCbtm,
     "find-clusters": FindClusters,
     "cluster-part": ClusterPart,
     "merge-clusters": MergeClusters,

@@ -97,6 +97,31 @@ def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pyte
         assert {jobs.get_job(session, one).state for one in ids} == {"queued"}
 
 
+def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = ask(capsys, "cbtm", str(folder), "--size", "smoke", "--seeds", "1")
+    assert first["name"] == "cbtm-smoke"
+    assert len(first["jobs"]) == len(plan(wish_for(folder, "cbtm-smoke", "smoke", 1, paper="cbtm")))
+    assert ask(capsys, "cbtm", "--name", "cbtm-smoke")["jobs"] == first["jobs"]
+    ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
+    assert {(row["name"], row["paper"]) for row in ask(capsys, "list")} == {
+        ("cbtm-smoke", "cbtm"), ("demix-smoke", "demix")
+    }  # fmt: skip
+    told = ask(capsys, "report", "cbtm-smoke")
+    assert Path(told["files"]["html"]).is_file()
+    assert main(["reproduce", "show", "cbtm-smoke"]) == 0
+    assert "random clusters have more perplexity than Dense" in capsys.readouterr().out
+
+
+def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "cbtm", str(folder), "--size", "smoke", "--name", "rep")
+    assert main(["reproduce", "demix", "--name", "rep"]) == 2
+    assert "workbench reproduce cbtm --name rep" in capsys.readouterr().err
+    assert main(["reproduce", "demix", str(folder), "--name", "rep"]) == 2
+    assert "replication of another paper already (cbtm)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -74,6 +74,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "make-mixture": (MIXTURES, "See the mixture", lambda r: {"mixture": r["mixture"]}),
     "overlap": (SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
     "replicate": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
+    "replicate-cbtm": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
 }
 
@@ -107,6 +108,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "classify": lambda r: str(r["sentence"]),
     "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
     "replicate": lambda r: str(r["summary"]),
+    "replicate-cbtm": lambda r: str(r["summary"]),
     "find-clusters": lambda r: str(r["sentence"]),
     "merge-clusters": lambda r: str(r["sentence"]),
     "split-cluster": lambda r: str(r["sentence"]),

@@ -66,6 +66,23 @@ def demix(
     _reproduce(wish, here, wait, as_json)
 
 
+@app.command("cbtm")
+def cbtm(
+    folder: Folder = "",
+    size: InSize = None,
+    seeds: Seeds = None,
+    name: NewName = "",
+    domains: Domains = [],  # noqa: B006
+    novel: Novel = [],  # noqa: B006
+    here: Here = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Reproduce C-BTM (Gururangan et al., 2023) on your text; asked again under the same name, it goes on."""
+    wish = _wish("cbtm", folder, name, size, seeds, split_commas(domains), split_commas(novel))
+    _reproduce(wish, here, wait, as_json)
+
+
 def _reproduce(wish: Replicate, here: bool, wait: bool, as_json: bool) -> None:
     from jobs.replications import submit_replication
 

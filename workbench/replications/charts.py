@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from workbench.replications.cbtm.charts import charts as cbtm_charts
 from workbench.replications.demix.charts import charts as demix_charts
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
 
-_OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {"demix": demix_charts}
+_OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {"demix": demix_charts, "cbtm": cbtm_charts}
 
 
 def charts(findings: Findings) -> dict[str, Chart]:

@@ -1,6 +1,6 @@
 """The papers that can be reproduced: what each is called, how it is planned, and how its report is told.
 
-A further paper is a folder beside `demix`, a wish in `workbench/specs.py`, a kind of job that judges it, and
+A further paper is a folder beside `demix` and `cbtm`, a wish in `workbench/specs.py`, a kind of job that judges it, and
 an entry here and in `charts.py`.
 """
 
@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.plans import Step
+from workbench.replications.cbtm import sizes as cbtm
+from workbench.replications.cbtm.plan import steps as cbtm_steps
+from workbench.replications.cbtm.report import sections as cbtm_sections
 from workbench.replications.demix import sizes as demix
 from workbench.replications.demix.plan import steps as demix_steps
 from workbench.replications.demix.report import sections as demix_sections
@@ -42,10 +45,17 @@ def _first_removed(budget: DemixSize, domains: Sequence[str]) -> dict[str, Any]:
     return {"removed": list(domains)[: budget.retrained_domains]}
 
 
+def _nothing_more(_budget: Size, _domains: Sequence[str]) -> dict[str, Any]:
+    return {}
+
+
 DEMIX = Paper(
     "demix", "DEMix", "Gururangan et al., 2021", "replicate", demix.SIZES, _first_removed, demix_steps, demix_sections
 )
-PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX,)}
+CBTM = Paper(
+    "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections
+)
+PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX, CBTM)}
 
 
 def paper_of(findings: Findings) -> Paper:

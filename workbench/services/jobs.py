@@ -68,6 +68,7 @@ _KINDS = {
     "selfcheck": "Self-check",
     "overlap": "Measure overlap",
     "replicate": "Report on",
+    "replicate-cbtm": "Report on",
     "cluster-part": "Part of clustering",
     "make-cluster-domains": "Make domains of",
     "merge-clusters": "Merge clusters of",

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
+from engine.files import Kept
 from workbench.cards import ReportCard
 from workbench.replications.demix.evidence import Overlap
 from workbench.replications.scored import ScoreKey, Stored
 from workbench.replications.sizes import Size
 from workbench.services import jobs
+from workbench.services.artifacts import find_artifact
 from workbench.services.reports import list_reports
+from workbench.services.routing import distances_key
 from workbench.storage import Storage
-from workbench.tables import Domain, Evaluation, Expert
+from workbench.tables import Clustering, Domain, Evaluation, Expert
 
 REPORT = "replication"  # the kind of its reports
+_TERMS = 5  # as many as tables 2 to 7 of C-BTM print
 HELD_OUT = "dev_loss/"  # what a training's curve of a domain's held-out loss is called
 
 
@@ -40,6 +46,49 @@ def stored_scores(
         for expert, domain, row in session.execute(query)
         if row.num_tokens <= most[row.split]
     }
+
+
+def stored_distances(
+    session: Session, storage: Storage, clusterings: Sequence[str], scores: Mapping[ScoreKey, Stored], block_size: int,
+    job_ids: Collection[str],
+) -> dict[tuple[str, str], Stored]:  # fmt: skip
+    """By clustering and domain, how far the test text that was scored is from the clusters that these jobs found."""
+    measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
+    tokenizers = set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)).distinct()))
+    ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())
+    found: dict[tuple[str, str], Stored] = {}
+    for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
+        for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
+            key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", block_size, num_tokens)
+            if row.name in clusterings and (artifact := find_artifact(session, key)) is not None:
+                found[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
+    return found
+
+
+@dataclass(frozen=True)
+class FoundClusters:
+    """A clustering that a replication made: its files, the overlap with its sources, the words of its clusters."""
+
+    kept: Kept
+    labels: tuple[str, ...]
+    counts: list[list[int]]
+    information: float
+    terms: tuple[tuple[str, ...], ...]
+
+
+def found_clusters(session: Session, storage: Storage, job_ids: Collection[str]) -> dict[str, FoundClusters]:
+    """The clusterings that these jobs made, by name."""
+    rows = session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids)))
+    return {row.name: _found_clusters(storage, row) for row in rows}
+
+
+def _found_clusters(storage: Storage, row: Clustering) -> FoundClusters:
+    overlap = row.metrics["overlap"]
+    terms = tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters)
+    return FoundClusters(
+        storage.kept(row.artifact), tuple(overlap["labels"]), overlap["counts"],
+        overlap["normalised_mutual_information"], terms,
+    )  # fmt: skip
 
 
 def held_out_losses(session: Session, job_id: str) -> dict[str, list[tuple[int, float]]]:

@@ -53,6 +53,20 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(
     assert "0 of " in told(app)
 
 
+def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> None:
+    app = open_page(replication__paper="cbtm", replication__size="smoke")
+    app.text_input(key="replication.folder").set_value(str(folder)).run()
+    assert f"workbench reproduce cbtm {folder} --size smoke --seeds 2 --name cbtm-smoke" in app.code[0].value
+    assert any("up to 4 clusters" in option for option in app.selectbox(key="replication.size").options)
+    app.button(key="replication.submit").click().run()
+    assert not complaints(app)
+    with reading() as session:
+        assert len(jobs.list_jobs(session, limit=500)) == len(
+            plan(wish_for(folder, "cbtm-smoke", "smoke", 2, paper="cbtm"))
+        )
+    assert "C-BTM, smoke" in told(app)
+
+
 def test_a_folder_that_is_none_is_refused_where_it_was_asked_for() -> None:
     app = open_page(replication__folder="/no/such/folder")
     app.button(key="replication.submit").click().run()

@@ -1,0 +1,121 @@
+"""C-BTM's replication is a plan whose arms see equal text, and no other paper's under its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.config import TrainingConfig
+from jobs.replications import changed, jobs_of, replications, submit_replication, wish_on
+from workbench.database import reading, transaction
+from workbench.errors import BadSpec
+from workbench.replications.cbtm.names import DENSE, arms_of, balanced
+from workbench.replications.cbtm.plan import shared
+from workbench.replications.cbtm.sizes import SIZES
+from workbench.replications.plan import plan
+from workbench.services import jobs
+from workbench.specs import (
+    Evaluate,
+    FindClusters,
+    ImportCorpus,
+    MakeClusterDomains,
+    MakeMixture,
+    ReplicateCbtm,
+    TrainDemix,
+    TrainExpert,
+)
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def wish() -> ReplicateCbtm:
+    """Of domains that are on their way."""
+    with transaction() as session:
+        for name in ("law", "sea", "tweets"):
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    found = wish_on(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
+    assert isinstance(found, ReplicateCbtm)
+    return found
+
+
+def test_every_step_comes_after_what_it_needs(wish: ReplicateCbtm) -> None:
+    steps = plan(wish)
+    keys = [step.key for step in steps]
+    assert len(set(keys)) == len(keys)
+    made: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        assert set(step.after) <= set(keys[:number]), step.key
+        match step.spec:
+            case FindClusters(name=name):
+                made[f"clustering {name}"] = step.key
+            case MakeClusterDomains(clustering=clustering, domains=domains):
+                assert made[f"clustering {clustering}"] in step.after
+                made |= {f"domain {domain}": step.key for domain in domains}
+            case TrainDemix(name=name):
+                made[f"mixture {name}"] = step.key
+            case TrainExpert(mixture=mixture, domain=domain):
+                assert made[f"mixture {mixture}"] in step.after
+                assert {made.get(f"domain {domain}")} <= {None, *step.after}
+                made[f"expert {step.spec.expert}"] = step.key
+            case MakeMixture(name=name, experts=experts):
+                assert {made[f"expert {expert}"] for expert in experts} == set(step.after)
+                made[f"mixture {name}"] = step.key
+            case Evaluate(mixture=mixture):
+                assert made[f"mixture {mixture}"] in step.after
+    assert set(steps[-1].after) == set(keys[:-1])
+
+
+def test_dense_and_the_clusters_looked_at_closely_come_first(wish: ReplicateCbtm) -> None:
+    mixtures = [step.spec.name for step in plan(wish) if isinstance(step.spec, MakeMixture)]
+    assert mixtures[:4] == ["rep-s0-k1", "rep-s1-k1", "rep-s0-k2", "rep-s1-k2"]
+
+
+def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(wish: ReplicateCbtm) -> None:
+    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainExpert)]
+    assert all(one.whole and not one.join for one in trained)
+    assert {(one.parent, one.training.seed) for one in trained} == {("rep-s0-seed/dense", 0), ("rep-s1-seed/dense", 1)}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_arms_of_a_budget_see_as_many_tokens_as_dense(size: str) -> None:
+    budget = SIZES[size]  # type: ignore[index]
+    for arm in arms_of(budget, 8):
+        share = budget.less if arm.at_less else 1.0
+        training = shared(budget.training, arm.num_models, share)
+        seen = training.num_steps * training.sequences_per_domain * arm.num_models
+        assert seen == pytest.approx(share * budget.training.num_steps * budget.training.sequences_per_domain, rel=0.1)
+        if budget.training.sequences_per_domain % arm.num_models == 0:
+            assert training.num_steps == round(share * budget.training.num_steps)
+
+
+def test_one_cluster_trains_as_the_wish_says() -> None:
+    training = TrainingConfig(num_steps=100, sequences_per_domain=16)
+    assert shared(training, DENSE.num_models) == training
+    assert shared(training, balanced(8).num_models) == replace(training, sequences_per_domain=2)
+    assert shared(training, 32) == replace(training, sequences_per_domain=1, num_steps=50)
+
+
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: ReplicateCbtm) -> None:
+    first = submit_replication(wish)
+    assert submit_replication(wish) == first
+    more = submit_replication(changed(wish, seeds=3))
+    assert set(first[:-1]) < set(more)
+    with reading() as session:
+        assert [(one.paper, one.seeds) for one in replications(session)] == [("cbtm", 3)]
+        assert len(jobs_of(session, wish)) == len(first)
+
+
+def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:
+    submit_replication(wish)
+    with pytest.raises(BadSpec, match="replication of another paper already \\(cbtm\\)"):
+        wish_on(["law", "sea"], ["tweets"], "rep", "smoke", 2)
+    submit_replication(wish_on(["law", "sea"], ["tweets"], "other", "smoke", 1))
+    with reading() as session:
+        assert {(one.name, one.paper) for one in replications(session)} == {("rep", "cbtm"), ("other", "demix")}
+
+
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name() -> None:
+    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+        wish_on(["law", "sea"], ["tweets"], "r" * 65, "smoke", 1, paper="cbtm")

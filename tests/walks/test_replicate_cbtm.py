@@ -1,0 +1,77 @@
+"""C-BTM from a folder of text to its report, at the size that only shows that everything runs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from engine.errors import Problem
+from jobs.attempt import run_here
+from jobs.replications import submit_replication, wish_for
+from tests.walks.conftest import write_domain
+from workbench.cards import JobCard
+from workbench.database import reading
+from workbench.services import clusterings, jobs, mixtures, reports
+from workbench.storage import get_storage
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two training domains and a novel one."""
+    for place, names in (("train", ("court", "kitchen")), ("novel", ("sea",))):
+        (tmp_path / place).mkdir()
+        for name in names:
+            write_domain(tmp_path / place, name)
+    return tmp_path
+
+
+def carry_out(ids: list[str]) -> list[JobCard]:
+    """Runs these jobs one after another, as one worker would; the cards they leave."""
+    for job_id in ids:
+        with suppress(Problem):  # the card has the words
+            list(run_here(job_id))
+    with reading() as session:
+        return [jobs.get_job(session, job_id) for job_id in ids]
+
+
+def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(folder: Path) -> None:
+    cards = carry_out(submit_replication(wish_for(folder, "rep", "smoke", 1, paper="cbtm")))
+    assert [(card.title, card.error) for card in cards if card.state != "done"] == []
+    with reading() as session:
+        (report,) = reports.list_reports(session, kind="replication")
+        mixture = mixtures.get_mixture(session, "rep-s0-k2")
+        clustering = clusterings.get_clustering(session, "rep-s0-k2")
+    found = report.findings
+    assert found["paper"] == "cbtm"
+    tested = {claim["where"] for claim in found["claims"] if claim["mark"] != "not testable here"}
+    assert tested >= {
+        "Figure 5",
+        "Figure 6",
+        "Figure 9",
+        "Figure 10",
+        "Figure 13",
+        "Figure 15",
+        "Figure 16",
+        "Figure 18",
+    }
+    assert tested >= {"Table 8", "Table 9", "§2.2", "§7.2"}
+    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
+    assert mixture.gate["clustering"] == clustering.id
+    assert [member.domain for member in mixture.members] == ["rep-s0-k2/0", "rep-s0-k2/1"]
+    by_clusters = found["tables"]["clusters"]
+    assert all(row["ours"] > 1 for row in by_clusters)
+    whole = {row["clusters"]: row["ours"] for row in by_clusters if row["budget"] == "whole"}
+    assert whole == {
+        row["clusters"]: row["ours"] for row in found["tables"]["active"] if row["clusters"] == row["models asked"]
+    }
+    pages = get_storage().path(str(report.artifact_id))
+    assert "2 clusters have less perplexity than one" in (pages / "report.md").read_text(encoding="utf-8")
+    page = (pages / "report.html").read_text(encoding="utf-8")
+    assert page.count("Plotly.newPlot(") == 6
+    assert 'src="http' not in page
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found

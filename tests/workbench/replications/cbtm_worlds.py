@@ -1,0 +1,70 @@
+"""Made-up replications of C-BTM whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from engine.replication.bootstrap import Loss, Place, Resampled
+from tests.engine.replication.texts import losses_of
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.names import DENSE, SEED, Arm, System, alone, balanced, sparse
+from workbench.replications.cbtm.paper import TEMPERATURES
+from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping, frozen, in_grid, top_ks
+from workbench.replications.cbtm.sizes import SIZES
+
+DOMAINS, NOVEL = ("law", "code"), ("tweets",)
+SIZE = replace(SIZES["tiny"], clusters=(1, 2, 4, 8), num_ablated=4, clusters_at_less=(1, 4))
+SUBJECT = CbtmSubject("rep", 2, DOMAINS, NOVEL, SIZE)
+MAIN = SUBJECT.main
+
+
+def as_printed() -> dict[System, float]:
+    """Nats per token of every system in the order of the paper."""
+    nats = {SEED: 3.6, System(DENSE): 3.0, System(balanced(1, at_less=True)): 3.3}
+    nats |= {System(balanced(2)): 2.9, System(MAIN): 2.7, System(balanced(8)): 2.8}
+    nats |= {System(balanced(4, at_less=True)): 3.31}
+    nats |= {sparse(balanced(8), top_k): 2.65 for top_k in (1, 2, 4)} | {sparse(balanced(2), 1): 2.95}
+    nats |= {in_grid(MAIN, k, t): _soft(k, t) for k in top_ks(MAIN) for t in TEMPERATURES if (k, t) != (4, 0.1)}
+    nats |= {sparse(MAIN, 1): 2.8, sparse(MAIN, 2): 2.7, frozen(SUBJECT): 2.7}
+    nats |= {System(Arm("random", 4)): 3.2, System(Arm("unbalanced", 4)): 2.7}
+    return nats | {System(SUBJECT.metadata, "cached"): 2.85, System(SUBJECT.metadata, "uniform"): 2.86}
+
+
+def _soft(top_k: int, temperature: float) -> float:
+    """Least at 0.1; at 1 the more models the worse."""
+    return 2.7 + 0.2 * abs(np.log10(temperature / 0.1)) * top_k / 2
+
+
+def homes(own: float, away: float, changed: Mapping[tuple[int, int], float] | None = None) -> dict[Place, Loss]:
+    """Each model's loss on its cluster's text and on others'; `changed` by (model, cluster)."""
+    losses: dict[Place, Loss] = {}
+    for run in SUBJECT.runs:
+        for cluster, home in enumerate(run.domains(MAIN, DOMAINS)):
+            nats = {
+                alone(MAIN, model): own if model == cluster else (changed or {}).get((model, cluster), away)
+                for model in range(MAIN.num_models)
+            }
+            found = losses_of(nats, [home])
+            losses |= {place: one for place, one in found.items() if place[1] == run.seed}
+    return losses
+
+
+def grouping(counts: list[list[int]], held_out: list[int]) -> Grouping:
+    """A clustering with so many documents by label and cluster, and so many held-out ones in each cluster."""
+    of_D = np.repeat(np.arange(len(held_out)), held_out)
+    return Grouping(DOMAINS, np.array(counts), 0.5, np.random.default_rng(0).permutation(of_D), (("a", "b"),) * 4)
+
+
+def groupings(counts: list[list[int]], balanced: list[int], unbalanced: list[int]) -> dict[tuple[int, str], Grouping]:
+    """The same in both seeds."""
+    arms = {MAIN.clustering: balanced, Arm("unbalanced", 4).clustering: unbalanced}
+    return {(seed, name): grouping(counts, sizes) for seed in range(2) for name, sizes in arms.items()}
+
+
+def evidence_of(losses: Mapping[Place, Loss], found: Mapping[tuple[int, str], Grouping] | None = None) -> CbtmEvidence:
+    """A replication that measured these."""
+    measured = CbtmMeasured(dict(losses), groupings=dict(found or {}))
+    return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))

@@ -1,0 +1,131 @@
+"""C-BTM's claims about worlds whose answers are known get the marks they must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.engine.replication.texts import losses_of
+from tests.workbench.replications.cbtm_worlds import (
+    DOMAINS,
+    MAIN,
+    NOVEL,
+    SUBJECT,
+    as_printed,
+    evidence_of,
+    groupings,
+    homes,
+)
+from workbench.replications.cbtm import clusters, paper
+from workbench.replications.cbtm.budgets import by_clusters, efficiency
+from workbench.replications.cbtm.claims import BEYOND, judge
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.names import DENSE, Arm, System, arms_of, balanced, sparse
+from workbench.replications.cbtm.scored import frozen, in_grid
+from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED, UNTESTABLE, Mark
+
+PARTLY = [[80, 10, 5, 5], [30, 25, 25, 20]]  # law mostly in one cluster, code in none
+
+
+def world(changed: Mapping[System, float] | None = None) -> CbtmEvidence:
+    """Everything as the paper has it, but for these systems."""
+    nats = {**as_printed(), **(changed or {})}
+    losses = losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | homes(2.5, 3.0)
+    return evidence_of(losses, groupings(PARTLY, [100, 100, 100, 100], [10, 20, 70, 300]))
+
+
+def marks(evidence: CbtmEvidence) -> dict[str, Mark]:
+    return {f"{one.claim.where}: {one.claim.sentence}": one.mark for one in judge(evidence)}
+
+
+def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested() -> None:
+    found = marks(world())
+    assert {told for told, mark in found.items() if mark == NOT_REPRODUCED} == set()
+    assert list(found.values()).count(UNTESTABLE) == len(BEYOND)
+    assert list(found.values()).count(REPRODUCED) >= 20
+
+
+def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
+    verdicts = judge(evidence_of({}))
+    assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
+    assert all(verdict.why for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({System(balanced(2)): 3.1}, "Figure 5: 2 clusters have less perplexity than one"),
+        ({System(balanced(4, at_less=True)): 2.8}, "Figure 5: the lead of 4 clusters"),
+        ({System(balanced(8)): 2.5}, "Figure 6: too many clusters"),
+        ({System(balanced(4, at_less=True)): 3.0}, "Figure 6: the best number"),
+        ({sparse(MAIN, 1): 3.1}, "Figure 9: the nearest of 4 clusters alone"),
+        ({sparse(MAIN, 2): 2.75}, "Figure 9: the nearest 2 of 4 clusters are as good as all"),
+        ({sparse(balanced(8), 2): 2.95}, "Figure 10: the nearest 2 of 8 clusters"),
+        ({in_grid(MAIN, 4, 0.01): 2.6}, "Table 9: with all of 4 clusters, T = 0.1 has less perplexity than T = 0.01"),
+        ({in_grid(MAIN, 4, 1.0): 2.6}, "Table 9: with all of 4 clusters, T = 0.1 has less perplexity than T = 1"),
+        ({in_grid(MAIN, 4, 1.0): 2.9}, "Table 9: with all of 4 clusters, T = 1 has more perplexity than Dense"),
+        ({in_grid(MAIN, 2, 1.0): 3.3}, "Table 9: at T = 1 the nearest 2"),
+        ({frozen(SUBJECT): 2.75}, "§2.2: weights may stay"),
+        ({System(Arm("random", 4)): 2.8}, "Figure 13: 4 random clusters have more perplexity than Dense"),
+        ({System(Arm("unbalanced", 4)): 2.8}, "§7.2: with 4 clusters balancing has little effect"),
+        ({System(SUBJECT.metadata, "cached"): 2.6}, "Table 8: 4 clusters have less perplexity than metadata"),
+        ({System(SUBJECT.metadata, "cached"): 3.1}, "Table 8: metadata experts have less perplexity than one"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_turns_round_turns_its_claim(changed: Mapping[System, float], where: str) -> None:
+    found = marks(world(changed))
+    assert {mark for told, mark in found.items() if told.startswith(where)} == {NOT_REPRODUCED}
+
+
+def test_one_stranger_at_home_in_one_cluster_of_one_seed_breaks_the_diagonal() -> None:
+    losses = homes(2.5, 3.0)
+    assert marks(evidence_of(losses))[f"Figure 15: {clusters.DIAGONAL.sentence}"] == REPRODUCED
+    broken = {**losses, **{place: one for place, one in homes(2.5, 3.0, {(1, 3): 2.4}).items() if place[1] == 1}}
+    verdict = next(one for one in judge(evidence_of(broken)) if one.claim == clusters.DIAGONAL)
+    assert verdict.mark == NOT_REPRODUCED
+    assert verdict.ours.startswith("7 of 8 clusters of all seeds")
+
+
+@pytest.mark.parametrize(
+    ("counts", "own", "spread"),
+    [
+        (PARTLY, REPRODUCED, REPRODUCED),
+        ([[99, 1, 0, 0], [1, 99, 0, 0]], REPRODUCED, NOT_REPRODUCED),
+        ([[25, 25, 25, 25], [25, 25, 25, 25]], NOT_REPRODUCED, REPRODUCED),
+    ],
+    ids=["partly", "whole", "not at all"],
+)
+def test_labels_go_with_clusters_partly_and_only_then(counts: list[list[int]], own: Mark, spread: Mark) -> None:
+    found = marks(evidence_of({}, groupings(counts, [100] * 4, [100] * 4)))
+    assert found[f"Figure 16: {clusters.OWN.sentence}"] == own
+    assert found[f"Figure 16: {clusters.SPREAD.sentence}"] == spread
+
+
+def test_equal_sizes_are_no_effect_of_balancing() -> None:
+    alike = marks(evidence_of({}, groupings(PARTLY, [40, 60, 100, 200], [40, 60, 100, 200])))
+    assert alike[f"Figure 18: {clusters.RANGE.sentence}"] == NOT_REPRODUCED
+    assert alike[f"Figure 18: {clusters.MEDIAN.sentence}"] == NOT_REPRODUCED
+
+
+def test_the_speed_up_is_interpolated_between_the_budgets() -> None:
+    found = {row["clusters"]: row for row in efficiency(world())}
+    assert found[1]["speed-up at Dense's last perplexity"] == pytest.approx(1.0)
+    assert 1.05 < found[4]["speed-up at Dense's last perplexity"] < 1.2
+    assert found[4]["TFLOPs of all"] == pytest.approx(found[1]["TFLOPs of all"])  # §A.2
+    assert found[4]["TFLOPs of each model"] == pytest.approx(found[1]["TFLOPs of each model"] / 4)
+
+
+def test_the_papers_numbers_stand_beside_the_arms_that_it_has() -> None:
+    assert paper.printed(8, 8) == 13.24
+    assert paper.printed(32, 1, 1.0) == 13.55
+    assert (paper.printed(16, 16), paper.printed(2, 2, 0.01)) == (None, 13.60)
+    rows = [row["paper"] for row in by_clusters(world()) if row["budget"] == "whole"]
+    assert rows == [paper.DENSE, 13.50, None, 13.24]
+
+
+def test_every_arm_is_named_once_and_dense_comes_first() -> None:
+    arms = arms_of(SUBJECT.size, 8)
+    assert arms[:2] == [DENSE, MAIN]
+    assert len({arm.key for arm in arms}) == len(arms)

@@ -1,0 +1,87 @@
+"""C-BTM's report says what was found, what was not, and nothing that a name could smuggle in."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from tests.engine.replication.texts import losses_of
+from tests.workbench.replications.cbtm_worlds import (
+    DOMAINS,
+    MAIN,
+    NOVEL,
+    SIZE,
+    as_printed,
+    evidence_of,
+    groupings,
+    homes,
+)
+from workbench.replications.cbtm.findings import findings_of
+from workbench.replications.cbtm.names import System, balanced
+from workbench.replications.cbtm.report import best_words, reasons, sections
+from workbench.replications.charts import charts
+from workbench.replications.evidence import Evidence
+from workbench.replications.findings import Circumstances, JobFacts
+from workbench.replications.markdown import markdown
+from workbench.replications.page import page
+from workbench.replications.report import not_reproduced
+
+BUDGET = {
+    "shape": asdict(SIZE.shape), "vocab_size": 512, "training": asdict(SIZE.training), "seeding": asdict(SIZE.seeding),
+    "training_tokens": 2_400_000, "test_tokens": 1, "block_size": 256, "prior_blocks": 40, "piece_length": 2500,
+}  # fmt: skip
+
+
+def findings(changed: dict[System, float] | None = None, *jobs: JobFacts) -> dict[str, Any]:
+    nats = {**as_printed(), **(changed or {})}
+    losses = losses_of(nats, DOMAINS) | losses_of(nats, NOVEL) | homes(2.5, 3.0)
+    counts = [[80, 10, 5, 5], [30, 25, 25, 20]]
+    return told(evidence_of(losses, groupings(counts, [100] * 4, [10, 20, 70, 300])), *jobs)
+
+
+def told(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
+    return findings_of(evidence, Circumstances("cbtm", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
+
+
+def test_the_best_number_of_clusters_is_said_beside_dense() -> None:
+    assert best_words(findings()).startswith("4 clusters are best at equal tokens: perplexity ")
+    worse = {System(balanced(number)): 3.2 for number in (2, 4, 8)}
+    assert best_words(findings(worse)).startswith("Dense is best at equal tokens")
+    assert "cannot be seen yet" in best_words(told(evidence_of({})))
+
+
+def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
+    found = findings({System(MAIN): 3.1})
+    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(found, reasons)}
+    assert "sees 600,000 tokens after branching from one that saw" in why[
+        "4 clusters have less perplexity than one, at equal tokens"
+    ]  # fmt: skip
+
+
+def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
+    found = findings()
+    text, html = markdown(found), page(found)
+    assert text.startswith("# C-BTM replicated: rep (tiny, 2 seeds)")
+    for section in sections(found):
+        assert f"## {section.title}" in text
+        assert f"<h2>{section.title}</h2>".replace("§", "§") in html
+    assert set(charts(found)) == {"clusters", "active", "temperature", "ratios", "labels", "sizes"}
+    assert all(f'id="chart-{name}"' in html for name in charts(found))
+    assert all(chart.title and chart.words and chart.rows for chart in charts(found).values())
+
+
+def test_nothing_measured_is_a_report_without_charts() -> None:
+    found = told(evidence_of({}), JobFacts("Train", "train-expert", "failed", 1.0))
+    assert charts(found) == {}
+    assert "Train (failed)" in markdown(found)
+    assert "The clusters are not there yet." in page(found)
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
+def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
+    found = findings(None, JobFacts(name, "evaluate", "done", 1.0))
+    assert "<script>alert(1)" not in page(found) + markdown(found)
+    row = next(line for line in markdown(found).splitlines() if "| done |" in line)
+    assert row.replace("\\|", "").count("|") == 5

@@ -1,0 +1,142 @@
+"""Losses of C-BTM's arms come from stored scores and distances by the engine's own gates, or are left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.clusters.distances import Distances
+from engine.config import TrainingConfig
+from engine.files import Kept
+from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.grid import grid
+from engine.mixing.posterior import PosteriorGate
+from engine.scores import mix_scores, perplexity
+from workbench.replications.cbtm.names import DENSE, SEED, Arm, CbtmRun, System, alone, balanced, sparse
+from workbench.replications.cbtm.paper import TEMPERATURES
+from workbench.replications.cbtm.scored import (
+    CbtmMeasured,
+    CbtmSubject,
+    DistanceKey,
+    frozen,
+    in_grid,
+    measure,
+    top_ks,
+)
+from workbench.replications.cbtm.sizes import SIZES
+from workbench.replications.scored import ScoreKey, Stored
+
+BLOCK, TEST, DEV = 16, 160, 80
+SIZE = replace(
+    SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK,
+    clusters=(1, 4), num_ablated=4, clusters_at_less=(1,),
+)  # fmt: skip
+SUBJECT = CbtmSubject("rep", 1, ("law", "sea"), ("poems",), SIZE)
+RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
+    """Scores of the dense model, four clusters and the seed model everywhere; of the clusters at home, too."""
+    draw, found = np.random.default_rng(0), {}
+    experts = [RUN.seed_expert, *RUN.experts(DENSE, SUBJECT.domains), *RUN.experts(MAIN, SUBJECT.domains)]
+    texts = [*SUBJECT.everywhere, *RUN.domains(MAIN, SUBJECT.domains)]
+    for expert, domain, split in [(e, d, s) for e in experts for d in texts for s in ("test", "dev")]:
+        count = TEST if split == "test" else DEV
+        folder = tmp_path / f"{len(found)}"
+        folder.mkdir()
+        np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
+        np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
+        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
+        found[expert, domain, split] = Stored(Kept(folder, ""), count)
+    return found
+
+
+@pytest.fixture
+def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
+    """Of every text to the four clusters."""
+    draw, found = np.random.default_rng(1), {}
+    for domain in SUBJECT.everywhere:
+        folder = tmp_path / f"distances {domain}"
+        folder.mkdir()
+        further_KX = draw.uniform(0, 0.5, (4, TEST)).astype(np.float32)
+        np.save(folder / "further.npy", further_KX - further_KX.min(0))
+        np.save(folder / "nearest.npy", np.full(TEST, 0.5, dtype=np.float32))
+        np.save(folder / "known.npy", (np.arange(TEST) % BLOCK).astype(np.int32))
+        (folder / "distances.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
+        found[RUN.clustering(MAIN), domain] = Stored(Kept(folder, ""), TEST)
+    return found
+
+
+def measured(scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]) -> CbtmMeasured:
+    into = CbtmMeasured()
+    assert len(list(measure(SUBJECT, scores, distances, into))) == 3 + 4
+    return into
+
+
+def rows(scores: dict[ScoreKey, Stored], domain: str) -> torch.Tensor:
+    folders = [scores[expert, domain, "test"].kept.folder for expert in RUN.experts(MAIN, SUBJECT.domains)]
+    return torch.stack([torch.from_numpy(np.load(folder / "logprobs.npy")) for folder in folders])
+
+
+def opened(distances: dict[DistanceKey, Stored], domain: str) -> Distances:
+    folder = distances[RUN.clustering(MAIN), domain].kept.folder
+    tensors = [torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("further", "nearest", "known")]
+    return Distances(tensors[0], tensors[1], tensors[2], BLOCK)
+
+
+def test_every_cell_of_table_9_is_that_of_the_grid(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    losses, stored = measured(scores, distances).losses, opened(distances, "sea")
+    expected = grid(rows(scores, "sea"), stored.further_KX, TEMPERATURES, top_ks(MAIN))
+    for row, temperature in enumerate(TEMPERATURES):
+        for column, top_k in enumerate(top_ks(MAIN)):
+            found = losses[in_grid(MAIN, top_k, temperature), 0, "sea"].perplexity
+            assert found == pytest.approx(float(expected[row, column]), rel=1e-5)
+    assert top_ks(MAIN) == [1, 2, 4]
+
+
+def test_the_main_arm_is_weighed_by_nearness_sparse_frozen_and_by_bayes(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    losses, stored = measured(scores, distances).losses, opened(distances, "law")
+    gates = {System(MAIN): {}, sparse(MAIN, 2): {"top_k": 2}, frozen(SUBJECT): {"freeze_after": BLOCK // 2}}
+    for system, knobs in gates.items():
+        gate = ClusterGate([1.0] * 4, Routing(range(4)), **knobs)
+        expected = perplexity(mix_scores(gate, rows(scores, "law"), BLOCK, stored))
+        assert losses[system, 0, "law"].perplexity == pytest.approx(expected)
+    uniform = mix_scores(PosteriorGate([1.0] * 4), rows(scores, "law"), BLOCK)
+    assert losses[System(MAIN, "uniform"), 0, "law"].perplexity == pytest.approx(perplexity(uniform))
+    assert len({losses[system, 0, "law"].perplexity for system in [*gates, System(MAIN, "cached")]}) == 4
+
+
+def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    found = measured(scores, distances)
+    dense = np.load(scores[RUN.experts(DENSE, ())[0], "poems", "test"].kept.folder / "logprobs.npy")
+    assert found.losses[System(DENSE), 0, "poems"].perplexity == pytest.approx(np.exp(-dense.astype(float).mean()))
+    assert (SEED, 0, "poems") in found.losses
+    for home in RUN.domains(MAIN, ()):
+        expected = np.exp(-rows(scores, home).double().mean(1).numpy())
+        assert [found.losses[alone(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(expected.tolist())
+    assert found.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
+
+
+def test_what_has_no_distances_or_no_scores_is_left_out(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    del distances[RUN.clustering(MAIN), "sea"]
+    stale = distances[RUN.clustering(MAIN), "poems"]
+    distances[RUN.clustering(MAIN), "poems"] = replace(stale, num_tokens=TEST - 1)  # of another text
+    names = {(system, domain) for system, _, domain in measured(scores, distances).losses}
+    assert (System(MAIN), "law") in names
+    assert not names & {(System(MAIN), "sea"), (System(MAIN), "poems")}
+    assert (System(MAIN, "uniform"), "sea") in names
+    assert not {system for system, _ in names} & {System(Arm("random", 4)), System(balanced(1, at_less=True))}

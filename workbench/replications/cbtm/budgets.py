@@ -1,0 +1,167 @@
+"""Figures 5 and 6: perplexity by the number of clusters at equal tokens; §A.2 and §A.3: what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.efficiency import Measured, speedup
+from engine.flops import elm_flops
+from engine.replication.estimates import Floats
+from workbench.replications.cbtm import paper
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, SEED, Arm, System, balanced
+from workbench.replications.cbtm.orders import has_less
+from workbench.replications.findings import Row, interval_columns
+from workbench.replications.verdicts import Claim, Verdict, is_above, untestable
+
+_FIGURE = "in the figure, without numbers"
+_TERA = 1e12
+
+
+def judge_budgets(evidence: CbtmEvidence) -> list[Verdict]:
+    """More clusters at equal tokens, and at more tokens."""
+    counts = [number for number in evidence.subject.size.clusters if number > 1]
+    return [
+        *(_beats_dense(evidence, number) for number in counts),
+        _widens(evidence),
+        _has_best(evidence),
+        _moves(evidence),
+    ]
+
+
+def _beats_dense(evidence: CbtmEvidence, number: int) -> Verdict:
+    arm, printed = balanced(number), paper.printed(number, number)
+    told = f"{printed} < {paper.DENSE} (table 9, 84B tokens)" if printed else _FIGURE
+    claim = Claim("Figure 5", f"{arm} have less perplexity than one, at equal tokens", told)
+    return has_less(evidence, claim, System(arm), System(DENSE))
+
+
+def _widens(evidence: CbtmEvidence) -> Verdict:
+    """The lead over the dense model at the whole budget less that at the smaller one."""
+    arm = evidence.subject.main
+    claim = Claim("Figure 5", f"the lead of {arm} over one grows with the tokens", _FIGURE)
+    smaller = Arm(arm.division, arm.num_models, at_less=True)
+    systems = [System(one) for one in (DENSE, arm, DENSE_AT_LESS, smaller)]
+    found = evidence.resampled.estimate(
+        systems, evidence.subject.domains, lambda dense, many, dense_less, less: (dense - many) - (dense_less - less)
+    )
+    return is_above(claim, found, unit="perplexity")
+
+
+def _has_best(evidence: CbtmEvidence) -> Verdict:
+    """How much more perplexity the most clusters have than the best number of fewer."""
+    numbers = evidence.subject.size.clusters
+    told = f"{paper.BEST} of 1 to 128 clusters are best, at the largest budget"
+    claim = Claim(
+        "Figure 6", f"too many clusters for the tokens have more perplexity ({max(numbers)}, not fewer)", told
+    )
+
+    def beyond(*perplexities: Floats) -> Floats:
+        *fewer, most = perplexities
+        return np.asarray(most - np.min(np.stack(fewer), axis=0))
+
+    systems = [System(balanced(number)) for number in sorted(numbers)]
+    found = evidence.resampled.estimate(systems, evidence.subject.domains, beyond)
+    return is_above(claim, found, ours=_best_words(evidence), unit="perplexity")
+
+
+def _best_words(evidence: CbtmEvidence) -> str:
+    numbers = sorted(evidence.subject.size.clusters)
+    found = {n: evidence.resampled.average(System(balanced(n)), evidence.subject.domains) for n in numbers}
+    known = {number: one.value for number, one in found.items() if one}
+    return f"best of {', '.join(map(str, known))}: {min(known, key=known.__getitem__)}" if known else ""
+
+
+def _moves(evidence: CbtmEvidence) -> Verdict:
+    """How many times the best number of clusters doubles from the smaller budget to the whole one."""
+    claim = Claim("Figure 6", "the best number of clusters grows with the tokens", _FIGURE)
+    numbers = sorted(evidence.subject.size.clusters_at_less)
+    if len(numbers) < 2:
+        return untestable(claim, "The smaller budget has one number of clusters only.")
+
+    def doublings(*perplexities: Floats) -> Floats:
+        whole, less = (_best(numbers, part) for part in (perplexities[: len(numbers)], perplexities[len(numbers) :]))
+        return np.asarray(np.log2(whole) - np.log2(less))
+
+    systems = [System(balanced(number, at_less=less)) for less in (False, True) for number in numbers]
+    found = evidence.resampled.estimate(systems, evidence.subject.domains, doublings)
+    return is_above(claim, found, ours=f"of {', '.join(map(str, numbers))} clusters", unit="doublings")
+
+
+def _best(numbers: Sequence[int], perplexities: Sequence[Floats]) -> Floats:
+    """The number of clusters with the least perplexity, in every draw."""
+    return np.asarray(np.take(numbers, np.argmin(np.stack(perplexities), axis=0)), dtype=np.float64)
+
+
+# tables -------------------------------------------------------------------------------------------
+
+
+def by_clusters(evidence: CbtmEvidence) -> list[Row]:
+    """Perplexity by budget and number of clusters; the seed model first."""
+    size = evidence.subject.size
+    whole, less = (_tokens(evidence, at_less=at_less) for at_less in (False, True))
+    arms = [*(balanced(n, at_less=True) for n in sorted(size.clusters_at_less)), *map(balanced, sorted(size.clusters))]
+    rows: list[Row] = [_row(evidence, SEED, {"clusters": None, "tokens after branching": 0, "budget": "seed model"})]
+    for arm in arms:
+        told = {"clusters": arm.num_models, "tokens after branching": less if arm.at_less else whole}
+        name = f"{size.less:g} of the updates" if arm.at_less else "whole"
+        rows.append(_row(evidence, System(arm), told | {"budget": name}))
+    return [row | {"paper": paper.printed(row["clusters"] or 0, row["clusters"] or 0)} for row in rows]
+
+
+def _row(evidence: CbtmEvidence, system: System, told: Row) -> Row:
+    found = evidence.resampled.average(system, evidence.subject.domains)
+    novel = evidence.resampled.average(system, evidence.subject.novel)
+    return told | interval_columns(found) | {"novel domains": novel.value if novel else None}
+
+
+def _tokens(evidence: CbtmEvidence, *, at_less: bool) -> int:
+    """What all models of an arm see together after branching."""
+    size = evidence.subject.size
+    share = size.less if at_less else 1.0
+    return int(share * size.training.num_steps * size.training.sequences_per_domain * size.block_size)
+
+
+def seeding_tokens(evidence: CbtmEvidence) -> int:
+    """What the seed model saw before all branched from it; its batches take as many sequences of each domain."""
+    seeding = evidence.subject.size.seeding
+    return seeding.num_steps * seeding.sequences_per_domain * len(evidence.subject.domains) * seeding.block_size
+
+
+def efficiency(evidence: CbtmEvidence) -> list[Row]:
+    """§A.2 and §A.3: operations of all models of an arm, and how many times less than Dense for Dense's perplexity."""
+    dense = _curve(evidence, 1)
+    target = dense[-1].performance if dense else None
+    rows: list[Row] = []
+    for number in sorted({*evidence.subject.size.clusters_at_less, 1}):
+        curve = _curve(evidence, number)
+        reached = speedup(target, dense, curve) if target is not None and curve else None
+        rows.append({
+            "clusters": number,
+            "TFLOPs of each model": _flops(evidence, _tokens(evidence, at_less=False), number) / _TERA,
+            "TFLOPs of all": number * _flops(evidence, _tokens(evidence, at_less=False), number) / _TERA,
+            "perplexity": curve[-1].performance if curve else None,
+            "speed-up at Dense's last perplexity": reached,
+        })  # fmt: skip
+    return rows
+
+
+def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
+    """Perplexity by operations: the seed model, the smaller budget, the whole one; the seed model's cost is in all."""
+    points = (
+        (SEED, 0), (System(balanced(number, at_less=True)), _tokens(evidence, at_less=True)),
+        (System(balanced(number)), _tokens(evidence, at_less=False)),
+    )  # fmt: skip
+    before = _flops(evidence, seeding_tokens(evidence))
+    found = [(evidence.resampled.average(one, evidence.subject.domains), _flops(evidence, num)) for one, num in points]
+    return [Measured(one.value, before + cost) for one, cost in found if one]
+
+
+def _flops(evidence: CbtmEvidence, num_tokens: int, num_clusters: int = 1) -> float:
+    """Operations of one of so many models when all together see these tokens (§A.2)."""
+    size = evidence.subject.size
+    return elm_flops(
+        size.shape.num_layers, size.shape.width, size.vocab_size, num_tokens, size.block_size, num_clusters
+    )

@@ -1,0 +1,154 @@
+"""The charts of C-BTM's report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import plotly.graph_objects as go
+
+from workbench.palette import COLOURS
+from workbench.replications.cbtm.report import best_words
+from workbench.replications.drawing import Chart, Rows, figure, grouped, heatmap
+from workbench.replications.findings import Findings
+
+_DENSE = "#555555"
+
+
+def charts(findings: Findings) -> dict[str, Chart]:
+    """Every chart that there are numbers for, by its name."""
+    drawn = {name: draw(findings) for name, draw in _CHARTS.items()}
+    return {name: chart for name, chart in drawn.items() if chart is not None}
+
+
+def _clusters(findings: Findings) -> Chart | None:
+    rows = [row for row in findings["tables"]["clusters"] if row["clusters"] and row["ours"] is not None]
+    if not rows:
+        return None
+    drawn = figure("clusters", "perplexity (per token)")
+    for place, ((budget,), line) in enumerate(grouped(rows, ("budget",)).items()):
+        _add_interval_line(drawn, line, "clusters", str(budget), COLOURS[place % len(COLOURS)])
+    drawn.update_xaxes(type="log", dtick=0.30103)  # of 10: each tick doubles
+    words = "Line chart: average perplexity by the number of clusters at equal tokens, one line for each budget, "
+    words += "with 95 % intervals; lower is better."
+    return Chart(drawn, best_words(findings), words, rows)
+
+
+def _active(findings: Findings) -> Chart | None:
+    rows = [row for row in findings["tables"]["active"] if row["ours"] is not None]
+    if not rows:
+        return None
+    drawn = figure("models asked at each token", "perplexity (per token)")
+    for place, ((clusters,), line) in enumerate(grouped(rows, ("clusters",)).items()):
+        name = "Dense" if clusters == 1 else f"{clusters} clusters"
+        _add_interval_line(drawn, line, "models asked", name, COLOURS[place % len(COLOURS)])
+    drawn.update_xaxes(type="log", dtick=0.30103)
+    words = "Line chart: average perplexity by the number of models asked at each token, one line for each number of "
+    words += "clusters, with 95 % intervals; lower is better."
+    return Chart(drawn, _active_title(rows), words, rows)
+
+
+def _active_title(rows: Rows) -> str:
+    dense = next((row["ours"] for row in rows if row["clusters"] == 1), None)
+    single = [row for row in rows if row["models asked"] == 1 and row["clusters"] != 1]
+    if dense is None or not single:
+        return "Perplexity by the number of models asked at each token"
+    below = sum(row["ours"] < dense for row in single)
+    return f"The nearest model alone is below Dense in {below} of {len(single)} numbers of clusters"
+
+
+def _temperature(findings: Findings) -> Chart | None:
+    rows: Rows = findings["tables"]["9"]
+    names = [name for name in rows[0] if name != "T" and not name.startswith("paper")] if rows else []
+    if not names or any(row[names[-1]] is None for row in rows):
+        return None
+    drawn = figure("temperature T", "perplexity (per token)")
+    for place, name in enumerate(names):
+        line = {"color": COLOURS[place % len(COLOURS)]}
+        drawn.add_scatter(
+            x=[row["T"] for row in rows], y=[row[name] for row in rows], name=name, mode="lines+markers", line=line
+        )
+    drawn.update_xaxes(type="log")
+    best = min(rows, key=lambda row: row[names[-1]])
+    title = f"With all models asked, T = {best['T']:g} has the least perplexity"
+    words = "Line chart: average perplexity by temperature, one line for each number of models asked at each token."
+    return Chart(drawn, title, words, rows)
+
+
+def _ratios(findings: Findings) -> Chart | None:
+    table = findings["pictures"]["ratios"]
+    if table is None:
+        return None
+    numbers = [str(number) for number in range(len(table))]
+    strangers = sum(cell < 1 for row in table for cell in row)
+    title = "Read a column: 1.0 is the cluster's own expert"
+    title += "; nobody beats it anywhere" if not strangers else f"; in {strangers} cells a stranger beats it"
+    rows = [
+        {"expert": one, "cluster": other, "ratio": table[i][j]}
+        for i, one in enumerate(numbers)
+        for j, other in enumerate(numbers)
+    ]
+    words = "Heatmap: each expert's perplexity on each cluster over that of the cluster's own expert."
+    return Chart(_by_number(heatmap(table, numbers, numbers, "cluster", "expert", "ratio")), title, words, rows)
+
+
+def _labels(findings: Findings) -> Chart | None:
+    found = findings["pictures"]["labels"]
+    if found is None:
+        return None
+    numbers = [str(number) for number in range(len(found["shares"][0]))]
+    mostly = sum(max(row) > 0.5 for row in found["shares"])
+    title = f"{mostly} of {len(found['labels'])} labels lie mostly in one cluster: read a row"
+    rows = [
+        {"label": label, "cluster": number, "share": share}
+        for label, row in zip(found["labels"], found["shares"], strict=True)
+        for number, share in zip(numbers, row, strict=True)
+    ]
+    words = "Heatmap: the share of each training domain's documents in each cluster; a row sums to 1."
+    drawn = heatmap(found["shares"], numbers, found["labels"], "cluster", "label", "share")
+    drawn.update_xaxes(type="category")
+    return Chart(drawn, title, words, rows)
+
+
+def _sizes(findings: Findings) -> Chart | None:
+    sizes: Mapping[str, list[list[int]]] = findings["pictures"]["sizes"]
+    if not all(sizes.values()):
+        return None
+    drawn = figure("clusters", "held-out documents in a cluster")
+    for place, (name, seeds) in enumerate(sizes.items()):
+        every = [size for one in seeds for size in one]
+        drawn.add_box(y=every, name=name, boxpoints="all", marker={"color": COLOURS[place]})
+    drawn.update_layout(showlegend=False)
+    widths = {name: max(max(one) - min(one) for one in seeds) for name, seeds in sizes.items()}
+    title = f"Sizes differ by up to {widths['balanced']:,} documents after balancing, {widths['unbalanced']:,} without"
+    words = "Box plot: held-out documents in each cluster, balanced and unbalanced, the clusters of all seeds."
+    rows = [
+        {"clusters": name, "seed": seed, "cluster": number, "documents": size}
+        for name, seeds in sizes.items()
+        for seed, one in enumerate(seeds)
+        for number, size in enumerate(one)
+    ]
+    return Chart(drawn, title, words, rows)
+
+
+_CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
+    "clusters": _clusters, "active": _active, "temperature": _temperature, "ratios": _ratios, "labels": _labels,
+    "sizes": _sizes,
+}  # fmt: skip
+
+
+def _add_interval_line(drawn: go.Figure, line: Rows, x: str, name: str, colour: str) -> None:
+    drawn.add_scatter(
+        x=[row[x] for row in line], y=[row["ours"] for row in line], name=name, mode="lines+markers",
+        line={"color": colour},
+        error_y={
+            "type": "data", "symmetric": False, "array": [row["high"] - row["ours"] for row in line],
+            "arrayminus": [row["ours"] - row["low"] for row in line],
+        },
+    )  # fmt: skip
+
+
+def _by_number(drawn: go.Figure) -> go.Figure:
+    """Clusters are called by numbers, which are names and no amounts."""
+    drawn.update_xaxes(type="category")
+    drawn.update_yaxes(type="category")
+    return drawn

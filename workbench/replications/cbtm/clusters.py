@@ -1,0 +1,199 @@
+"""Figures 13 to 16 and 18, and table 8: what clusters must be like, who specializes, and how labels go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from engine.replication.bootstrap import Change
+from engine.replication.estimates import Estimate, Floats
+from workbench.replications.cbtm import paper
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.names import DENSE, Arm, System, alone
+from workbench.replications.cbtm.orders import COMPARABLE, has_less
+from workbench.replications.findings import Row, interval_columns
+from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, is_within, untestable
+
+_FIGURE = "in the figure, without numbers"
+_BALANCE_MATTERS = 32  # clusters, from which on the paper sees it (§7.2)
+DIAGONAL = Claim("Figure 15", "on each cluster its own expert has the least perplexity", "32 of 32 clusters")
+OWN = Claim(
+    "Figure 16", "some label lies mostly (more than half of it) in one cluster", "such as Environmental Science"
+)
+SPREAD = Claim("Figure 16", "another label has no cluster with half of it", "such as Computer Science")
+RANGE = Claim("Figure 18", "balancing narrows the range of cluster sizes on held-out documents", _FIGURE)
+MEDIAN = Claim("Figure 18", "balancing raises the median of cluster sizes on held-out documents", _FIGURE)
+
+
+def judge_clusters(evidence: CbtmEvidence) -> list[Verdict]:
+    """All claims on the clusters themselves."""
+    return [*_ablated(evidence), _diagonal(evidence), *_labels(evidence), *_sizes(evidence), *_metadata(evidence)]
+
+
+# figures 13 and 14 --------------------------------------------------------------------------------
+
+
+def _ablated(evidence: CbtmEvidence) -> Iterator[Verdict]:
+    main = evidence.subject.main
+    random = Arm("random", main.num_models)
+    claim = Claim("Figure 13", f"{random} have more perplexity than Dense", _FIGURE)
+    yield has_less(evidence, claim, System(DENSE), System(random))
+    claim = Claim("Figure 13", f"{random} have more perplexity than {main}", _FIGURE)
+    yield has_less(evidence, claim, System(main), System(random))
+    yield _balance(evidence, main, Arm("unbalanced", main.num_models))
+
+
+def _balance(evidence: CbtmEvidence, main: Arm, unbalanced: Arm) -> Verdict:
+    """Figure 14 for many clusters; for few the paper sees little effect (§7.2)."""
+    if main.num_models >= _BALANCE_MATTERS:
+        claim = Claim("Figure 14", f"{main} have less perplexity than {unbalanced}", _FIGURE)
+        return has_less(evidence, claim, System(main), System(unbalanced))
+    sentence = f"with {main.num_models} clusters balancing has little effect (less than {COMPARABLE:g} %)"
+    changes = [Change(System(unbalanced), System(main), domain) for domain in evidence.subject.domains]
+    found = evidence.resampled.changes(changes)
+    return is_within(Claim("§7.2", sentence, "“little effect” with 8 clusters"), found, COMPARABLE, unit="%")
+
+
+# figure 15 ----------------------------------------------------------------------------------------
+
+
+def _diagonal(evidence: CbtmEvidence) -> Verdict:
+    """The least certain lead of a cluster's own expert, over the clusters of every seed."""
+    leads = [lead for run in evidence.subject.runs for lead in _leads(evidence, run.domains(evidence.subject.main, ()))]
+    known = [lead for lead in leads if lead is not None]
+    if not leads or len(known) < len(leads):
+        return untestable(DIAGONAL)
+    ahead = sum(lead.high < 0 for lead in known)
+    ours = f"{ahead} of {len(known)} clusters of all seeds; the least certain lead is shown"
+    return is_below(DIAGONAL, max(known, key=lambda lead: lead.high), ours=ours, unit="% against another expert")
+
+
+def _leads(evidence: CbtmEvidence, homes: Sequence[str]) -> Iterator[Estimate | None]:
+    """How much less perplexity each cluster's own expert has than the one against which that is least certain, in %."""
+    arm = evidence.subject.main
+    for own, home in enumerate(homes):
+        strangers = [number for number in range(arm.num_models) if number != own]
+        found = [evidence.resampled.changes([Change(alone(arm, own), alone(arm, one), home)]) for one in strangers]
+        known = [one for one in found if one is not None]
+        yield max(known, key=lambda one: one.high) if known and len(known) == len(found) else None
+
+
+def ratios(evidence: CbtmEvidence, seed: int) -> list[list[float]] | None:
+    """Figure 15 in one seed: each expert's perplexity on each cluster over that of the cluster's own expert."""
+    arm, losses = evidence.subject.main, evidence.measured.losses
+    homes = evidence.subject.runs[seed].domains(arm, ())
+    numbers = range(arm.num_models)
+    if any((alone(arm, number), seed, home) not in losses for number in numbers for home in homes):
+        return None
+    table = [[losses[alone(arm, number), seed, home].perplexity for home in homes] for number in numbers]
+    return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
+
+
+# figures 16 and 18 --------------------------------------------------------------------------------
+
+
+def _labels(evidence: CbtmEvidence) -> list[Verdict]:
+    found = list(evidence.groupings(evidence.subject.main.clustering).values())
+    if not found:
+        return [untestable(OWN), untestable(SPREAD)]
+    told = ", ".join(f"{one.information:.2f}" for one in found)
+    ours = f"normalised mutual information {told}"
+    tables = [one.counts_LK for one in found]
+    most, least = (
+        evidence.resampled.draws.of_counts(tables, lambda counts, pick=pick: pick(_largest_shares(counts), axis=-1))
+        for pick in (np.max, np.min)
+    )
+    return [
+        is_above(OWN, most, 0.5, ours=ours, unit="of the label that lies most in one cluster"),
+        is_below(SPREAD, least, 0.5, ours=ours, unit="of the label that lies least in one cluster"),
+    ]
+
+
+def _largest_shares(counts_RLK: Floats) -> Floats:
+    """The share [R, L] of each label in the cluster that has most of it."""
+    return np.asarray(counts_RLK.max(-1) / np.maximum(counts_RLK.sum(-1), 1))
+
+
+def _sizes(evidence: CbtmEvidence) -> list[Verdict]:
+    tables = held_out_tables(evidence)
+    if not tables:
+        return [untestable(RANGE), untestable(MEDIAN)]
+    draws = evidence.resampled.draws
+
+    def ranges(counts_RBU: Floats) -> Floats:
+        return np.asarray(np.ptp(counts_RBU.sum(2), axis=-1) - np.ptp(counts_RBU.sum(1), axis=-1))
+
+    def medians(counts_RBU: Floats) -> Floats:
+        return np.asarray(np.median(counts_RBU.sum(2), axis=-1) - np.median(counts_RBU.sum(1), axis=-1))
+
+    return [
+        is_below(RANGE, draws.of_counts(tables, ranges), unit="documents"),
+        is_above(MEDIAN, draws.of_counts(tables, medians), unit="documents"),
+    ]
+
+
+def held_out_tables(evidence: CbtmEvidence) -> list[Floats]:
+    """In each seed, how many held-out documents lie in each balanced cluster and each unbalanced one [B, U]."""
+    main = evidence.subject.main
+    balanced, unbalanced = (
+        evidence.groupings(arm.clustering) for arm in (main, Arm("unbalanced", main.num_models))
+    )  # fmt: skip
+    tables = []
+    for seed in sorted(balanced.keys() & unbalanced.keys()):
+        table = np.zeros((balanced[seed].num_clusters, unbalanced[seed].num_clusters))
+        np.add.at(table, (balanced[seed].held_out_D, unbalanced[seed].held_out_D), 1)
+        tables.append(table)
+    return tables
+
+
+# table 8 ------------------------------------------------------------------------------------------
+
+
+def _metadata(evidence: CbtmEvidence) -> list[Verdict]:
+    """Metadata experts weighed as BTM weighs them: nothing tells how near a text is to a label."""
+    main, metadata = System(evidence.subject.main), System(evidence.subject.metadata, "cached")
+    clusters, labels, dense = (paper.TABLE_8[name] for name in ("clusters", "metadata", "dense"))
+    than_labels = Claim("Table 8", f"{main.arm} have less perplexity than metadata experts", f"{clusters} < {labels}")
+    than_dense = Claim("Table 8", "metadata experts have less perplexity than one cluster", f"{labels} < {dense}")
+    return [
+        has_less(evidence, than_labels, main, metadata),
+        has_less(evidence, than_dense, metadata, System(DENSE)),
+    ]
+
+
+# tables -------------------------------------------------------------------------------------------
+
+
+def divisions(evidence: CbtmEvidence) -> list[Row]:
+    """Figures 13 and 14 and table 8: ways to divide the text among as many models, at equal tokens."""
+    subject = evidence.subject
+    number = subject.main.num_models
+    systems = (
+        System(DENSE), System(subject.main), System(Arm("random", number)), System(Arm("unbalanced", number)),
+        System(subject.metadata, "cached"),
+    )  # fmt: skip
+    printed = {System(DENSE): paper.TABLE_8["dense"], System(subject.metadata, "cached"): paper.TABLE_8["metadata"]}
+    printed |= {System(subject.main): paper.TABLE_8["clusters"]}
+    return [
+        {"models": str(one.arm), **interval_columns(evidence.resampled.average(one, subject.domains)),
+         "novel domains": _novel(evidence, one), "paper, table 8": printed.get(one)}
+        for one in systems
+    ]  # fmt: skip
+
+
+def _novel(evidence: CbtmEvidence, system: System) -> float | None:
+    found = evidence.resampled.average(system, evidence.subject.novel)
+    return found.value if found else None
+
+
+def terms(evidence: CbtmEvidence) -> list[Row]:
+    """Tables 2 to 7: the first words of each cluster of the main arm, in the first seed that has it."""
+    found = list(evidence.groupings(evidence.subject.main.clustering).values())
+    if not found:
+        return []
+    sizes = found[0].counts_LK.sum(0)
+    return [
+        {"cluster": number, "documents": int(sizes[number]), "words": ", ".join(words)}
+        for number, words in enumerate(found[0].terms)
+    ]

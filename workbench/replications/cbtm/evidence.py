@@ -1,0 +1,21 @@
+"""What the claims of a replication of C-BTM are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping
+from workbench.replications.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class CbtmEvidence(Evidence):
+    """With what its clusterings are like."""
+
+    subject: CbtmSubject
+    measured: CbtmMeasured
+
+    def groupings(self, clustering: str) -> dict[int, Grouping]:
+        """A clustering of every seed that has it, by seed."""
+        found = self.measured.groupings
+        return {seed: one for (seed, name), one in sorted(found.items()) if name == clustering}

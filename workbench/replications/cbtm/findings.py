@@ -1,0 +1,61 @@
+"""Everything a replication of C-BTM found, as JSON: what its report, its page and other programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from workbench.replications.cbtm.budgets import by_clusters, efficiency, seeding_tokens
+from workbench.replications.cbtm.claims import judge
+from workbench.replications.cbtm.clusters import divisions, held_out_tables, ratios, terms
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
+from workbench.replications.findings import Circumstances, Row, common_findings
+
+
+def findings_of(evidence: CbtmEvidence, told: Circumstances) -> Row:
+    """All that the report says, from numbers alone."""
+    return {
+        **common_findings(evidence, judge(evidence), told), "seeding_tokens": seeding_tokens(evidence),
+        "clusters": evidence.subject.main.num_models, "tables": _tables(evidence), "pictures": _pictures(evidence),
+    }  # fmt: skip
+
+
+def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
+    return {
+        "clusters": by_clusters(evidence),
+        "efficiency": efficiency(evidence),
+        "active": by_active(evidence),
+        "9": by_temperature(evidence),
+        "scaling": by_scaling(evidence),
+        "rules": by_rule(evidence),
+        "divisions": divisions(evidence),
+        "terms": terms(evidence),
+    }
+
+
+def _pictures(evidence: CbtmEvidence) -> dict[str, Any]:
+    """The matrices behind figures 15, 16 and 18: of the first seed, since each seed has clusters of its own."""
+    seeds = evidence.resampled.seeds
+    tables = held_out_tables(evidence)
+    return {
+        "ratios": next((table for seed in seeds if (table := ratios(evidence, seed))), None),
+        "labels": _labels(evidence),
+        "sizes": {
+            "balanced": [table.sum(1).astype(int).tolist() for table in tables],
+            "unbalanced": [table.sum(0).astype(int).tolist() for table in tables],
+        },
+    }
+
+
+def _labels(evidence: CbtmEvidence) -> Row | None:
+    """The share of each label's documents in each cluster, and the normalised mutual information of every seed."""
+    found = list(evidence.groupings(evidence.subject.main.clustering).values())
+    if not found:
+        return None
+    shares_LK = found[0].counts_LK / np.maximum(found[0].counts_LK.sum(1, keepdims=True), 1)
+    return {
+        "labels": list(found[0].labels), "shares": shares_LK.round(4).tolist(),
+        "information": [one.information for one in found],
+    }  # fmt: skip

@@ -1,0 +1,135 @@
+"""What a replication of C-BTM compares, and what its things are called in the registry.
+
+An arm is one way to divide the text among expert language models (ELMs). Names derive from the replication's:
+`NAME-s0-k8` is the clustering of the first seed with eight clusters and the mixture of the models trained on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.clusters.config import ClusterMethod, Scaling
+from workbench.replications.cbtm.paper import T
+from workbench.replications.cbtm.sizes import CbtmSize
+from workbench.replications.runs import Run
+
+Division = ClusterMethod | Literal["metadata"]
+Weighing = Literal["cluster", "uniform", "cached", "alone"]
+HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
+OTHER: Scaling = "standardise"  # the paper's text
+_SHORT: dict[Division, str] = {"balanced": "k", "unbalanced": "unbalanced", "random": "random", "metadata": "metadata"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to divide the text among models, and whether they see the smaller budget."""
+
+    division: Division
+    num_models: int
+    scaling: Scaling = HEADLINE
+    at_less: bool = False
+
+    @property
+    def clustering(self) -> str:
+        """What its clustering is called within a run."""
+        return f"{_SHORT[self.division]}{self.num_models}{'' if self.scaling == HEADLINE else f'-{self.scaling}'}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.clustering}{'-less' if self.at_less else ''}"
+
+    def __str__(self) -> str:
+        what = {
+            "balanced": "cluster", "unbalanced": "unbalanced cluster", "random": "random cluster",
+            "metadata": "metadata domain",
+        }[self.division]  # fmt: skip
+        return f"{self.num_models} {what}{'' if self.num_models == 1 else 's'}"
+
+
+def balanced(num_clusters: int, *, at_less: bool = False) -> Arm:
+    """The arm of the paper itself; one cluster is the dense model."""
+    return Arm("balanced", num_clusters, at_less=at_less)
+
+
+DENSE = balanced(1)
+DENSE_AT_LESS = balanced(1, at_less=True)
+
+
+class CbtmRun(Run):
+    """One seed: names of what it makes."""
+
+    @property
+    def seed_mixture(self) -> str:
+        """The dense model that all branch from."""
+        return f"{self.seed_model}-seed"
+
+    @property
+    def seed_expert(self) -> str:
+        return f"{self.seed_mixture}/dense"
+
+    def clustering(self, arm: Arm) -> str:
+        return f"{self.seed_model}-{arm.clustering}"
+
+    def mixture(self, arm: Arm) -> str:
+        """The mixture of an arm's models."""
+        return f"{self.seed_model}-{arm.key}"
+
+    def model(self, arm: Arm, number: int) -> str:
+        """One of an arm's models, before it is in their mixture."""
+        return f"{self.mixture(arm)}.{number}"
+
+    def domains(self, arm: Arm, metadata: Sequence[str]) -> list[str]:
+        """The domain that each model of an arm is trained on."""
+        if arm.division == "metadata":
+            return list(metadata)
+        return [f"{self.clustering(arm)}/{number}" for number in range(arm.num_models)]
+
+    def experts(self, arm: Arm, metadata: Sequence[str]) -> list[str]:
+        """The experts of an arm, in the order of their clusters."""
+        return [f"{self.model(arm, number)}/{domain}" for number, domain in enumerate(self.domains(arm, metadata))]
+
+    def names(self, arms: Sequence[Arm]) -> list[str]:
+        """Everything that is made under a name of its own."""
+        made = [name for arm in arms for name in (self.mixture(arm), self.model(arm, arm.num_models))]
+        return [self.seed_model, self.seed_mixture, *made]
+
+
+# systems whose losses are compared ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class System:
+    """One way to use the models of an arm: how they are weighed, and by how many at once."""
+
+    arm: Arm | None  # None: the seed model
+    weighing: Weighing = "cluster"
+    top_k: int | None = None
+    temperature: float = T
+    freeze_after: int | None = None
+    expert: int | None = None  # the number of the one that is alone
+
+
+SEED = System(None, "alone")
+
+
+def alone(arm: Arm, number: int) -> System:
+    """One model of an arm by itself (figure 15)."""
+    return System(arm, "alone", expert=number)
+
+
+def sparse(arm: Arm, top_k: int) -> System:
+    """An arm of which so many models have weight at each token; all of them where there are no more."""
+    return System(arm, top_k=top_k) if top_k < arm.num_models else System(arm)
+
+
+def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
+    """Every arm of a size, the most telling ones first."""
+    ablated = size.num_ablated
+    first = [balanced(number) for number in sorted(size.clusters, key=lambda k: (k not in (1, ablated), k))]
+    others = [
+        Arm("metadata", num_domains), Arm("random", ablated), Arm("unbalanced", ablated),
+        Arm("balanced", ablated, OTHER),
+    ]  # fmt: skip
+    return [*first, *others, *(balanced(number, at_less=True) for number in size.clusters_at_less)]

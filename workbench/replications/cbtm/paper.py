@@ -1,0 +1,38 @@
+"""C-BTM's numbers (Gururangan et al., 2023), as printed; of most figures the paper prints no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
+T = 0.1  # §3.2: “works well for most settings”
+DENSE = 13.82  # one cluster, 84B tokens of C4, as all of table 9
+TABLE_9: Mapping[int, Mapping[int, tuple[float | None, ...]]] = {  # clusters: top-k: by temperature
+    2: {1: (13.64, *[None] * 6), 2: (13.60, 13.51, 13.50, 13.54, 13.59, 13.64, 13.69)},
+    8: {
+        1: (13.64, *[None] * 6),
+        2: (13.50, 13.32, 13.27, 13.29, 13.33, 13.38, 13.43),
+        4: (13.49, 13.25, 13.22, 13.34, 13.45, 13.59, 13.73),
+        8: (13.49, 13.25, 13.24, 13.50, 13.72, 13.97, 14.19),
+    },
+    32: {
+        1: (13.55, *[None] * 6),
+        2: (13.45, 13.25, 13.16, 13.14, 13.17, 13.22, 13.30),
+        4: (13.45, 13.19, 13.05, 13.06, 13.15, 13.30, 13.49),
+        8: (13.45, 13.17, 13.00, 13.07, 13.27, 13.57, 13.89),
+        16: (13.45, 13.17, 13.01, 13.07, 13.54, 14.02, 14.46),
+        32: (13.45, 13.17, 13.01, 13.28, 13.78, 14.46, 15.04),
+    },
+}
+TABLE_8 = {"metadata": 8.4, "clusters": 8.3, "dense": 8.5}  # 8 corpora of the Pile, 5.2B tokens
+BEST = 16  # clusters, at the largest budget (figure 6)
+
+
+def printed(num_clusters: int, top_k: int, temperature: float = T) -> float | None:
+    """A cell of table 9; None where the paper prints none. T does not matter for one expert."""
+    if num_clusters == 1:
+        return DENSE
+    row = TABLE_9.get(num_clusters, {}).get(top_k)
+    if row is None:
+        return None
+    return row[0] if top_k == 1 else row[TEMPERATURES.index(temperature)]

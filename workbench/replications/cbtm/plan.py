@@ -1,0 +1,104 @@
+"""C-BTM's tables and figures as a plan of ordinary jobs: what to make, from what, in which order.
+
+All models branch from one trained seed model, as the paper's do from OPT (§2.1). A model of a cluster is the whole seed
+model trained on that cluster's domain; one cluster is the dense model. As in the paper (§3.2, §A.2), the models of an
+arm together see as many tokens as the dense one, in as many updates: their batches are smaller, not their trainings
+shorter. The plan follows from the wish alone; dense and the ablated number of clusters come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from engine.config import TrainingConfig
+from workbench.cluster_specs import FindClusters, MakeClusterDomains
+from workbench.plans import Step
+from workbench.replications.cbtm.names import Arm, CbtmRun, arms_of, balanced
+from workbench.replications.making import Maker, seeded
+from workbench.specs import MakeMixture, ReplicateCbtm, TrainDemix, TrainExpert
+
+
+def steps(wish: ReplicateCbtm) -> list[Step]:
+    """Every job but the report, in the order in which they should start."""
+    maker = _Maker(wish)
+    found = [*maker.texts(maker.runs), *(maker.seed(run) for run in maker.runs)]
+    found += [maker.score(run, run.seed_mixture, "test", maker.everywhere, ["seed model"]) for run in maker.runs]
+    for arm in arms_of(wish.budget, len(wish.domains)):
+        for run in maker.runs:
+            found += [*maker.clusters(run, arm), *maker.models(run, arm), *maker.scores(run, arm)]
+    return found
+
+
+@dataclass(frozen=True)
+class _Maker(Maker):
+    wish: ReplicateCbtm
+
+    @property
+    def runs(self) -> list[CbtmRun]:
+        return [CbtmRun(self.wish.name, seed) for seed in range(self.wish.seeds)]
+
+    def seed(self, run: CbtmRun) -> Step:
+        """The seed model, trained on all training text."""
+        spec = TrainDemix(
+            name=run.seed_mixture, seed_model=run.seed_model, domains=self.wish.domains, method="dense",
+            training=seeded(self.wish.budget.seeding, run),
+        )  # fmt: skip
+        return self.step(run, "seed model", spec, f"train {run.seed_mixture}", [self.key(run, "seed")])
+
+    def clusters(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
+        """The clusters of an arm and a domain of each; nothing where metadata or another arm have them."""
+        if arm.division == "metadata" or arm.at_less:
+            return
+        name = run.clustering(arm)
+        found = FindClusters(
+            name=name, domains=self.wish.domains, num_clusters=arm.num_models, method=arm.division,
+            scaling=arm.scaling, map_size=0, seed=run.seed,
+        )  # fmt: skip
+        yield self.step(run, f"find {arm.clustering}", found, f"find {arm}", self.imports(self.wish.domains))
+        made = MakeClusterDomains(clustering=name, domains=run.domains(arm, self.wish.domains))
+        needs = [self.key(run, f"find {arm.clustering}")]
+        yield self.step(run, f"domains {arm.clustering}", made, f"make domains of {name}", needs)
+
+    def models(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
+        """A model of each domain of an arm, and the mixture of them."""
+        training = shared(self.wish.budget.training, arm.num_models, self.wish.budget.less if arm.at_less else 1.0)
+        needs = [self.key(run, "seed model"), *self._domains(run, arm)]
+        for number, domain in enumerate(run.domains(arm, self.wish.domains)):
+            spec = TrainExpert(
+                name=run.model(arm, number), domain=domain, mixture=run.seed_mixture, parent=run.seed_expert,
+                whole=True, join=False, training=seeded(training, run),
+            )  # fmt: skip
+            yield self.step(run, f"{arm.key} {number}", spec, f"train {run.model(arm, number)}", needs)
+        clustering = None if arm.division == "metadata" else run.clustering(arm)
+        mixture = MakeMixture(
+            name=run.mixture(arm), experts=run.experts(arm, self.wish.domains), clustering=clustering
+        )  # fmt: skip
+        needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
+        yield self.step(run, arm.key, mixture, f"compose {run.mixture(arm)}", needs)
+
+    def scores(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
+        """Scores everywhere; where figure 15 or BTM's ways to weigh need them, on each cluster and on dev text, too."""
+        yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
+        if arm == balanced(self.wish.budget.num_ablated):
+            homes = self.score(run, run.mixture(arm), "test", run.domains(arm, self.wish.domains), [arm.key])
+            yield replace(homes, key=f"{homes.key} at home", title=f"{homes.title} of its clusters")
+        if arm.division == "metadata" or arm == balanced(self.wish.budget.num_ablated):
+            yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
+
+    def _domains(self, run: CbtmRun, arm: Arm) -> list[str]:
+        """The keys of what makes an arm's domains."""
+        if arm.division == "metadata":
+            return list(self.imports(self.wish.domains))
+        return [self.key(run, f"domains {arm.clustering}")]
+
+
+def shared(training: TrainingConfig, num_models: int, share: float = 1.0) -> TrainingConfig:
+    """The training of one of several models that together see a share of the tokens of the dense one.
+
+    Batches are divided among the models; where they do not divide, updates make up for it.
+    """
+    sequences = max(1, training.sequences_per_domain // num_models)
+    total = share * training.num_steps * training.sequences_per_domain
+    num_steps = max(1, round(total / (num_models * sequences)))
+    return replace(training, sequences_per_domain=sequences, num_steps=num_steps)

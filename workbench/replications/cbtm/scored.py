@@ -1,0 +1,183 @@
+"""The losses that C-BTM's claims are about, from stored scores and distances. Nothing here reads the registry.
+
+A way to use the models whose scores or distances are not there yet is left out. Shapes: E experts, L labels,
+K clusters, D documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.replication.bootstrap import Ints, Loss
+from workbench.replications.cbtm.names import OTHER, SEED, Arm, CbtmRun, System, alone, arms_of, balanced, sparse
+from workbench.replications.cbtm.paper import TEMPERATURES
+from workbench.replications.cbtm.sizes import CbtmSize
+from workbench.replications.scored import Loaded, Measured, ScoredText, Scores, Stored, Subject
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+    from engine.mixing.cluster import ClusterGate
+
+SPARSE = (1, 2, 4)  # experts at each token (figures 9 and 10)
+OTHER_TEMPERATURES = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0)  # squared distances are about 100 there
+DistanceKey = tuple[str, str]  # clustering, domain
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """What a clustering is like: its documents by label (training domain) and cluster, those held out, its words."""
+
+    labels: tuple[str, ...]
+    counts_LK: Ints
+    information: float  # normalised mutual information of labels and clusters
+    held_out_D: Ints  # the cluster of each held-out document, in the order of their ids
+    terms: tuple[tuple[str, ...], ...]
+
+    @property
+    def num_clusters(self) -> int:
+        return int(self.counts_LK.shape[1])
+
+
+@dataclass
+class CbtmMeasured(Measured):
+    """Losses, and what the clusterings are like."""
+
+    groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
+
+
+@dataclass(frozen=True)
+class CbtmSubject(Subject):
+    """With the arms of its size."""
+
+    size: CbtmSize
+
+    @property
+    def runs(self) -> list[CbtmRun]:
+        return [CbtmRun(self.name, seed) for seed in range(self.seeds)]
+
+    @property
+    def arms(self) -> list[Arm]:
+        return arms_of(self.size, len(self.domains))
+
+    @property
+    def main(self) -> Arm:
+        """The arm that is looked at closely, and that the ablations are held against."""
+        return balanced(self.size.num_ablated)
+
+    @property
+    def metadata(self) -> Arm:
+        return Arm("metadata", len(self.domains))
+
+
+def systems_of(subject: CbtmSubject, arm: Arm) -> list[System]:
+    """Every way of weighing by nearness that an arm of several clusters is measured in."""
+    found = [System(arm)]
+    if arm.scaling == OTHER:
+        return [*found, *(System(arm, temperature=one) for one in OTHER_TEMPERATURES)]
+    if arm.division == "balanced" and not arm.at_less:
+        found += [sparse(arm, top_k) for top_k in SPARSE]
+    if arm == subject.main:
+        found += [in_grid(arm, top_k, temperature) for top_k in top_ks(arm) for temperature in TEMPERATURES]
+        found.append(frozen(subject))
+    return list(dict.fromkeys(found))
+
+
+def top_ks(arm: Arm) -> list[int]:
+    """The columns of table 9 for an arm: 1, 2, 4 … and all of its models."""
+    return sorted({top_k for top_k in (1, 2, 4, 8, 16, 32) if top_k < arm.num_models} | {arm.num_models})
+
+
+def in_grid(arm: Arm, top_k: int, temperature: float) -> System:
+    """A cell of table 9."""
+    return System(arm, top_k=top_k if top_k < arm.num_models else None, temperature=temperature)
+
+
+def frozen(subject: CbtmSubject) -> System:
+    """The main arm with weights that stay from the middle of a block on (§2.2: the second half of a document)."""
+    return System(subject.main, freeze_after=subject.size.block_size // 2)
+
+
+def measure(
+    subject: CbtmSubject, scores: Scores, distances: Mapping[DistanceKey, Stored], measured: CbtmMeasured
+) -> Iterator[str]:
+    """Fills `measured`; says after each seed and text where it is."""
+    for run in subject.runs:
+        homes = run.domains(subject.main, subject.domains)
+        for domain in (*subject.everywhere, *homes):
+            text = _Text(subject.size, domain, scores, subject, run, distances, measured)
+            if domain in homes:
+                text.measure_home()
+            else:
+                text.measure()
+            yield f"seed {run.seed}, {domain}"
+
+
+@dataclass(frozen=True)
+class _Text(ScoredText):
+    """The scores of one text under the models of one seed."""
+
+    subject: CbtmSubject
+    run: CbtmRun
+    distances: Mapping[DistanceKey, Stored]
+    measured: CbtmMeasured
+
+    def measure(self) -> None:
+        """Adds every loss that the stored scores give."""
+        self._keep(SEED, self.one(self.run.seed_expert))
+        for arm in self.subject.arms:
+            test = self._load_arm(arm, "test")
+            if test is not None:
+                self._measure_arm(arm, test)
+
+    def measure_home(self) -> None:
+        """Every model of the main arm by itself, on held-out text of one of its clusters (figure 15)."""
+        test = self._load_arm(self.subject.main, "test")
+        for number in range(0 if test is None else self.subject.main.num_models):
+            assert test is not None
+            self._keep(alone(self.subject.main, number), self.loss(test, test.logprobs_EX[number]))
+
+    def _measure_arm(self, arm: Arm, test: Loaded) -> None:
+        if arm.num_models == 1:
+            self._keep(System(arm), self.loss(test, test.logprobs_EX[0]))
+        elif arm.division != "metadata" and (distances := self._distances(arm, test)) is not None:
+            for system in systems_of(self.subject, arm):
+                self._keep(system, self.mixed(_gate(system, arm), test, distances))
+        if arm in (self.subject.main, self.subject.metadata):
+            self._measure_posteriors(arm, test)
+
+    def _measure_posteriors(self, arm: Arm, test: Loaded) -> None:
+        """BTM's ways to weigh (§2.4): by Bayes' rule, from equal shares or from a cached prior."""
+        from engine.mixing.posterior import PosteriorGate
+
+        self._keep(System(arm, "uniform"), self.mixed(PosteriorGate([1.0] * arm.num_models, "prefix"), test))
+        dev = self._load_arm(arm, "dev")
+        self._keep(System(arm, "cached"), self.cached(test, dev, "prefix"))
+        if dev is not None:
+            self.measured.prior_blocks[self.domain] = self.num_prior_blocks(self.whole_blocks(dev))
+
+    def _load_arm(self, arm: Arm, split: str) -> Loaded | None:
+        return self.load(self.run.experts(arm, self.subject.domains), split)
+
+    def _distances(self, arm: Arm, test: Loaded) -> Distances | None:
+        """The distances of this text to an arm's clusters; None unless they are of the tokens that were scored."""
+        from engine.clusters.distances import open_distances
+
+        stored = self.distances.get((self.run.clustering(arm), self.domain))
+        if stored is None or stored.num_tokens != test.logprobs_EX.shape[1]:
+            return None
+        return open_distances(stored.kept.folder)
+
+    def _keep(self, system: System, loss: Loss | None) -> None:
+        if loss is not None:
+            self.measured.losses[system, self.run.seed, self.domain] = loss
+
+
+def _gate(system: System, arm: Arm) -> ClusterGate:
+    from engine.mixing.cluster import ClusterGate, Routing
+
+    return ClusterGate(
+        [1.0] * arm.num_models, Routing(range(arm.num_models)), temperature=system.temperature, top_k=system.top_k,
+        freeze_after=system.freeze_after,
+    )  # fmt: skip

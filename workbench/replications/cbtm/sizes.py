@@ -1,0 +1,94 @@
+"""How large a replication of C-BTM is. Every number of a size stands here.
+
+The paper's own are §3: OPT-1.3B and 6.7B, up to 168B tokens, 2 to 128 clusters. Where a size differs, the report says
+so, because it prints what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.config import ModelConfig, TrainingConfig
+from workbench.replications.sizes import Size, SizeName
+
+
+@dataclass(frozen=True, kw_only=True)
+class CbtmSize(Size):
+    """Clusters are balanced by documents, so long ones are cut (`piece_length`).
+
+    `training` is that of the dense model: all models of a clustering together see as many tokens in as many
+    updates.
+    """
+
+    seeding: TrainingConfig  # of the seed model, on all training text
+    clusters: tuple[int, ...]  # how many to compare; 1 is the dense model
+    less: float  # share of the updates in the smaller budget
+    clusters_at_less: tuple[int, ...]
+    num_ablated: int  # clusters where they are random, unbalanced, or scaled in another way
+
+
+SIZES: Mapping[SizeName, CbtmSize] = {
+    "tiny": CbtmSize(
+        about="2 layers, width 64, up to 16 clusters: two CPU cores, at most an hour with two seeds",
+        shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
+        vocab_size=2048,
+        seeding=TrainingConfig(
+            num_steps=500, block_size=256, sequences_per_domain=2, learning_rate=6e-3, clip=1.0,
+            checkpoint_every=500, evaluate_every=250, evaluation_blocks=4,
+        ),
+        training=TrainingConfig(
+            num_steps=400, block_size=256, sequences_per_domain=16, learning_rate=2e-3, clip=1.0, warmup=0.0,
+            checkpoint_every=400, evaluate_every=400, evaluation_blocks=4,
+        ),
+        clusters=(1, 2, 4, 8, 16),
+        less=0.25,
+        clusters_at_less=(1, 2, 8),
+        num_ablated=8,
+        piece_length=2500,
+        max_bytes=3_000_000,
+        test_tokens=12_288,
+        prior_blocks=40,
+    ),
+    "small": CbtmSize(
+        about="12 layers, width 768, up to 32 clusters: one GPU, some hours",
+        shape=ModelConfig(family="opt", num_layers=12, width=768, num_heads=12, ffn_width=3072, max_positions=2048),
+        vocab_size=32_768,
+        seeding=TrainingConfig(
+            num_steps=4000, block_size=1024, sequences_per_domain=4, learning_rate=5e-4, clip=1.0,
+            precision="bf16", checkpoint_every=500, evaluate_every=500, evaluation_blocks=16,
+        ),
+        training=TrainingConfig(
+            num_steps=4000, block_size=1024, sequences_per_domain=32, learning_rate=2e-4, clip=1.0, warmup=0.0,
+            precision="bf16", checkpoint_every=500, evaluate_every=2000, evaluation_blocks=16,
+        ),
+        clusters=(1, 2, 4, 8, 16, 32),
+        less=0.25,
+        clusters_at_less=(1, 4, 8),
+        num_ablated=8,
+        piece_length=8000,
+        max_bytes=None,
+        test_tokens=131_072,
+    ),
+    "smoke": CbtmSize(
+        about="one layer, width 32, up to 4 clusters: a minute, to see that everything runs; its numbers say nothing",
+        shape=ModelConfig(num_layers=1, width=32, num_heads=2, ffn_width=64, max_positions=64),
+        vocab_size=320,
+        seeding=TrainingConfig(
+            num_steps=10, block_size=32, sequences_per_domain=4, learning_rate=5e-3, clip=1.0,
+            checkpoint_every=10, evaluate_every=10, evaluation_blocks=2,
+        ),
+        training=TrainingConfig(
+            num_steps=8, block_size=32, sequences_per_domain=4, learning_rate=2e-3, clip=1.0, warmup=0.0,
+            checkpoint_every=8, evaluate_every=8, evaluation_blocks=2,
+        ),
+        clusters=(1, 2, 3),
+        less=0.5,
+        clusters_at_less=(1, 2),
+        num_ablated=2,
+        piece_length=2500,
+        max_bytes=None,
+        test_tokens=512,
+        prior_blocks=4,
+    ),
+}  # fmt: skip

@@ -1,0 +1,149 @@
+"""Figures 9 and 10 and table 9: how many models are asked at each token, and how softly they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workbench.replications.cbtm import paper
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.names import (
+    DENSE,
+    HEADLINE,
+    OTHER,
+    Arm,
+    System,
+    balanced,
+    sparse,
+)
+from workbench.replications.cbtm.orders import COMPARABLE, has_less, is_comparable
+from workbench.replications.cbtm.paper import TEMPERATURES, T
+from workbench.replications.cbtm.scored import OTHER_TEMPERATURES, SPARSE, frozen, in_grid, top_ks
+from workbench.replications.findings import Row, interval_columns
+from workbench.replications.verdicts import Claim, Verdict, is_above
+
+_FIGURE = "in the figure, without numbers"
+
+
+def judge_weighing(evidence: CbtmEvidence) -> list[Verdict]:
+    """Sparse, sparsified, too soft and too sharp, frozen."""
+    return [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), _frozen(evidence)]
+
+
+def _sparse(evidence: CbtmEvidence) -> Iterator[Verdict]:
+    """Figure 9: of the main arm, since table 9 prints its numbers."""
+    arm = evidence.subject.main
+    one = Claim("Figure 9", f"the nearest of {arm} alone has less perplexity than Dense", _against(arm, 1, paper.DENSE))
+    yield has_less(evidence, one, sparse(arm, 1), System(DENSE))
+    for top_k in SPARSE:
+        if 1 < top_k < arm.num_models:
+            sentence = f"the nearest {top_k} of {arm} are as good as all (a rise of less than {COMPARABLE:g} %)"
+            told = _against(arm, top_k, paper.printed(arm.num_models, arm.num_models), sign="against")
+            yield is_comparable(evidence, Claim("Figure 9", sentence, told), sparse(arm, top_k), System(arm))
+
+
+def _against(arm: Arm, top_k: int, other: float | None, sign: str = "<") -> str:
+    own = paper.printed(arm.num_models, top_k)
+    return _FIGURE if own is None or other is None else f"{own} {sign} {other} (table 9, 84B tokens)"
+
+
+def _sparsified(evidence: CbtmEvidence) -> Iterator[Verdict]:
+    """Figure 10: a few of many models against as many models that are all there is."""
+    many = balanced(max(evidence.subject.size.clusters))
+    for number in evidence.subject.size.clusters:
+        if number in SPARSE and number < many.num_models:
+            few = f"{balanced(number)}, all" if number > 1 else "one"
+            sentence = f"the nearest {number} of {many} have less perplexity than a model of {few}"
+            yield has_less(
+                evidence, Claim("Figure 10", sentence, _FIGURE), sparse(many, number), System(balanced(number))
+            )
+
+
+def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
+    arm = evidence.subject.main
+    everyone, few = arm.num_models, 2
+    for other in (min(TEMPERATURES), max(TEMPERATURES)):
+        told = _cells(arm, (everyone, T), (everyone, other))
+        claim = Claim("Table 9", f"with all of {arm}, T = {T:g} has less perplexity than T = {other:g}", told)
+        yield has_less(evidence, claim, System(arm), in_grid(arm, everyone, other))
+    softest = max(TEMPERATURES)
+    told = f"{paper.printed(everyone, everyone, softest)} > {paper.DENSE}"
+    claim = Claim("Table 9", f"with all of {arm}, T = {softest:g} has more perplexity than Dense", told)
+    found = evidence.resampled.difference(in_grid(arm, everyone, softest), System(DENSE), evidence.subject.domains)
+    yield is_above(claim, found, unit="perplexity")
+    if everyone > few:
+        told = _cells(arm, (few, softest), (everyone, softest))
+        claim = Claim("Table 9", f"at T = {softest:g} the nearest {few} have less perplexity than all", told)
+        yield has_less(evidence, claim, in_grid(arm, few, softest), in_grid(arm, everyone, softest))
+
+
+def _cells(arm: Arm, lower: tuple[int, float], higher: tuple[int, float]) -> str:
+    return " < ".join(str(paper.printed(arm.num_models, *cell) or "—") for cell in (lower, higher))
+
+
+def _frozen(evidence: CbtmEvidence) -> Verdict:
+    sentence = f"weights may stay after half of a text (here of a block; a rise of less than {COMPARABLE:g} %)"
+    claim = Claim("§2.2", sentence, "“no drop in performance”")
+    return is_comparable(evidence, claim, frozen(evidence.subject), System(evidence.subject.main))
+
+
+# tables -------------------------------------------------------------------------------------------
+
+
+def by_active(evidence: CbtmEvidence) -> list[Row]:
+    """Figures 9 and 10: perplexity by the number of clusters and of models asked at each token."""
+    rows: list[Row] = []
+    for number in sorted(evidence.subject.size.clusters):
+        arm = balanced(number)
+        for top_k in sorted({*(one for one in SPARSE if one < number), number}):
+            found = evidence.resampled.average(sparse(arm, top_k), evidence.subject.domains)
+            told = {"clusters": number, "models asked": top_k, **interval_columns(found)}
+            rows.append(told | {"paper": paper.printed(number, top_k)})
+    return rows
+
+
+def by_temperature(evidence: CbtmEvidence) -> list[Row]:
+    """Table 9 of the main arm, with the paper's columns beside ours."""
+    arm = evidence.subject.main
+    names = {top_k: "all" if top_k == arm.num_models else f"top-{top_k}" for top_k in top_ks(arm)}
+    return [
+        {
+            "T": temperature,
+            **{name: _value(evidence, in_grid(arm, top_k, temperature)) for top_k, name in names.items()},
+            **{f"paper: {name}": paper.printed(arm.num_models, top_k, temperature) for top_k, name in names.items()},
+        }
+        for temperature in TEMPERATURES
+    ]
+
+
+def by_scaling(evidence: CbtmEvidence) -> list[Row]:
+    """The two readings of the embedding, each at its temperatures."""
+    main = evidence.subject.main
+    arms = ((HEADLINE, main, TEMPERATURES), (OTHER, Arm(main.division, main.num_models, OTHER), OTHER_TEMPERATURES))
+    return [
+        {"scaling": name, "T": one, "perplexity": _value(evidence, System(arm, temperature=one))}
+        for name, arm, temperatures in arms
+        for one in temperatures
+    ]
+
+
+def by_rule(evidence: CbtmEvidence) -> list[Row]:
+    """Nearness beside BTM's rules, of clusters and of metadata."""
+    subject = evidence.subject
+    ways = (
+        (System(subject.main), "nearness (Eq. 3)"), (System(subject.main, "uniform"), "posterior, equal prior"),
+        (System(subject.main, "cached"), "posterior, cached prior (BTM)"),
+        (System(subject.metadata, "uniform"), "posterior, equal prior"),
+        (System(subject.metadata, "cached"), "posterior, cached prior (BTM)"), (System(DENSE), "one model"),
+    )  # fmt: skip
+    return [
+        {
+            "models": str(system.arm), "weighed by": rule, "training domains": _value(evidence, system),
+            "novel domains": _value(evidence, system, novel=True),
+        }
+        for system, rule in ways
+    ]  # fmt: skip
+
+
+def _value(evidence: CbtmEvidence, system: System, novel: bool = False) -> float | None:
+    found = evidence.resampled.average(system, evidence.subject.novel if novel else evidence.subject.domains)
+    return found.value if found else None
