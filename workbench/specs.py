@@ -334,6 +334,7 @@ class ReplicateCbtm(Replicate):
     kind: Literal["replicate-cbtm"] = "replicate-cbtm"
     paper: Literal["cbtm"] = Field("cbtm", description="The paper.")
     budget: CbtmSize = Field(default_factory=lambda told: CBTM_SIZES[told["size"]], description=_BUDGET)
+    tasks: LocalPath = Field("", description="Folder of labelled tasks, for tables 1, 10 and 11; empty: without them.")
 
     def names(self) -> list[str]:
         arms = arms_of(self.budget, len(self.domains))

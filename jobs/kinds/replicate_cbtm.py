@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
+from sqlalchemy.orm import Session
 
 from engine.clusters.documents import load_documents
 from engine.events import Event, Progress
 from engine.replication.bootstrap import Resampled
 from engine.text.split import SPLITS
 from jobs.kinds.replication_report import (
+    Asked,
     asked_for,
     check_all,
     circumstances,
@@ -25,9 +28,16 @@ from jobs.kinds.replication_report import (
 from jobs.work import Register, Work
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.findings import findings_of
+from workbench.replications.cbtm.plan import TASKS
 from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure
 from workbench.replications.scored import Scores, Stored
-from workbench.services.replications import FoundClusters, found_clusters, stored_distances, stored_scores
+from workbench.services.replications import (
+    FoundClusters,
+    classifications,
+    found_clusters,
+    stored_distances,
+    stored_scores,
+)
 from workbench.specs import ReplicateCbtm
 
 
@@ -41,7 +51,9 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
         scores = stored_scores(session, work.storage, spec.budget, [*subject.everywhere, *homes], ids)
         clusterings = found_clusters(session, work.storage, ids)
         distances = stored_distances(session, work.storage, list(clusterings), scores, spec.budget.block_size, ids)
+        answers = _answers(session, subject, asked)
     measured = yield from _measure(subject, scores, distances, clusterings)
+    measured.answers.update(answers)
     yield Progress(1, 2, "parts", "judging the claims")
     evidence = CbtmEvidence(subject, measured, Resampled(measured.losses))
     trainings = {
@@ -49,6 +61,13 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
         "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
     }  # fmt: skip
     return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
+
+
+def _answers(session: Session, subject: CbtmSubject, asked: Asked) -> dict[int, dict[str, Any]]:
+    """What the classification of each seed found, as far as there is one."""
+    found = classifications(session, job_ids(asked))
+    by_key = {step.key: found[card.id] for step, card in asked if card and card.id in found}
+    return {run.seed: by_key[key] for run in subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
 
 
 def _measure(

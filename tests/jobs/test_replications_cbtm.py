@@ -16,6 +16,7 @@ from workbench.replications.cbtm.sizes import SIZES
 from workbench.replications.plan import plan
 from workbench.services import jobs
 from workbench.specs import (
+    Classify,
     Evaluate,
     FindClusters,
     ImportCorpus,
@@ -105,6 +106,17 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: Repl
     with reading() as session:
         assert [(one.paper, one.seeds) for one in replications(session)] == [("cbtm", 3)]
         assert len(jobs_of(session, wish)) == len(first)
+
+
+def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: ReplicateCbtm) -> None:
+    before = submit_replication(wish)
+    asked = changed(wish, tasks="/text/tasks")
+    steps = {step.key: step for step in plan(asked)}
+    assert set(steps["s0 tasks"].after) == {"s0 k1", "s0 k2"}
+    spec = steps["s0 tasks"].spec
+    assert isinstance(spec, Classify)
+    assert (spec.mixture, spec.experts) == ("rep-s0-k2", ["rep-s0-k1.0/rep-s0-k1/0", "rep-s0-seed/dense"])
+    assert set(before[:-1]) < set(submit_replication(asked))  # what was made before stays
 
 
 def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:

@@ -132,6 +132,7 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
         (["demix", "/no/such/folder"], "there is none"),
         (["demix", "FOLDER", "--name", "n" * 75], "at most 80 characters"),
         (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
+        (["cbtm", "FOLDER", "--tasks", "/no/such"], "a folder for each task"),
         (["report", "nobody"], "no replication called “nobody”"),
         (["show", "nobody"], "no report of “nobody” yet"),
     ],

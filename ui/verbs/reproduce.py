@@ -15,7 +15,7 @@ from ui.verbs.following_many import show_progress
 from ui.verbs.options import Here, Json, Wait, split_commas
 from ui.verbs.output import day, print_json, print_table, say
 from workbench.replications.sizes import SizeName
-from workbench.specs import Replicate, ReplicateDemix
+from workbench.specs import Replicate, ReplicateCbtm, ReplicateDemix
 
 if TYPE_CHECKING:
     from workbench.cards import JobCard, ReportCard
@@ -74,12 +74,19 @@ def cbtm(
     name: NewName = "",
     domains: Domains = [],  # noqa: B006
     novel: Novel = [],  # noqa: B006
+    tasks: Annotated[str, typer.Option(show_default=False, help=_sentence(ReplicateCbtm, "tasks"))] = "",
     here: Here = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
     """Reproduce C-BTM (Gururangan et al., 2023) on your text; asked again under the same name, it goes on."""
+    from jobs.replications import changed
+
     wish = _wish("cbtm", folder, name, size, seeds, split_commas(domains), split_commas(novel))
+    if tasks:
+        if not Path(tasks).expanduser().is_dir():
+            raise BadUsage(f"{tasks} must be a folder with a folder for each task, but there is none.")
+        wish = changed(wish, tasks=tasks)
     _reproduce(wish, here, wait, as_json)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
@@ -63,6 +64,12 @@ def stored_distances(
             if row.name in clusterings and (artifact := find_artifact(session, key)) is not None:
                 found[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
     return found
+
+
+def classifications(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """What the few-shot classifications among these jobs found, by job."""
+    found = list_reports(session, kind="classification")
+    return {one.job_id: one.findings for one in found if one.job_id is not None and one.job_id in job_ids}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,27 @@ def groupings(counts: list[list[int]], balanced: list[int], unbalanced: list[int
     return {(seed, name): grouping(counts, sizes) for seed in range(2) for name, sizes in arms.items()}
 
 
-def evidence_of(losses: Mapping[Place, Loss], found: Mapping[tuple[int, str], Grouping] | None = None) -> CbtmEvidence:
+def answers(shares: Mapping[tuple[str, int | None], float]) -> dict[int, dict[str, Any]]:
+    """Classifications of both seeds with so many right by routing and top-k; three draws, two tasks."""
+    found: dict[int, dict[str, Any]] = {}
+    for run in SUBJECT.runs:
+        beside = {"dense": run.experts(DENSE, DOMAINS)[0], "seed": run.seed_expert}
+        rows = [
+            {
+                "way": "beside" if way in beside else way, "top_k": top_k, "expert": beside.get(way, ""),
+                "tasks": {task: {"seeds": [share - 0.01, share, share + 0.01]} for task in ("news", "mood")},
+            }
+            for (way, top_k), share in shares.items()
+        ]  # fmt: skip
+        clusters = [{"terms": ["a", "b", "c", "d"]}, {"terms": ["e"]}]
+        found[run.seed] = {"rows": rows, "tasks": [{"name": "news", "clusters": clusters}]}
+    return found
+
+
+def evidence_of(
+    losses: Mapping[Place, Loss], found: Mapping[tuple[int, str], Grouping] | None = None,
+    told: Mapping[int, dict[str, Any]] | None = None,
+) -> CbtmEvidence:  # fmt: skip
     """A replication that measured these."""
-    measured = CbtmMeasured(dict(losses), groupings=dict(found or {}))
+    measured = CbtmMeasured(dict(losses), groupings=dict(found or {}), answers=dict(told or {}))
     return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))

@@ -18,6 +18,7 @@ from workbench.replications.verdicts import Claim, Verdict, is_above, untestable
 
 _FIGURE = "in the figure, without numbers"
 _TERA = 1e12
+WHOLE = "whole"  # the budget
 
 
 def judge_budgets(evidence: CbtmEvidence) -> list[Verdict]:
@@ -54,9 +55,8 @@ def _has_best(evidence: CbtmEvidence) -> Verdict:
     """How much more perplexity the most clusters have than the best number of fewer."""
     numbers = evidence.subject.size.clusters
     told = f"{paper.BEST} of 1 to 128 clusters are best, at the largest budget"
-    claim = Claim(
-        "Figure 6", f"too many clusters for the tokens have more perplexity ({max(numbers)}, not fewer)", told
-    )
+    sentence = f"{max(numbers)} clusters are too many for the tokens: the best number of fewer has less perplexity"
+    claim = Claim("Figure 6", sentence, told)
 
     def beyond(*perplexities: Floats) -> Floats:
         *fewer, most = perplexities
@@ -106,9 +106,14 @@ def by_clusters(evidence: CbtmEvidence) -> list[Row]:
     rows: list[Row] = [_row(evidence, SEED, {"clusters": None, "tokens after branching": 0, "budget": "seed model"})]
     for arm in arms:
         told = {"clusters": arm.num_models, "tokens after branching": less if arm.at_less else whole}
-        name = f"{size.less:g} of the updates" if arm.at_less else "whole"
+        name = f"{size.less:g} of the updates" if arm.at_less else WHOLE
         rows.append(_row(evidence, System(arm), told | {"budget": name}))
-    return [row | {"paper": paper.printed(row["clusters"] or 0, row["clusters"] or 0)} for row in rows]
+    return [row | {"paper": _printed_at(row["clusters"], row["budget"])} for row in rows]
+
+
+def _printed_at(clusters: int | None, budget: str) -> float | None:
+    """Table 9 is of one budget."""
+    return paper.printed(clusters, clusters) if clusters and budget == WHOLE else None
 
 
 def _row(evidence: CbtmEvidence, system: System, told: Row) -> Row:

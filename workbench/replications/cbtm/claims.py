@@ -5,13 +5,13 @@ from __future__ import annotations
 from workbench.replications.cbtm.budgets import judge_budgets
 from workbench.replications.cbtm.clusters import judge_clusters
 from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.tasks import judge_tasks
 from workbench.replications.cbtm.weighing import judge_weighing
 from workbench.replications.verdicts import Claim, Verdict, untestable
 
 _OTHER_SIZE = "Needs experts of several sizes; a replication has one."
 _NO_GPUS = "Needs several GPUs that wait for each other."
 _NO_MOE = "Needs a sparsely upcycled model to compare with."
-_NO_TASKS = "Needs labelled examples."
 _FEW_ARMS = "A replication has random clusters in one number only."
 BEYOND = (
     (_OTHER_SIZE, "Figure 7", "the same holds for experts of 6.7B parameters", "8 clusters best at 21B tokens"),
@@ -19,12 +19,12 @@ BEYOND = (
     (_OTHER_SIZE, "Figure 11", "16 clusters, top-4, need less training than a larger dense model", "3.5 times less"),
     (_NO_MOE, "Figure 12", "a mixture of experts by sparse upcycling is worse than 16 clusters", "in the figure"),
     (_FEW_ARMS, "Figure 13", "random clusters harm more as there are more of them", "in the figure"),
-    (_NO_TASKS, "Table 1", "16 clusters, top-4, are better than Dense on few-shot classification", "68.8 > 66.2 %"),
-    (_NO_TASKS, "Table 11", "fixed performance routing is the best there", "71.9 > 68.8 %"),
 )
 
 
 def judge(evidence: CbtmEvidence) -> list[Verdict]:
     """Every claim of the paper."""
     beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
-    return [*judge_budgets(evidence), *judge_weighing(evidence), *judge_clusters(evidence), *beyond]
+    return [
+        *judge_budgets(evidence), *judge_weighing(evidence), *judge_clusters(evidence), *judge_tasks(evidence), *beyond
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ from workbench.replications.cbtm.budgets import by_clusters, efficiency, seeding
 from workbench.replications.cbtm.claims import judge
 from workbench.replications.cbtm.clusters import divisions, held_out_tables, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.tasks import by_way, routes
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
 from workbench.replications.findings import Circumstances, Row, common_findings
 
@@ -32,6 +33,8 @@ def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
         "rules": by_rule(evidence),
         "divisions": divisions(evidence),
         "terms": terms(evidence),
+        "tasks": by_way(evidence),
+        "routes": routes(evidence),
     }
 
 

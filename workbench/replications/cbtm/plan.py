@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.config import TrainingConfig
+from workbench.classify_specs import Classify
 from workbench.cluster_specs import FindClusters, MakeClusterDomains
 from workbench.plans import Step
-from workbench.replications.cbtm.names import Arm, CbtmRun, arms_of, balanced
+from workbench.replications.cbtm.names import DENSE, Arm, CbtmRun, arms_of, balanced
 from workbench.replications.making import Maker, seeded
 from workbench.specs import MakeMixture, ReplicateCbtm, TrainDemix, TrainExpert
+
+TASKS = "tasks"  # the key of a seed's few-shot classification
 
 
 def steps(wish: ReplicateCbtm) -> list[Step]:
@@ -27,7 +30,7 @@ def steps(wish: ReplicateCbtm) -> list[Step]:
     for arm in arms_of(wish.budget, len(wish.domains)):
         for run in maker.runs:
             found += [*maker.clusters(run, arm), *maker.models(run, arm), *maker.scores(run, arm)]
-    return found
+    return [*found, *(maker.classify(run) for run in maker.runs if wish.tasks)]
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,14 @@ class _Maker(Maker):
             yield replace(homes, key=f"{homes.key} at home", title=f"{homes.title} of its clusters")
         if arm.division == "metadata" or arm == balanced(self.wish.budget.num_ablated):
             yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
+
+    def classify(self, run: CbtmRun) -> Step:
+        """Few-shot classification by the arm of the ablations, Dense and the seed model beside it (§5)."""
+        arm = balanced(self.wish.budget.num_ablated)
+        beside = [*run.experts(DENSE, self.wish.domains), run.seed_expert]
+        spec = Classify(mixture=run.mixture(arm), path=self.wish.tasks, experts=beside)
+        needs = [self.key(run, arm.key), self.key(run, DENSE.key)]
+        return self.step(run, TASKS, spec, f"classify by {run.mixture(arm)}", needs)
 
     def _domains(self, run: CbtmRun, arm: Arm) -> list[str]:
         """The keys of what makes an arm's domains."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from workbench.replications.cbtm.names import HEADLINE, OTHER
@@ -28,6 +29,7 @@ def sections(findings: Findings) -> list[Section]:
         *_budgets(findings),
         *_weighing(findings),
         *_clusters(findings),
+        *_tasks(findings),
         failed(findings, reasons),
         intervals(findings, _HOW),
         circumstances(findings, _trainings(findings)),
@@ -114,6 +116,17 @@ def _clusters(findings: Findings) -> Iterator[Section]:
     yield Section("Figure 18: cluster sizes on held-out documents", (), _size_rows(pictures["sizes"]), "sizes")
 
 
+def _tasks(findings: Findings) -> Iterator[Section]:
+    tables = findings["tables"]
+    if tables["tasks"]:
+        yield Section("Tables 1 and 11: few-shot classification", (_ANSWERS,), tables["tasks"])
+        yield Section("Table 10: the clusters behind each task", ("Of the first seed.",), tables["routes"])
+
+
+_ANSWERS = (
+    "Accuracy in %, averaged over tasks; intervals are Student's over the draws of demonstrations. Updating "
+    "performance routing is told the right answers of the examples before."
+)
 _DIVIDED = "As many models and tokens; labels are the training domains, weighed as BTM weighs them (cached prior)."
 _RATIOS = (
     "Perplexity of each expert (row) on held-out documents of each cluster (column) over that of the cluster's own "
@@ -150,7 +163,7 @@ def _label_rows(labels: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "clusters": name, "seed": seed, "smallest": min(one), "median": float(sorted(one)[len(one) // 2]),
+            "clusters": name, "seed": seed, "smallest": min(one), "median": float(median(one)),
             "largest": max(one), "sizes": ", ".join(map(str, sorted(one))),
         }
         for name, seeds in sizes.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.replication.bootstrap import Ints, Loss
 from workbench.replications.cbtm.names import OTHER, SEED, Arm, CbtmRun, System, alone, arms_of, balanced, sparse
@@ -45,6 +45,7 @@ class CbtmMeasured(Measured):
     """Losses, and what the clusterings are like."""
 
     groupings: dict[tuple[int, str], Grouping] = field(default_factory=dict)  # by seed and clustering within the run
+    answers: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # by seed, what a classification found
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,9 @@ class _Text(ScoredText):
     def measure_home(self) -> None:
         """Every model of the main arm by itself, on held-out text of one of its clusters (figure 15)."""
         test = self._load_arm(self.subject.main, "test")
-        for number in range(0 if test is None else self.subject.main.num_models):
-            assert test is not None
-            self._keep(alone(self.subject.main, number), self.loss(test, test.logprobs_EX[number]))
+        if test is not None:
+            for number, logprobs_X in enumerate(test.logprobs_EX):
+                self._keep(alone(self.subject.main, number), self.loss(test, logprobs_X))
 
     def _measure_arm(self, arm: Arm, test: Loaded) -> None:
         if arm.num_models == 1:

@@ -1,0 +1,135 @@
+"""Tables 1, 10 and 11: few-shot classification by the arm of the ablations, Dense and the seed model beside it.
+
+An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
+Student's over the draws, each averaged over the replication's seeds, which drew the same examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from engine.intervals import student_mean
+from engine.replication.estimates import Estimate
+from workbench.replications.cbtm import paper
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.findings import Row
+from workbench.replications.verdicts import Claim, Verdict, is_above, untestable
+
+Way = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
+_NONE = "No folder of labelled tasks was given: --tasks FOLDER."
+_FEW = 4  # the paper's top-k
+_WORDS = {
+    "cluster": "cluster routing", "updating": "updating performance routing", "fixed": "fixed performance routing",
+    "fixed-validation": "fixed performance routing with validation examples", "equal": "equal weights",
+    "chance": "chance", "dense": "Dense", "seed": "the seed model",
+}  # fmt: skip
+
+
+def judge_tasks(evidence: CbtmEvidence) -> list[Verdict]:
+    """Who is right more often."""
+    few = _FEW if evidence.subject.main.num_models > _FEW else None
+    return [
+        _is_better(evidence, "Table 1", ("cluster", few), ("dense", None)),
+        *([_is_better(evidence, "Table 1", ("cluster", None), ("dense", None))] if few else []),
+        *([_is_better(evidence, "Table 11", ("fixed", few), ("cluster", few))] if few else []),  # of all it is not
+        _is_better(evidence, "Table 11", ("fixed-validation", few), ("cluster", few)),
+    ]
+
+
+def _is_better(evidence: CbtmEvidence, where: str, better: Way, other: Way) -> Verdict:
+    told = f"{_printed(better)} > {_printed(other)} % with 16 clusters"
+    sentence = f"{_words(evidence, better)} is right more often than {_words(evidence, other)}"
+    claim = Claim(where, sentence, told)
+    if not evidence.measured.answers:
+        return untestable(claim, _NONE)
+    return is_above(claim, _difference(evidence, better, other), unit="percentage points")
+
+
+def _words(evidence: CbtmEvidence, way: Way) -> str:
+    routing, top_k = way
+    if routing in ("dense", "seed", "chance"):
+        return _WORDS[routing]
+    return f"{_WORDS[routing]} over {'all' if top_k is None else f'the best {top_k}'} of {evidence.subject.main}"
+
+
+def _printed(way: Way) -> float | None:
+    return paper.TABLE_1.get(way[0]) or paper.TABLE_11.get(way)
+
+
+def _difference(evidence: CbtmEvidence, better: Way, other: Way) -> Estimate | None:
+    pairs = {
+        seed: (one, two)
+        for seed in evidence.measured.answers
+        if (one := _accuracies(evidence, seed, better)) and (two := _accuracies(evidence, seed, other))
+    }
+    if not pairs:
+        return None
+    apart = [[a - b for a, b in zip(one, two, strict=True)] for one, two in pairs.values()]
+    found = student_mean([fmean(draw) for draw in zip(*apart, strict=True)])
+    return Estimate(found.mean, found.low, found.high, tuple(map(fmean, apart)))
+
+
+def _accuracies(evidence: CbtmEvidence, seed: int, way: Way) -> list[float]:
+    """In %, of each draw of demonstrations, averaged over tasks; nothing where it was not measured."""
+    row = next((one for one in evidence.measured.answers[seed]["rows"] if _way(evidence, seed, one) == way), None)
+    if row is None:
+        return []
+    return [100 * fmean(of_draw) for of_draw in zip(*(task["seeds"] for task in row["tasks"].values()), strict=True)]
+
+
+def _way(evidence: CbtmEvidence, seed: int, row: Mapping[str, Any]) -> Way:
+    """What a row of a classification is here; experts of the mixture by themselves are nothing that we compare."""
+    if row["way"] != "beside":
+        return row["way"], row["top_k"]
+    run = evidence.subject.runs[seed]
+    return ("seed" if row["expert"] == run.seed_expert else "dense", None)
+
+
+# tables -------------------------------------------------------------------------------------------
+
+
+def by_way(evidence: CbtmEvidence) -> list[Row]:
+    """Tables 1 and 11: accuracies in %, averaged over tasks, with the paper's average of 16 clusters."""
+    return [
+        {
+            "answers": _WORDS[way[0]], "of": _of(way), "ours": found.mean, "low": found.low, "high": found.high,
+            "paper": _printed(way),
+        }
+        for way in _ways(evidence)
+        if (found := _average(evidence, way))
+    ]  # fmt: skip
+
+
+def _ways(evidence: CbtmEvidence) -> Iterator[Way]:
+    if evidence.measured.answers:
+        seed = min(evidence.measured.answers)
+        rows = evidence.measured.answers[seed]["rows"]
+        yield from dict.fromkeys(_way(evidence, seed, row) for row in rows if row["way"] != "alone")
+
+
+def _of(way: Way) -> str:
+    if way[0] in ("dense", "seed", "chance"):
+        return ""
+    return "all" if way[1] is None else f"top-{way[1]}"
+
+
+def _average(evidence: CbtmEvidence, way: Way) -> Any:
+    every = [found for seed in evidence.measured.answers if (found := _accuracies(evidence, seed, way))]
+    return student_mean([fmean(draw) for draw in zip(*every, strict=True)]) if every else None
+
+
+def routes(evidence: CbtmEvidence) -> list[Row]:
+    """Table 10: the clusters that weigh most on each task, in the first seed."""
+    if not evidence.measured.answers:
+        return []
+    found = evidence.measured.answers[min(evidence.measured.answers)]
+    return [{"task": task["name"], **_by_place(task["clusters"])} for task in found["tasks"]]
+
+
+def _by_place(clusters: Sequence[Mapping[str, Any]]) -> Row:
+    return {place: ", ".join(one["terms"][:_TERMS]) for place, one in zip(_PLACES, clusters, strict=False)}
+
+
+_PLACES, _TERMS = ("1st", "2nd", "3rd"), 3
