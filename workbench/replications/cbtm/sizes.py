@@ -34,12 +34,12 @@ SIZES: Mapping[SizeName, CbtmSize] = {
         shape=ModelConfig(num_layers=2, width=64, num_heads=4, ffn_width=256, max_positions=512),
         vocab_size=2048,
         seeding=TrainingConfig(
-            num_steps=500, block_size=256, sequences_per_domain=2, learning_rate=6e-3, clip=1.0,
-            checkpoint_every=500, evaluate_every=250, evaluation_blocks=4,
+            num_steps=700, block_size=256, sequences_per_domain=2, learning_rate=6e-3, clip=1.0,
+            checkpoint_every=700, evaluate_every=350, evaluation_blocks=4,
         ),
         training=TrainingConfig(
-            num_steps=400, block_size=256, sequences_per_domain=16, learning_rate=2e-3, clip=1.0, warmup=0.0,
-            checkpoint_every=400, evaluate_every=400, evaluation_blocks=4,
+            num_steps=700, block_size=256, sequences_per_domain=16, learning_rate=2e-3, clip=1.0, warmup=0.0,
+            checkpoint_every=700, evaluate_every=700, evaluation_blocks=4,
         ),
         clusters=(1, 2, 4, 8, 16),
         less=0.25,
