@@ -25,7 +25,9 @@ from torch import Tensor, nn
 
 from engine.config import ExpertsIn
 from engine.errors import ModelError
+from engine.flops import Shape, training_flops
 from engine.models.families import ffn_places, linear_places, max_positions
+from engine.models.likelihoods import log_likelihoods
 from engine.models.lora import adapters_of, merge
 
 
@@ -59,7 +61,6 @@ def _routed(rows: Rows) -> Iterator[None]:
         _rows.reset(token)
 
 
-_LOGITS_AT_ONCE = 1 << 20  # 4 MB in float32
 _STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
 
 
@@ -195,25 +196,28 @@ class DemixModel(nn.Module):
 
     @torch.no_grad()
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32, without gradients; never all logits at once.
-
-        They are made for some positions at a time, few enough to stay in a processor's cache: quicker, and a large
-        vocabulary takes no more memory than a small one.
-        """
+        """Natural log-likelihood [B, T] of each target, float32, without gradients; never all logits at once."""
         num_positions = input_ids_BT.shape[1]
         with _routed(rows):
             out = self.lm.base_model(**self._text(input_ids_BT, None), use_cache=False)
-        hidden_ND = out.last_hidden_state[:, -num_positions:].flatten(0, 1)
-        head = self.lm.get_output_embeddings()
-        at_once = max(1, _LOGITS_AT_ONCE // self.vocab_size)
-        pieces = zip(hidden_ND.split(at_once), targets_BT.flatten().split(at_once), strict=True)
-        return torch.cat([_log_likelihoods(head(some), wanted) for some, wanted in pieces]).view(targets_BT.shape)
+        return log_likelihoods(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
 
     def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
         """What the decoder reads: the text, or at its beginning its embeddings behind the domain's token."""
         if self.tokens is None or (cache is not None and cache.get_seq_length()):
             return {"input_ids": input_ids_BT}
         return {"inputs_embeds": self.tokens(self.lm.get_input_embeddings()(input_ids_BT))}
+
+    def training_flops(self, context: int, *, experts_only: bool) -> int:
+        """Operations per token trained on, forward and backward; experts alone may learn."""
+        shape, only = Shape.of(self.lm.config.to_dict()), self.experts_in if experts_only else None
+        return training_flops(shape, context, only=only, adapter=self._adapter_size())
+
+    def _adapter_size(self) -> int:
+        """The parameters of one expert that is an adapter; 0 where experts are something else."""
+        if self.experts_in != "adapter" or not self.keys:
+            return 0
+        return sum(parameter.numel() for parameter in self.expert_parameters(self.keys[0]).values())
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
@@ -312,14 +316,6 @@ class DemixModel(nn.Module):
     def _require(self, key: str) -> None:
         if key not in self.keys:
             raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {', '.join(self.keys)}.")
-
-
-def _log_likelihoods(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-    """float32 [N]; spends the logits: a second array of their size would take as long as the exponentials."""
-    logits_NV = logits_NV.float()
-    chosen_N = logits_NV.gather(-1, targets_N[:, None])[:, 0]
-    greatest_N = logits_NV.amax(-1)
-    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
 
 
 _Layer = ExpertLinear | AdaptedLinear | DomainTokens

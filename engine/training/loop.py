@@ -24,8 +24,6 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Settled, Step
-from engine.flops import Shape, training_flops
-from engine.models.demix import DemixModel
 from engine.models.demix_files import Limits
 from engine.models.moe import listening_to_routers
 from engine.training.checkpoint import (
@@ -40,11 +38,12 @@ from engine.training.checkpoint import (
 from engine.training.course import Course
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import ALONE, Team
+from engine.training.learner import Learner
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
 
 
 def train(
-    model: DemixModel,
+    model: Learner,
     texts: Sequence[DomainText],
     config: TrainingConfig,
     folder: Path,
@@ -69,7 +68,7 @@ def train(
 class _Training:
     def __init__(
         self,
-        model: DemixModel,
+        model: Learner,
         texts: Sequence[DomainText],
         config: TrainingConfig,
         folder: Path,
@@ -84,10 +83,7 @@ class _Training:
         )
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
-        self.flops_per_token = training_flops(
-            Shape.of(model.lm.config.to_dict()), config.block_size,
-            only=model.experts_in if only is not None else None, adapter=_adapter_size(model),
-        )  # fmt: skip
+        self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
         self.course = Course()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
@@ -232,14 +228,7 @@ def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -
     return {name: fmean(losses) for name, losses in found.items()}
 
 
-def _adapter_size(model: DemixModel) -> int:
-    """The parameters of one expert that is an adapter; 0 where experts are something else."""
-    if model.experts_in != "adapter" or not model.keys:
-        return 0
-    return sum(parameter.numel() for parameter in model.expert_parameters(model.keys[0]).values())
-
-
-def trainable(model: DemixModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
+def trainable(model: Learner, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
     """The parameters to train by name; all others have their gradients switched off."""
     parameters: dict[str, nn.Parameter] = {} if only_experts is not None else model.shared_parameters()
     for key in model.keys if only_experts is None else only_experts:
@@ -250,7 +239,7 @@ def trainable(model: DemixModel, only_experts: Sequence[str] | None) -> Mapping[
     return parameters
 
 
-def require_context(model: DemixModel | Limits, block_size: int) -> None:
+def require_context(model: Learner | Limits, block_size: int) -> None:
     """Raises TrainingError when blocks are longer than the context of a model, or of what is known of one."""
     if block_size > model.max_positions:
         raise TrainingError(

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import Rows
 from engine.training.distributed import ALONE, Team
+from engine.training.learner import Learner
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -45,7 +46,7 @@ class GradientGroup:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
 
-def gradient_groups(model: DemixModel, rows: Rows) -> list[GradientGroup]:
+def gradient_groups(model: Learner, rows: Rows) -> list[GradientGroup]:
     """Shared gradients as they are, means over all sequences; an expert's made the mean over its own (DEMix §3.4).
 
     `rows` are those of the whole batch; experts that this process does not hold are left out.

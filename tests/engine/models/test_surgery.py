@@ -80,7 +80,7 @@ def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
 def test_the_likelihood_of_a_text_is_what_its_logits_say(
     family: str, experts_in: ExpertsIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.models.demix._LOGITS_AT_ONCE", 300 * 7)  # 7 of the 30 positions at a time
+    monkeypatch.setattr("engine.models.likelihoods._LOGITS_AT_ONCE", 300 * 7)  # 7 of the 30 positions at a time
     model = DemixModel(decoder(family), ["a", "b"], experts_in).eval()
     for number, parameter in enumerate(model.expert_parameters("b").values()):
         parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
