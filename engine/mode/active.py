@@ -1,0 +1,98 @@
+"""Experts of a MoDE model at work together, as one expert of the house: trained, scored and asked like any other.
+
+To training, scores and generation a model has experts by name, and rows of a batch that take one of them. Here one name
+stands for a set of active experts. Toggling makes a new set, which costs nothing; the model is not touched.
+
+Shapes: B rows, T positions, K blocks, E active experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.errors import ModelError
+from engine.flops import Shape
+from engine.mode.flops import Learning, training_flops
+from engine.mode.model import ModeModel
+from engine.models.demix import Rows
+
+
+class ActiveExperts(nn.Module):
+    """Some experts of a model, known together as `name`; none of them is the backbone alone.
+
+    `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. One object serves one text, or
+    one training.
+    """
+
+    def __init__(self, model: ModeModel, active: Sequence[str], name: str, learning: Learning = "experts") -> None:
+        super().__init__()
+        self.model = model
+        self.active = tuple(active)
+        self.keys = [name]
+        self.learning: Learning = learning
+        self.weights: Tensor | None = None
+
+    @property
+    def lm(self) -> Any:
+        return self.model.lm
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def max_positions(self) -> int:
+        return self.model.max_positions
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """Logits [B, T, V] of rows that all take this set."""
+        self._require(rows)
+        logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache)
+        self.weights = weights_KGBT
+        return logits_BTV  # type: ignore[no-any-return]
+
+    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Natural log-likelihood [B, T] of each target, float32."""
+        self._require(rows)
+        return self.model.log_likelihoods(input_ids_BT, targets_BT, self.active)
+
+    def shared_parameters(self) -> dict[str, nn.Parameter]:
+        """None: the backbone is frozen."""
+        return {}
+
+    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """What learns: the active experts and their gates, or their gates alone."""
+        self._require(Rows.all_to(key, 1))
+        of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
+        return {name: parameter for one in self.active for name, parameter in of(one).items()}
+
+    def training_flops(self, context: int, *, experts_only: bool) -> int:
+        """Operations per token trained on, forward and backward."""
+        del experts_only  # nothing else ever learns
+        shape = Shape.of(self.lm.config.to_dict())
+        return training_flops(shape, context, [self.model.shape_of(key) for key in self.active], self.learning)
+
+    def _require(self, rows: Rows) -> None:
+        if strangers := set(rows.keys) - set(self.keys):
+            raise ModelError(f"There is no expert “{min(strangers)}” here.", f"There is: {self.keys[0]}.")
+
+
+def compose(model: ModeModel, active: Sequence[str], name: str, *, frozen: bool = False) -> ActiveExperts:
+    """Experts that were trained one by one, to be trained side by side (stage 2, §3.2); `frozen`: their gates alone.
+
+    Raises ModelError when there are fewer than two.
+    """
+    if len(set(active)) < 2:
+        raise ModelError(
+            f"A composition must have at least two experts, but has {len(set(active))} instead.",
+            "Add an expert of another domain, or train the expert by itself.",
+        )
+    return ActiveExperts(model, active, name, "gates" if frozen else "experts")

@@ -1,0 +1,24 @@
+"""The knobs of MoDE: how the backbone is divided, how large an expert is, and how it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import Checked, knob
+
+Init = Literal["copy", "random"]
+Start = Literal["backbone", "even"]
+
+
+@dataclass(frozen=True)
+class ModeConfig(Checked):
+    """The shape of an expert, and what it is before its first update. Defaults are the paper's (§4.1)."""
+
+    num_blocks: int = knob(3, "Blocks that the backbone's layers are divided into (paper: 3).", ge=1)
+    expert_layers: int = knob(2, "Transformer layers of the expert in each block (paper: 2).", ge=1)
+    init: Init = knob("copy", "What an expert's layers start as: copy: the last layers of their block; random.")
+    start: Start = knob(
+        "backbone", "Where gates start: backbone: the expert is closed and the model is the backbone; even: all equal."
+    )
+    seed: int = knob(0, "Seed of layers that start at random.", ge=0)
