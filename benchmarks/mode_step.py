@@ -1,0 +1,165 @@
+"""Claims: a stage-1 step of MoDE takes at most 0.75x a full fine-tuning step of the same backbone and batch when the
+expert is a third of it; cached decoding with one expert takes at most 1.6x the backbone's time per token.
+
+The peer is the plain transformers model, with the same optimizer, in the same run; steps and decodings alternate, so
+drift hits both. Memory is what each training keeps: weights, gradients, Adam's moments, and what its forward pass saves
+for the backward one. Operations are those of `engine/flops.py`.
+Run: python benchmarks/mode_step.py
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import copy  # noqa: E402
+import json  # noqa: E402
+import statistics  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable, Mapping  # noqa: E402
+from typing import Any  # noqa: E402
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from transformers import DynamicCache  # noqa: E402
+
+from engine.config import ModelConfig, TrainingConfig  # noqa: E402
+from engine.flops import Shape, training_flops  # noqa: E402
+from engine.mode.active import ActiveExperts  # noqa: E402
+from engine.mode.config import ModeConfig  # noqa: E402
+from engine.mode.model import ModeModel  # noqa: E402
+from engine.models.demix import Rows  # noqa: E402
+from engine.models.families import fresh_model  # noqa: E402
+from engine.training.loop import trainable  # noqa: E402
+from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer  # noqa: E402
+
+Forward = Callable[[torch.Tensor], torch.Tensor]
+
+
+def loss_of(forward: Forward, ids: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(forward(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+
+
+def step_function(forward: Forward, parameters: Mapping[str, nn.Parameter], ids: torch.Tensor) -> Callable[[], None]:
+    """One whole update: forward, loss, backward, clip, Adam."""
+    config = TrainingConfig()
+    optimizer, groups = make_optimizer(parameters, config), [GradientGroup(list(parameters.values()))]
+
+    def step() -> None:
+        loss_of(forward, ids).backward()
+        clip_and_step(optimizer, groups, 10, config)
+
+    return step
+
+
+def megabytes(model: nn.Module, forward: Forward, parameters: Mapping[str, nn.Parameter], ids: torch.Tensor) -> float:
+    """What a training keeps at the end of its forward pass."""
+    saved: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = loss_of(forward, ids)  # held, so that no storage is used twice
+    weights = {one.untyped_storage().data_ptr(): one.nbytes for one in model.parameters()}
+    activations = sum(size for place, size in saved.items() if place not in weights)
+    del loss
+    return (sum(weights.values()) + 3 * sum(one.nbytes for one in parameters.values()) + activations) / 2**20
+
+
+@torch.inference_mode()
+def decode(forward: Callable[[torch.Tensor, Any], torch.Tensor], prompt: torch.Tensor, num_tokens: int) -> float:
+    """Seconds per token of greedy decoding, the prompt left out."""
+    cache = DynamicCache()
+    ids = forward(prompt, cache)[:, -1:].argmax(-1)
+    began = time.perf_counter()
+    for _ in range(num_tokens):
+        ids = forward(ids, cache)[:, -1:].argmax(-1)
+    return (time.perf_counter() - began) / num_tokens
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--layers", type=int, default=9, help="of the backbone; the expert has a third of them")
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--sequences", type=int, default=4)
+    parser.add_argument("--block", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--device", default="cpu")
+    asked = parser.parse_args()
+    torch.manual_seed(0)
+    width, config = asked.width, ModeConfig(asked.blocks, asked.layers // (3 * asked.blocks), start="even")
+    shape = ModelConfig(num_layers=asked.layers, width=width, num_heads=4, ffn_width=4 * width, max_positions=1024)
+    plain = fresh_model(shape, asked.vocabulary).to(asked.device).train()
+    mode = ModeModel(copy.deepcopy(plain), config.num_blocks)
+    mode.add_expert("law", config)
+    active = ActiveExperts(mode, ["law"], "law").train()
+    ids = torch.randint(0, asked.vocabulary, (asked.sequences, asked.block + 1), device=asked.device)
+    rows = Rows.all_to("law", asked.sequences)
+    forwards: dict[str, Forward] = {
+        "full": lambda x: plain(input_ids=x, use_cache=False).logits,
+        "stage one": lambda x: active(x, rows),
+    }
+    parameters = {"full": dict(plain.named_parameters()), "stage one": dict(trainable(active, active.keys))}
+    steps = {name: step_function(forwards[name], parameters[name], ids) for name in forwards}
+    decoders: dict[str, Any] = {
+        "full": lambda x, cache: plain(input_ids=x, past_key_values=cache, use_cache=True).logits,
+        "stage one": lambda x, cache: active(x, Rows.all_to("law", 1), cache),
+    }
+    memory = {
+        "full": megabytes(plain, forwards["full"], parameters["full"], ids),
+        "stage one": megabytes(active, forwards["stage one"], parameters["stage one"], ids),
+    }
+    trained, decoded = measure(steps, decoders, ids[:1, :64], asked)
+    sizes = Shape.of(plain.config.to_dict())
+    flops = active.training_flops(asked.block, experts_only=True) / training_flops(sizes, asked.block)
+    print(json.dumps({
+        "claim": "stage-1 step / full step <= 0.75; decoding / backbone's <= 1.6",
+        **summary("step", trained), **summary("decoding", decoded), "flops_ratio": round(flops, 3),
+        "megabytes": {name: round(size, 1) for name, size in memory.items()},
+        "megabytes_ratio": round(memory["stage one"] / memory["full"], 3),
+        "expert_over_backbone": round(mode.num_added("law") / sum(p.numel() for p in plain.parameters()), 3),
+        "tokens_per_step": ids[:, 1:].numel(), "layers": asked.layers, "blocks": asked.blocks, "width": width,
+        "device": asked.device, "threads": torch.get_num_threads(),
+    }))  # fmt: skip
+
+
+def measure(
+    steps: Mapping[str, Callable[[], None]], decoders: Mapping[str, Any], prompt: torch.Tensor, asked: Any
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds of every step, and per token of every decoding; the first two rounds are left out."""
+    trained: dict[str, list[float]] = {name: [] for name in steps}
+    decoded: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(asked.rounds + 2):
+        for name, step in steps.items():
+            began = time.perf_counter()
+            step()
+            if prompt.is_cuda:
+                torch.cuda.synchronize()
+            took = (time.perf_counter() - began, decode(decoders[name], prompt, asked.tokens))
+            if number >= 2:
+                trained[name].append(took[0])
+                decoded[name].append(took[1])
+    return trained, decoded
+
+
+def summary(what: str, seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    ratios = [b / a for a, b in zip(seconds["full"], seconds["stage one"], strict=True)]
+    return {
+        f"{what}_ratio_median": round(statistics.median(ratios), 3),
+        f"{what}_ratio_min": round(min(ratios), 3),
+        f"{what}_ratio_max": round(max(ratios), 3),
+        f"{what}_full_seconds": round(statistics.median(seconds["full"]), 5),
+        f"{what}_mode_seconds": round(statistics.median(seconds["stage one"]), 5),
+    }
+
+
+if __name__ == "__main__":
+    main()
