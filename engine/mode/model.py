@@ -95,11 +95,10 @@ class Block(nn.Module):
 
 
 def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
-    """The weighted sum [B, T, D] of Eq. 1."""
-    first, *others = weights_BTG.split(1, -1)
-    y_BTD = first * parts[0]
-    for weight_BT1, part_BTD in zip(others, parts[1:], strict=True):
-        y_BTD = torch.addcmul(y_BTD, weight_BT1, part_BTD)
+    """The weighted sum [B, T, D] of Eq. 1, from the backbone: what an expert says no differently changes no bit."""
+    backbone_BTD, y_BTD = parts[0], parts[0]
+    for weight_BT1, part_BTD in zip(weights_BTG[..., 1:].split(1, -1), parts[1:], strict=True):
+        y_BTD = torch.addcmul(y_BTD, weight_BT1, part_BTD - backbone_BTD)
     return y_BTD
 
 
@@ -120,10 +119,10 @@ class ModeModel(nn.Module):
     def __init__(self, lm: Any, num_blocks: int) -> None:
         """Divides the layers of `lm` and freezes it. Raises ModelError when they cannot be divided so."""
         super().__init__()
+        self._blocks = _divide(lm, num_blocks)
         self.lm = lm.requires_grad_(False)
         self.keys: list[str] = []
         self._shapes: dict[str, ModeConfig] = {}
-        self._blocks = _divide(lm, num_blocks)
         self._next_place = int(lm.config.num_hidden_layers)  # in caches, of the next expert's first layer
 
     @property
