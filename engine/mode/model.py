@@ -64,10 +64,7 @@ class Branch(nn.Module):
         device = self.slope.device
         if device != x_BTD.device:
             x_BTD, given, named = _moved(x_BTD, device), _moved(given, device), _moved(named, device)
-        out_BTD = x_BTD
-        for layer in self.layers:
-            out_BTD = layer(out_BTD, *given, **named)
-        return out_BTD, (x_BTD @ self.slope.to(x_BTD.dtype)).float()
+        return _through(self.layers, x_BTD, *given, **named), (x_BTD @ self.slope.to(x_BTD.dtype)).float()
 
 
 class Block(nn.Module):
@@ -83,15 +80,19 @@ class Block(nn.Module):
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
         parts = [branch(x_BTD, *given, **named) for branch in active]  # first, so that other devices begin early
-        y_BTD = x_BTD
-        for layer in self.backbone:
-            y_BTD = layer(y_BTD, *given, **named)
+        y_BTD = _through(self.backbone, x_BTD, *given, **named)
         if not parts:
             return y_BTD
         slopes_BTE = torch.stack([slope_BT.to(y_BTD.device) for _, slope_BT in parts], -1)
         weights_BTG = gate_weights(slopes_BTE, torch.cat([branch.odds.to(y_BTD.device) for branch in active]))
         call.weights.append(weights_BTG.detach())
         return _sum([y_BTD, *(out_BTD.to(y_BTD.device) for out_BTD, _ in parts)], weights_BTG.to(y_BTD.dtype))
+
+
+def _through(layers: nn.ModuleList, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
+    for layer in layers:
+        x_BTD = layer(x_BTD, *given, **named)
+    return x_BTD
 
 
 def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
@@ -127,7 +128,8 @@ class ModeModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return next(self.lm.parameters()).device
+        device: torch.device = next(self.lm.parameters()).device
+        return device
 
     @property
     def max_positions(self) -> int:
@@ -319,10 +321,14 @@ def _load(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
 
 def _place(layer: nn.Module) -> int:
     """Where a layer's keys and values lie in a cache."""
-    return next(int(one.layer_idx) for one in layer.modules() if hasattr(one, "layer_idx"))
+    return next(int(one.layer_idx) for one in _placed(layer))
 
 
 def _set_place(layer: nn.Module, place: int) -> None:
-    for one in layer.modules():
-        if hasattr(one, "layer_idx"):
-            one.layer_idx = place
+    for one in _placed(layer):
+        one.layer_idx = place
+
+
+def _placed(layer: nn.Module) -> list[Any]:
+    """Those of a layer's modules that know its place in a cache."""
+    return [one for one in layer.modules() if hasattr(one, "layer_idx")]
