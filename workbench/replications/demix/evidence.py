@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from workbench.replications.demix.names import System
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject
 from workbench.replications.evidence import Evidence
 
@@ -18,3 +19,8 @@ class DemixEvidence(Evidence):
     subject: DemixSubject
     measured: DemixMeasured
     overlap: Overlap | None = None  # None: not measured
+
+    def against(self, lower: System, higher: System, domains: Sequence[str]) -> str:
+        """The two averages that a claim compares, as words; empty without scores."""
+        own = [self.resampled.average(one, domains) for one in (lower, higher)]
+        return " against ".join(f"{one.value:.2f}" for one in own if one)

@@ -39,7 +39,12 @@ def judge_adding(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     old = [Change(demix_dapt(novel, reading), before, domain) for novel in dapt for domain in subject.domains]
     rise = resampled.changes([Change(after, before, domain) for domain in subject.domains])
     return [
-        is_below(MORE_NOVEL, resampled.difference(after, before, subject.novel), unit="perplexity"),
+        is_below(
+            MORE_NOVEL,
+            resampled.difference(after, before, subject.novel),
+            ours=evidence.against(after, before, subject.novel),
+            unit="perplexity",
+        ),
         is_below(MORE_TRAINING, rise, SMALL_RISE, unit="%"),
         is_below(DEMIX_NOVEL, resampled.changes(targets), unit="%"),
         is_below(DEMIX_TRAINING, resampled.changes(old), SMALL_RISE, unit="%"),
@@ -70,7 +75,9 @@ def _judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     if not subject.removed:
         unseen = untestable(MINUS_DOMAIN, "No model was trained without a domain.")
     else:
-        ours = f"on {', '.join(subject.removed)}; the others were not retrained without: each is a whole training"
+        both = evidence.against(minus, never, subject.removed)
+        ours = f"{both} on {', '.join(subject.removed)}; for the others it would be a whole training each"
         difference = resampled.difference(minus, never, subject.removed)
         unseen = is_below(MINUS_DOMAIN, difference, ours=ours, unit="perplexity")
-    return [is_below(MINUS_EXPERT, found, unit="perplexity"), unseen]
+    ours = evidence.against(with_it, minus, subject.domains)
+    return [is_below(MINUS_EXPERT, found, ours=ours, unit="perplexity"), unseen]

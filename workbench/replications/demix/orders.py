@@ -76,9 +76,8 @@ def judge_order(evidence: DemixEvidence, order: Order, reading: Reading) -> Verd
     """One order: the difference of the two averages."""
     domains = evidence.subject.domains if order.table == 3 else evidence.subject.novel
     lower, higher = system(order.lower, reading), system(order.higher, reading)
-    own = [evidence.resampled.average(one, domains) for one in (lower, higher)]
-    ours = " against ".join(f"{one.value:.2f}" for one in own if one)
-    return is_below(order.claim, evidence.resampled.difference(lower, higher, domains), ours=ours, unit="perplexity")
+    difference = evidence.resampled.difference(lower, higher, domains)
+    return is_below(order.claim, difference, ours=evidence.against(lower, higher, domains), unit="perplexity")
 
 
 def averages(evidence: DemixEvidence, table: int, reading: Reading) -> list[dict[str, object]]:
