@@ -21,6 +21,7 @@ class DemixEvidence(Evidence):
     overlap: Overlap | None = None  # None: not measured
 
     def against(self, lower: System, higher: System, domains: Sequence[str]) -> str:
-        """The two averages that a claim compares, as words; empty without scores."""
-        own = [self.resampled.average(one, domains) for one in (lower, higher)]
+        """The two averages that a claim compares, over the seeds that have both, as words; empty without scores."""
+        pair = (lower, higher)
+        own = [self.resampled.estimate(pair, domains, lambda *both, n=n: both[n]) for n in range(2)]
         return " against ".join(f"{one.value:.2f}" for one in own if one)
