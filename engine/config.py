@@ -20,7 +20,7 @@ Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
 Normalise = Literal["none", "tokens"]
-GateKind = Literal["posterior", "updating", "fixed", "cluster"]
+GateKind = Literal["posterior", "updating", "fixed", "cluster", "cluster-posterior"]
 
 
 def knob(default: Any, description: str, **bounds: float) -> Any:
@@ -150,23 +150,31 @@ class GateConfig(Checked):
     kind: GateKind = knob(
         "posterior",
         "posterior: by Bayes' rule from the text so far; updating: its prior learns from block to block; "
-        "fixed: the given weights; cluster: by the nearness of the text so far to each expert's cluster.",
+        "fixed: the given weights; cluster: by the nearness of the text so far to each expert's cluster; "
+        "cluster-posterior: by Bayes' rule, with that nearness as the prior of the experts that have a cluster.",
     )
-    evidence: Evidence = knob("prefix", "What the posterior sees: the whole prefix (paper) or the last token (code).")
+    evidence: Evidence = knob("prefix", "What a posterior sees: the whole prefix (paper) or the last token (code).")
     newest_weight: float = knob(
         0.7, "Updating: share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1
     )
     update_every: int = knob(256, "Updating: tokens after which the prior learns (paper: 1024).", ge=1)
     top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1)
-    clustering: str | None = knob(None, "Cluster: the id of the clustering whose clusters the experts were trained on.")
-    temperature: float = knob(0.1, "Cluster: how soft the choice is (paper: 0.1); lower is sharper.", gt=0)
-    distance_power: float = knob(2.0, "Cluster: the power of the distance (paper: 2; code: 4).", gt=0)
+    clustering: str | None = knob(
+        None, "Cluster gates: the id of the clustering whose clusters the experts were trained on."
+    )
+    temperature: float = knob(0.1, "Cluster gates: how soft the choice is (paper: 0.1); lower is sharper.", gt=0)
+    distance_power: float = knob(2.0, "Cluster gates: the power of the distance (paper: 2; code: 4).", gt=0)
     freeze_after: int | None = knob(
         None,
-        "Cluster: tokens of a text after which its weights stay (paper: after half of a document nothing is lost); "
+        "Cluster gates: tokens of a text after which nearness stays (paper: after half of a document nothing is lost); "
         "empty: never.",
         ge=1,
     )
+
+    @property
+    def needs_clusters(self) -> bool:
+        """Whether it weighs by nearness, so that it must name a clustering."""
+        return self.kind in ("cluster", "cluster-posterior")
 
 
 @dataclass(frozen=True)

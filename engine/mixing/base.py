@@ -5,7 +5,7 @@ All arithmetic is over log-probabilities in float64. Letters: E experts, N block
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -110,3 +110,11 @@ def _num_before(log_weights: Tensor) -> Tensor:
 def blocks_at_once(logprobs_ENT: Tensor) -> int:
     """So many blocks that their numbers stay in a processor's cache, and memory does not grow with the text."""
     return max(1, _AT_ONCE // max(1, logprobs_ENT[:, 0].numel()))
+
+
+def some_blocks(logprobs_ENT: Tensor) -> Iterator[tuple[range, Tensor]]:
+    """So many blocks at a time, with their numbers."""
+    first = 0
+    for some_ENT in logprobs_ENT.split(blocks_at_once(logprobs_ENT), 1):
+        yield range(first, first + some_ENT.shape[1]), some_ENT
+        first += some_ENT.shape[1]

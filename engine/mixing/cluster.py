@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError, ScoresError
-from engine.mixing.base import blocks_at_once, keep_top, normalised_prior
+from engine.mixing.base import keep_top, normalised_prior, some_blocks
 from engine.mixing.combine import mix
 
 if TYPE_CHECKING:
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Routing:
-    """The cluster of each expert, by number; and what follows a live text, None where only stored ones are mixed."""
+    """The cluster of each expert, by number, None for one that is of none; and what follows a live text.
 
-    clusters: Sequence[int]
+    `follow` is None where only stored texts are mixed.
+    """
+
+    clusters: Sequence[int | None]
     follow: Callable[[], GrowingContext] | None = None
 
 
@@ -41,13 +44,14 @@ class ClusterGate:
         self, prior: Sequence[float], routing: Routing, *,
         temperature: float = 0.1, distance_power: float = 2, top_k: int | None = None, freeze_after: int | None = None,
     ) -> None:  # fmt: skip
-        if len(routing.clusters) != len(prior):
+        clusters = [cluster for cluster in routing.clusters if cluster is not None]
+        if len(clusters) != len(prior):
             raise MixtureError(
-                f"Every expert must have a cluster, but {len(routing.clusters)} of {len(prior)} have one.",
+                f"Every expert must have a cluster, but {len(clusters)} of {len(prior)} have one.",
                 "Take experts that were trained on clusters, or another gate.",
             )
         self.log_prior_E = normalised_prior(prior)
-        self.clusters_E = torch.tensor(list(routing.clusters))
+        self.clusters_E = torch.tensor(clusters)
         self.temperature, self.distance_power = temperature, distance_power
         self.top_k, self.freeze_after = top_k, freeze_after
         self._follow = routing.follow
@@ -62,27 +66,31 @@ class ClusterGate:
 
     def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         _, num_blocks, block_size = logprobs_ENT.shape
-        return self.weigh(self._looked_at(distances).of(self.clusters_E, range(num_blocks), block_size))
+        return self.near(self.looked_at(distances), range(num_blocks), block_size)
 
     def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        looked_at, at_once, pieces = self._looked_at(distances), blocks_at_once(logprobs_ENT), []
-        for first in range(0, logprobs_ENT.shape[1], at_once):
-            some_ENT = logprobs_ENT[:, first : first + at_once]
-            blocks = range(first, first + some_ENT.shape[1])
-            squared_ENT = looked_at.of(self.clusters_E, blocks, some_ENT.shape[2])
-            pieces.append(mix(self.weigh(squared_ENT), some_ENT.double()))
-        return torch.cat(pieces)
+        looked_at, block_size = self.looked_at(distances), logprobs_ENT.shape[2]
+        pieces = (
+            mix(self.near(looked_at, blocks, block_size), some_ENT.double())
+            for blocks, some_ENT in some_blocks(logprobs_ENT)
+        )
+        return torch.cat(list(pieces))
 
     def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
         return float(self.mixed(logprobs_ENT, distances).sum())
 
-    def _looked_at(self, distances: Distances | None) -> Distances:
+    def looked_at(self, distances: Distances | None) -> Distances:
+        """The distances that weights follow, frozen where the gate freezes; raises ScoresError where there are none."""
         if distances is None:
             raise ScoresError(
                 "The cluster gate must have the distances of the scored text to its clusters, but has none.",
                 "Evaluate the mixture again: workbench eval run.",
             )
         return distances.frozen(self.freeze_after)
+
+    def near(self, looked_at: Distances, blocks: range, block_size: int) -> Tensor:
+        """Log-weights [E, N, T] in these blocks."""
+        return self.weigh(looked_at.of(self.clusters_E, blocks, block_size))
 
     def weigh(self, squared: Tensor) -> Tensor:
         """Log-weights from the squared distances [E, …] to the experts' centres."""

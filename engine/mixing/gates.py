@@ -8,6 +8,7 @@ from engine.config import GateConfig
 from engine.errors import MixtureError
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.cluster_posterior import ClusterPosteriorGate
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate
 
@@ -28,6 +29,11 @@ def make_gate(config: GateConfig, weights: Sequence[float], routing: Routing | N
         return ClusterGate(
             weights, _required(routing), temperature=config.temperature, distance_power=config.distance_power,
             top_k=config.top_k, freeze_after=config.freeze_after,
+        )  # fmt: skip
+    if config.kind == "cluster-posterior":
+        return ClusterPosteriorGate(
+            weights, _required(routing), config.evidence, config.top_k, temperature=config.temperature,
+            distance_power=config.distance_power, freeze_after=config.freeze_after,
         )  # fmt: skip
     return PosteriorGate(weights, config.evidence, config.top_k)
 

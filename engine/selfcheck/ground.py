@@ -118,8 +118,13 @@ class Ground:
         return open_distances(folder)
 
     def gate(self, config: GateConfig, weights: Sequence[float], order: Sequence[int] | None = None) -> Gate:
-        """A gate; its experts are of the clusters in turn, unless `order` says of which."""
-        clusters = order or [expert % len(KEYS) for expert in range(len(weights))]
+        """A gate; its experts are of the clusters in turn, unless `order` says of which.
+
+        A gate that can weigh experts without a cluster has those of the last cluster as such.
+        """
+        clusters: Sequence[int | None] = order or [expert % len(KEYS) for expert in range(len(weights))]
+        if config.kind == "cluster-posterior":
+            clusters = [None if one == len(KEYS) - 1 else one for one in clusters]
         return make_gate(config, weights, Routing(clusters, lambda: GrowingContext(self.clustering, self.tokenizer)))
 
     def begun(self, gate: Gate, start: int = 0) -> Stream:

@@ -152,12 +152,13 @@ def cut_streams(ground: Ground) -> Iterator[Finding]:
 
 
 def _resumed(ground: Ground, gate: Gate, stream: Stream, cut: int) -> Stream:
-    """A new stream from all that the old one knows: its belief, or the text."""
+    """A new stream from all that the old one knows: its belief, and the text."""
     if isinstance(gate, PosteriorGate) and isinstance(stream, PosteriorStream):
-        return gate.start(stream.belief)
-    resumed = ground.begun(gate)
-    for token in ground.array[1 : cut + 1].tolist():
-        resumed.observe(torch.zeros(len(KEYS)), token)
+        resumed: Stream = gate.start(stream.belief)
+    else:
+        resumed = gate.start()
+    for token in ground.array[: cut + 1].tolist():
+        resumed.begin(token)
     return resumed
 
 

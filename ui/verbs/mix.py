@@ -82,7 +82,7 @@ def create(
     gate: Annotated[GateKind, option(GateConfig, "kind", "--gate")] = "posterior",
     evidence: Annotated[Evidence, option(GateConfig, "evidence")] = "prefix",
     top_k: TopK = None,
-    clustering: Annotated[str, typer.Option(help="Cluster: the clustering, by its name.")] = "",
+    clustering: Annotated[str, typer.Option(help="Cluster gates: the clustering, by its name.")] = "",
     temperature: Annotated[float, option(GateConfig, "temperature")] = 0.1,
     distance_power: Annotated[float, option(GateConfig, "distance_power")] = 2.0,
     freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,

@@ -14,7 +14,7 @@ from workbench.cards import MemberCard, MixtureCard
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.services.experts import domains_of, expert_row
 from workbench.services.names import by_name, ensure_free
-from workbench.services.routing import homes_of, route_complaints
+from workbench.services.routing import gate_complaints, route_complaints
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.specs import MixtureSpec
 from workbench.tables import Expert, Mixture, MixtureMember
@@ -58,7 +58,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     ensure_free(session, Mixture, "mixture", spec.name)
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse([*_complaints(experts, weights), *route_complaints(session, spec.gate, homes_of(experts))])
+    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
     row.members = _members(experts, weights)
     session.add(row)
@@ -73,7 +73,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
         return create_mixture(session, spec)
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
-    _refuse([*_complaints(experts, weights), *route_complaints(session, spec.gate, homes_of(experts))])
+    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row.members.clear()
     session.flush()
     row.members, row.gate = _members(experts, weights), _GATE.dump_python(spec.gate, mode="json")
@@ -107,7 +107,7 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
     if weight is None:
         weight = average_weight(others)
     found = _complaints([*(member.expert for member in row.members), newcomer], [*others, weight])
-    _refuse([*found, *_gate_complaints(session, row, newcomer.name, newcomer.domain_id)])
+    _refuse([*found, *_place_complaints(session, row, newcomer.name, newcomer.domain_id)])
     position = max((member.position for member in row.members), default=-1) + 1
     row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
     session.flush()
@@ -116,10 +116,10 @@ def add_member(session: Session, mixture: str, expert: str, weight: float | None
 
 def require_place(session: Session, mixture: str, expert: str, domain_id: str) -> None:
     """Raises BadSpec when the mixture's gate could not weigh an expert of this domain, before it is trained."""
-    _refuse(_gate_complaints(session, mixture_row(session, mixture), expert, domain_id))
+    _refuse(_place_complaints(session, mixture_row(session, mixture), expert, domain_id))
 
 
-def _gate_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
+def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
     return route_complaints(session, _GATE.validate_python(row.gate), {expert: domain_id})
 
 
@@ -157,7 +157,7 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
     """Changes how the mixture's weights come about; raises BadSpec when it cannot weigh the mixture's experts."""
     row = mixture_row(session, mixture)
-    _refuse(route_complaints(session, gate, homes_of([member.expert for member in row.members])))
+    _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
     row.gate = _GATE.dump_python(gate, mode="json")
     return _card(row)
 

@@ -1,4 +1,4 @@
-"""What a cluster gate needs beside its config: the files of its clustering, and the cluster of each expert.
+"""What a gate that weighs by nearness needs beside its config: its clustering's files, and the cluster of each expert.
 
 An expert is of a cluster by its domain, which was made of that cluster's documents.
 """
@@ -20,17 +20,20 @@ from workbench.tables import Cluster, Clustering, Evaluation, Expert
 
 @dataclass(frozen=True)
 class Route:
-    """A clustering on disk, the seed model of its embedder if it has one, and the cluster of each expert in order."""
+    """A clustering on disk, the seed model of its embedder if it has one, and the cluster of each expert in order.
+
+    None stands for an expert that is of no cluster.
+    """
 
     artifact_id: str
     clustering: Kept
     seed: Kept | None
-    clusters: tuple[int, ...]
+    clusters: tuple[int | None, ...]
 
 
 def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:
-    """The route of a gate that needs one, None for another; raises MixtureError when an expert is of no cluster."""
-    if gate.kind != "cluster":
+    """The route of a gate that needs one, None for another; raises MixtureError when it cannot weigh an expert."""
+    if not gate.needs_clusters:
         return None
     if found := route_complaints(session, gate, homes_of(experts)):
         raise MixtureError(" ".join(found), "Take experts that were trained on its clusters, or another gate.")
@@ -38,7 +41,7 @@ def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Se
     numbers = cluster_numbers(session, row.id)
     return Route(
         row.artifact_id, storage.kept(row.artifact), storage.kept(row.seed.artifact) if row.seed else None,
-        tuple(numbers[str(expert.domain_id)] for expert in experts),
+        tuple(numbers.get(str(expert.domain_id)) for expert in experts),
     )  # fmt: skip
 
 
@@ -49,13 +52,15 @@ def homes_of(experts: Sequence[Expert]) -> dict[str, str | None]:
 
 def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str | None]) -> list[str]:
     """Why a gate cannot weigh these experts (see `homes_of`); nothing for one that looks at no clusters."""
-    if gate.kind != "cluster":
+    if not gate.needs_clusters:
         return []
     if not gate.clustering:
         return ["The cluster gate must name a clustering by its id (workbench cluster show), but names none."]
     row = session.get(Clustering, gate.clustering)
     if row is None:
         return [f"The cluster gate must name a clustering that exists, but none has the id {gate.clustering}."]
+    if gate.kind == "cluster-posterior":  # an expert of no cluster keeps its share of the prior
+        return []
     numbers = cluster_numbers(session, row.id)
     strangers = [name for name, domain_id in homes.items() if domain_id not in numbers]
     return [
@@ -63,7 +68,17 @@ def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str
     ]
 
 
-def cluster_numbers(session: Session, clustering_id: str) -> dict[str, int]:
+def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert]) -> list[str]:
+    """Why a mixture of these experts cannot have this gate: as above, and that it would weigh nobody by nearness."""
+    if found := route_complaints(session, gate, homes_of(experts)):
+        return found
+    if gate.needs_clusters and not {one.domain_id for one in experts} & set(cluster_numbers(session, gate.clustering)):
+        name = session.get_one(Clustering, gate.clustering).name
+        return [f"At least one expert must be of a cluster of “{name}” to be weighed by nearness, but none is."]
+    return []
+
+
+def cluster_numbers(session: Session, clustering_id: str | None) -> dict[str, int]:
     """The number of the cluster that each domain was made of, by the domain's id."""
     rows = select(Cluster.domain_id, Cluster.number).where(Cluster.clustering_id == clustering_id)
     return {domain_id: number for domain_id, number in session.execute(rows) if domain_id is not None}
