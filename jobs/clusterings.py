@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from engine.config import GateConfig
+from engine.config import AdaptingConfig, GateConfig
 from engine.efficiency import split_steps
 from jobs.plans import submit_plan
+from workbench import database
 from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.errors import BadSpec, NameTaken
 from workbench.plans import Step
+from workbench.services.branching import Shares, heritage, nearest_kin, shared_documents
 from workbench.services.clusterings import clustering_row, domain_names
 from workbench.services.corpora import training_domains
 from workbench.services.names import ensure_free
-from workbench.settings import Settings
-from workbench.specs import DENSE, MakeMixture, TrainClusters, TrainDemix
+from workbench.settings import Settings, get_settings
+from workbench.specs import DENSE, MakeMixture, TrainClusters, TrainDemix, TrainExpert
+from workbench.storage import get_storage
 from workbench.tables import Clustering, Domain, Expert, Mixture
 
 
@@ -27,13 +30,17 @@ def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[st
     return submit_plan(lambda session: list(_find(session, wish)), settings)
 
 
-def submit_training(wish: TrainClusters, settings: Settings | None = None) -> list[str]:
+def submit_training(
+    wish: TrainClusters, settings: Settings | None = None, branches: Sequence[Branch] | None = None
+) -> list[str]:
     """The ids of the jobs that train what is not trained yet, the one that composes the mixture last.
 
-    Asked again under the same name it goes on: models that are there stay, and those of clusters that changed since
-    are trained anew. Raises BadSpec when the mixture's name belongs to something else.
+    `branches` are what `plan_training` showed; None plans now. Asked again under the same name it goes on: models that
+    are there stay, and those of clusters that changed since are trained anew. Raises BadSpec when the mixture's name
+    belongs to something else.
     """
-    return submit_plan(lambda session: list(_train(session, wish)), settings)
+    planned = plan_training(wish, settings) if branches is None else branches
+    return submit_plan(lambda session: list(_train(session, wish, planned)), settings)
 
 
 # finding ------------------------------------------------------------------------------------------
@@ -61,43 +68,100 @@ def _key(shard: int | None) -> str:
 # branch, train, merge -----------------------------------------------------------------------------
 
 
-def _train(session: Session, wish: TrainClusters) -> Iterator[Step]:
-    row, there = clustering_row(session, wish.clustering), _ours(session, wish)
+@dataclass(frozen=True)
+class Branch:
+    """The model of one cluster: what is asked for, and what it begins from.
+
+    `domain` is yet to be made of the cluster's documents where `makes_domain`. `parent` is the expert that it begins
+    from, None for the seed model; without a seed model None is the nearest expert, which the training looks for.
+    `shares` are those of the cluster's documents that each expert was trained on.
+    """
+
+    cluster: str
+    num_documents: int
+    domain: str
+    makes_domain: bool
+    expert: str
+    num_steps: int
+    is_there: bool
+    parent: str | None
+    shares: Shares
+
+
+def plan_training(wish: TrainClusters, settings: Settings | None = None) -> list[Branch]:
+    """The model of each cluster in turn, as `submit_training` would ask for them; nothing is queued."""
+    settings = settings or get_settings()
+    storage = get_storage(settings)
+    with database.reading(settings) as session:
+        found = heritage(session, storage, wish.clustering, wish.branch_from) if wish.branch_from else None
+    shares = shared_documents(found) if found else {}
+    with database.reading(settings) as session:
+        return list(_branches(session, wish, shares))
+
+
+def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[Branch]:
+    row = clustering_row(session, wish.clustering)
     wanted = domain_names(session, row)
-    if wanted:
-        domains = MakeClusterDomains(clustering=row.name, domains=list(wanted.values()))
-        yield Step("domains", domains, f"{wish.name}: make domains of {row.name}")
-    experts = []
     for cluster, num_steps in zip(row.clusters, split_steps(wish.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{wish.name}/{domain.removeprefix(f'{row.name}/')}"
-        experts.append(f"{model}/{DENSE}")
-        if cluster.number not in wanted and _is_trained(session, experts[-1]):
-            continue
-        spec = TrainDemix(
-            name=model, seed_model=wish.seed_model, domains=[domain], method="dense",
-            training=replace(wish.training, num_steps=num_steps),
+        names = [f"{model}/{DENSE}", f"{model}/{domain}"]  # from a seed, from an expert
+        there = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
+        expert, of_cluster = there or names[wish.branch_from is not None], shares.get(cluster.number, {})
+        yield Branch(
+            cluster.name, cluster.num_documents, domain, cluster.number in wanted, expert, num_steps,
+            there is not None, nearest_kin(of_cluster), of_cluster,
         )  # fmt: skip
-        yield Step(experts[-1], spec, f"{wish.name}: train on {cluster.name}", ("domains",) if wanted else ())
+
+
+def _train(session: Session, wish: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+    row, there = clustering_row(session, wish.clustering), _ours(session, wish)
+    new = [one.domain for one in branches if one.makes_domain]
+    if new:
+        domains = MakeClusterDomains(clustering=row.name, domains=new)
+        yield Step("domains", domains, f"{wish.name}: make domains of {row.name}")
+    missing = [one for one in branches if not one.is_there]
+    for one in missing:
+        told = f"{wish.name}: train on {one.cluster}" + (f" from {one.parent}" if one.parent else "")
+        yield Step(one.expert, _training(wish, one), told, ("domains",) if new else ())
+    experts = [one.expert for one in branches]
     mixture = MakeMixture(name=wish.name, experts=experts, gate=_gate(row, there), replace=True)
-    needs = tuple(name for name in experts if not _is_trained(session, name))
-    yield Step("mixture", mixture, f"{wish.name}: compose the mixture", needs)
+    yield Step("mixture", mixture, f"{wish.name}: compose the mixture", tuple(one.expert for one in missing))
 
 
-def _is_trained(session: Session, expert: str) -> bool:
-    return session.scalar(select(Expert.id).where(Expert.name == expert)) is not None
+def _training(wish: TrainClusters, branch: Branch) -> TrainDemix | TrainExpert:
+    """A dense model from the seed; or a whole copy of an expert and its base, trained on."""
+    name, training = branch.expert.removesuffix(f"/{DENSE}"), replace(wish.training, num_steps=branch.num_steps)
+    if wish.seed_model is not None:
+        return TrainDemix(
+            name=name, seed_model=wish.seed_model, domains=[branch.domain], method="dense", training=training
+        )
+    return TrainExpert(
+        name=branch.expert.removesuffix(f"/{branch.domain}"), domain=branch.domain, mixture=str(wish.branch_from),
+        parent=branch.parent, whole=True, training=AdaptingConfig(**asdict(training)),
+    )  # fmt: skip
+
+
+def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> str | None:
+    """The expert of one of these names that was trained on the domain."""
+    return session.scalar(select(Expert.name).where(Expert.name.in_(names), Expert.domain_id == domain_id))
 
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
-    """By nearness to these clusters; as sharp as the mixture's gate was, where there is one."""
-    before = mixture.gate if mixture else {}
-    return GateConfig(**{**before, "kind": "cluster", "clustering": clustering.id})
+    """By nearness to these clusters; as sharp as the mixture's gate was, where there is one, and with its evidence."""
+    before = GateConfig(**mixture.gate) if mixture else GateConfig()
+    return replace(before, kind=before.kind if before.needs_clusters else "cluster", clustering=clustering.id)
 
 
 def _ours(session: Session, wish: TrainClusters) -> Mixture | None:
     """The mixture of an earlier training; raises BadSpec when it holds anything but models of clusters."""
     row = session.scalar(select(Mixture).where(Mixture.name == wish.name))
-    names = [member.expert.name for member in row.members] if row else []
-    if any(not (name.startswith(f"{wish.name}/") and name.endswith(f"/{DENSE}")) for name in names):
+    if row is not None and not all(_is_ours(wish, member.expert.name) for member in row.members):
         raise BadSpec([NameTaken("mixture", wish.name).problem], "Choose another name.")
     return row
+
+
+def _is_ours(wish: TrainClusters, expert: str) -> bool:
+    """Whether an expert is called as such a training calls it: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
+    number, _, rest = expert.removeprefix(f"{wish.name}/").partition("/")
+    return expert.startswith(f"{wish.name}/") and rest in (DENSE, f"{wish.clustering}/{number}")

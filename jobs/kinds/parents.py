@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import cast
 
 from sqlalchemy.orm import Session
@@ -18,6 +19,7 @@ from engine.training.data import DomainText
 from jobs.kinds.lending import in_turn
 from jobs.work import Work
 from workbench.errors import NotFound
+from workbench.services.branching import domain_folders
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
 
@@ -34,6 +36,7 @@ class Parent:
     base_id: str
     base: Kept
     learning_rate: float | None  # the peak that it was trained with; None where nobody wrote it down
+    documents: tuple[Path, ...]  # folders of the domains that trained it, as far as they are there
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Choice:
         )
 
 
-def possible_parents(storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
+def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
     """The mixture's experts, or of them the one that was asked for; raises NotFound."""
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
@@ -64,6 +67,7 @@ def possible_parents(storage: Storage, mixture: Mixture, name: str | None) -> tu
         Parent(
             one.id, one.name, cast(MethodName, one.method), one.seed_id, storage.kept(one.artifact),
             one.base_id, storage.kept(one.base), one.config.get("learning_rate"),
+            tuple(domain_folders(session, storage, one)),
         )
         for one in chosen
     )  # fmt: skip

@@ -31,6 +31,7 @@ from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.kinds.watching import Watch, Watched, start_watch
 from jobs.work import Register, Work
 from workbench.services.artifacts import register_artifact
+from workbench.services.branching import share_of
 from workbench.services.generation import plan
 from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.services.names import ensure_free
@@ -52,6 +53,7 @@ class _Made:
 
     expert: NewExpert
     choice: Choice
+    known: float  # share of the domain's documents that the parent was trained on
     training: TrainingConfig
     tokenizer_sha256: str
     base_id: str | None
@@ -68,6 +70,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
     choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
+    known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
     yield from _tell(spec, choice, training)
     model = load(work, parent.base, {key: parent.kept}, spec.training.block_size)
     watch = None
@@ -81,7 +84,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
         work, model, key, spec.expert, [inputs.domain], method=method,
         dev_loss=loss, base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
     )  # fmt: skip
-    return _register(work, spec, inputs, _Made(expert, choice, training, tokenizer.sha256, base_id))
+    return _register(work, spec, inputs, _Made(expert, choice, known, training, tokenizer.sha256, base_id))
 
 
 def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
@@ -93,7 +96,7 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
         require_place(session, mixture.name, spec.name, domain.id)
     return _Inputs(
         domain=domain, mixture_id=mixture.id,
-        parents=possible_parents(work.storage, mixture, spec.parent),
+        parents=possible_parents(session, work.storage, mixture, spec.parent),
         watched=_read_watched(session, work, spec, mixture) if spec.watch else None,
     )  # fmt: skip
 
@@ -140,7 +143,8 @@ def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
     config = asdict(made.training) | ({"whole": True} if spec.whole else {})
     parent = made.choice.parent
-    why = {"parent_posterior": made.choice.posterior, "parent_blocks": made.choice.num_blocks}
+    why = {"parent_posterior": made.choice.posterior, "parent_blocks": made.choice.num_blocks,
+           "parent_documents": made.known}  # fmt: skip
 
     def register(session: Session) -> dict[str, Any]:
         require_parent(session, parent)

@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+from engine.config import GateConfig
 from engine.errors import Problem
+from jobs.attempt import run_here
+from jobs.clusterings import submit_training
 from jobs.submit import run_now
 from workbench.cards import JobCard
-from workbench.database import close_engines, reading
-from workbench.services import jobs
+from workbench.database import close_engines, reading, transaction
+from workbench.services import jobs, mixtures
 from workbench.settings import Settings
+from workbench.specs import TrainClusters, parse_as
 
 Do = Callable[[dict[str, Any]], JobCard]
 WORDS = {
@@ -29,6 +33,8 @@ SHAPE = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64, "max_pos
 TRAINING = {
     "num_steps": 30, "block_size": 32, "learning_rate": 5e-3, "clip": 1.0, "checkpoint_every": 10, "evaluate_every": 15,
 }  # fmt: skip
+
+BRANCHES: dict[str, Any] = {"num_steps": 30, "block_size": 32, "learning_rate": 5e-3, "clip": 1.0, "evaluate_every": 15}
 
 
 def write_domain(folder: Path, name: str) -> Path:
@@ -84,3 +90,47 @@ def trained(do: Do, home: Path, trained_home: Path) -> Do:
     """A copy of that home; gives the function that runs more jobs in it."""
     shutil.copytree(trained_home, home, dirs_exist_ok=True)
     return do
+
+
+def done(card: JobCard) -> JobCard:
+    """The card of a job that went well."""
+    assert card.state == "done", (card.error, card.next_step)
+    return card
+
+
+@pytest.fixture(scope="session")
+def clustered_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained home with three clusters, and what `cluster train` makes of them: the mixture “ensemble”."""
+    home = tmp_path_factory.mktemp("clustered") / "home"
+    shutil.copytree(trained_home, home)
+    settings = Settings(home=home)
+    find = {"name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0, "domains": ["court", "kitchen", "sea"]}
+    done(work({"kind": "find-clusters", **find, "scaling": "unit_rows"}, settings))
+    branch_train_merge("topics", "ensemble", settings, num_steps=3 * int(BRANCHES["num_steps"]))
+    with transaction(settings) as session:
+        gate = mixtures.get_mixture(session, "ensemble").gate
+        mixtures.set_gate(session, "ensemble", GateConfig(**{**gate, "temperature": 0.2}))
+    close_engines()
+    return home
+
+
+@pytest.fixture
+def clustered(do: Do, home: Path, clustered_home: Path) -> Do:
+    shutil.copytree(clustered_home, home, dirs_exist_ok=True)
+    return do
+
+
+def branch_train_merge(
+    clustering: str, name: str, settings: Settings | None = None, branch_from: str | None = None, **training: float
+) -> list[JobCard]:
+    """The cards of the jobs of `cluster train`, carried out here; from the seed unless told otherwise."""
+    begin = {"branch_from": branch_from} if branch_from else {"seed_model": "seed"}
+    wish = {"clustering": clustering, "name": name, **begin, "training": {**BRANCHES, **training}}
+    ids = submit_training(parse_as(TrainClusters, wish), settings)
+    for id in ids:
+        with reading(settings) as session:
+            is_waiting = jobs.get_job(session, id).state == "queued"
+        if is_waiting:
+            list(run_here(id, settings))
+    with reading(settings) as session:
+        return [done(jobs.get_job(session, id)) for id in ids]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,66 +18,23 @@ from engine.generate import Mixing
 from engine.mixing.combine import mix
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
-from jobs.attempt import run_here
-from jobs.clusterings import submit_training
-from tests.walks.conftest import work
+from tests.walks.conftest import BRANCHES, branch_train_merge, done
 from ui.cli import main
 from workbench.cards import JobCard
-from workbench.database import close_engines, reading, transaction
-from workbench.services import experts, jobs, mixtures, reports, scores
+from workbench.database import reading, transaction
+from workbench.services import experts, mixtures, reports, scores
 from workbench.services.artifacts import find_artifact
 from workbench.services.cluster_grid import cluster_grid
 from workbench.services.clusterings import get_clustering
 from workbench.services.generation import Host, Plan, plan
-from workbench.settings import Settings
-from workbench.specs import MixtureSpec, TrainClusters, parse_as
+from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
 from workbench.tables import Artifact
 
 Do = Callable[[dict[str, Any]], JobCard]
-TRAINING: dict[str, Any] = {"num_steps": 30, "block_size": 32, "learning_rate": 5e-3, "clip": 1.0, "evaluate_every": 15}
 CLUSTERS = [f"topics/{number}" for number in range(3)]
 SAMPLING = SamplingConfig(max_tokens=12, seed=4)
 EVALUATE = {"kind": "evaluate", "mixture": "ensemble", "block_size": 32, "max_tokens": 200}
-
-
-def done(card: JobCard) -> JobCard:
-    assert card.state == "done", (card.error, card.next_step)
-    return card
-
-
-@pytest.fixture(scope="session")
-def clustered_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained home with three clusters, and what `cluster train` makes of them: the mixture “ensemble”."""
-    home = tmp_path_factory.mktemp("clustered") / "home"
-    shutil.copytree(trained_home, home)
-    settings = Settings(home=home)
-    find = {"name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0, "domains": ["court", "kitchen", "sea"]}
-    done(work({"kind": "find-clusters", **find, "scaling": "unit_rows"}, settings))
-    branch_train_merge("topics", "ensemble", settings, num_steps=3 * TRAINING["num_steps"])
-    with transaction(settings) as session:
-        gate = mixtures.get_mixture(session, "ensemble").gate
-        mixtures.set_gate(session, "ensemble", GateConfig(**{**gate, "temperature": 0.2}))
-    close_engines()
-    return home
-
-
-@pytest.fixture
-def clustered(do: Do, home: Path, clustered_home: Path) -> Do:
-    shutil.copytree(clustered_home, home, dirs_exist_ok=True)
-    return do
-
-
-def branch_train_merge(clustering: str, name: str, settings: Settings | None = None, **training: int) -> list[JobCard]:
-    wish = {"clustering": clustering, "name": name, "seed_model": "seed", "training": {**TRAINING, **training}}
-    ids = submit_training(parse_as(TrainClusters, wish), settings)
-    for id in ids:
-        with reading(settings) as session:
-            is_waiting = jobs.get_job(session, id).state == "queued"
-        if is_waiting:
-            list(run_here(id, settings))
-    with reading(settings) as session:
-        return [done(jobs.get_job(session, id)) for id in ids]
 
 
 def elms() -> list[str]:
@@ -125,7 +80,7 @@ def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None: 
     done(clustered({"kind": "find-clusters", **find}))
     branch_train_merge("whole", "plain", num_steps=12)
     dense = {"name": "dense", "seed_model": "seed", "domains": ["whole/0"], "method": "dense"}
-    done(clustered({"kind": "train-demix", **dense, "training": {**TRAINING, "num_steps": 12}}))
+    done(clustered({"kind": "train-demix", **dense, "training": {**BRANCHES, "num_steps": 12}}))
     done(clustered({**EVALUATE, "mixture": "plain", "domains": ["court"]}))
     done(clustered({**EVALUATE, "mixture": "dense", "domains": ["court"]}))
     host = Host(device="cpu")
@@ -196,22 +151,27 @@ def test_a_host_with_little_room_says_the_same(clustered: Do) -> None:
     assert (len(tight.loaded()), len(roomy.loaded())) == (1, 3)
 
 
+def live_perplexity(model: str, domain: str) -> float:
+    """The perplexity of a scored text, token by token through the loaded models."""
+    with reading() as session:
+        one = scores.scored_domains(session, planned(model), "test")[domain][0]
+        packed = find_artifact(session, f"tokens:{one.domain_id}:{planned(model).tokenizer_sha256}")
+        assert packed is not None
+        text = Excerpt.of(Tokens.open(get_storage().path(packed.id), "test"), 32, 200)
+    host, total, asked = Host(device="cpu"), 0.0, planned(model)
+    for inputs, targets in map(text.block, range(len(text.starts_N))):
+        mixing = Mixing(host._models(asked), [one.id for one in asked.experts], host._gate(asked))
+        total += sum(float(mix(*pair)) for pair in mixing.read([*inputs.tolist(), int(targets[-1])]))
+    return math.exp(-total / text.num_tokens)
+
+
 def test_stored_scores_say_what_live_text_says(clustered: Do) -> None:  # L19
     domain = CLUSTERS[0]
     assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 9
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "ensemble")
-        one = scores.scored_domains(session, planned(), "test")[domain][0]
-        domain_id = one.domain_id
-        packed = find_artifact(session, f"tokens:{domain_id}:{planned().tokenizer_sha256}")
-        assert packed is not None
-        text = Excerpt.of(Tokens.open(get_storage().path(packed.id), "test"), 32, 200)
-    host, total = Host(device="cpu"), 0.0
-    for inputs, targets in map(text.block, range(len(text.starts_N))):
-        mixing = Mixing(host._models(planned()), [e.id for e in planned().experts], host._gate(planned()))
-        total += sum(float(mix(*pair)) for pair in mixing.read([*inputs.tolist(), int(targets[-1])]))
     (row,) = [row for row in table["domains"] if row["domain"] == domain]
-    assert row["perplexity"] == pytest.approx(math.exp(-total / text.num_tokens), rel=1e-5)
+    assert row["perplexity"] == pytest.approx(live_perplexity("ensemble", domain), rel=1e-5)
     assert row["perplexity"] <= 1.2 * min(row["perplexity_by_expert"].values())
     assert done(clustered({**EVALUATE, "domains": CLUSTERS})).result["scored"] == 0  # and no distance again
     with reading() as session:
@@ -251,10 +211,81 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     assert off == list(host.stream(planned("small/court"), "the court", SAMPLING))  # L2
 
 
+def combined(**changes: Any) -> GateConfig:
+    """The gate for experts with and without a cluster."""
+    return GateConfig(**{**asdict_of("ensemble"), "kind": "cluster-posterior", **changes})
+
+
+@pytest.fixture
+def across(clustered: Do) -> list[str]:
+    """The mixture “all” of DEMix experts, models of clusters and one of a domain that somebody named, by one gate."""
+    sea = {"name": "seafarer", "seed_model": "seed", "domains": ["sea"], "method": "dense"}
+    done(clustered({"kind": "train-demix", **sea, "training": BRANCHES}))
+    names = ["small/court", *elms(), "seafarer/dense", "small/kitchen"]
+    with transaction() as session:
+        wish = MixtureSpec(name="all", experts=names, weights=[1, 2, 3, 4, 5, 6], gate=combined())
+        assert len(mixtures.create_mixture(session, wish).base_ids) == 5
+    done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]}))
+    return names
+
+
+def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(across: list[str]) -> None:
+    said = Host(device="cpu").posterior(planned("all"), "the ships sailed over the grey rocks")
+    nearness = Host(device="cpu").posterior(planned(), "the ships sailed over the grey rocks")
+    assert said["experts"] == across
+    for position, weights in enumerate(said["weights"]):
+        assert math.fsum(weights) == pytest.approx(1, abs=1e-6)  # L5
+        assert position or [weights[0], *weights[4:]] == pytest.approx([1 / 21, 5 / 21, 6 / 21])  # a share of their own
+    weighed = [weight * near for weight, near in zip((2, 3, 4), nearness["weights"][0], strict=True)]
+    expected = [9 / 21 * one / math.fsum(weighed) for one in weighed]
+    assert said["weights"][0][1:4] == pytest.approx(expected)  # Eq. 3 within what the models of clusters have
+    led = across[max(range(6), key=said["weights"][-1].__getitem__)]
+    assert led in ("seafarer/dense", elms()[expert_of("gulls")])
+    with reading() as session:
+        table = scores.mix_scores(session, get_storage(), "all")
+    assert all(row["perplexity"] <= 1.3 * min(row["perplexity_by_expert"].values()) for row in table["domains"])
+
+
+@pytest.mark.usefixtures("across")
+def test_stored_and_live_weights_across_methods_are_the_same() -> None:  # L19
+    with reading() as session:
+        (row,) = [one for one in scores.mix_scores(session, get_storage(), "all")["domains"] if one["domain"] == "sea"]
+    assert row["perplexity"] == pytest.approx(live_perplexity("all", "sea"), rel=1e-5)
+
+
+def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, across: list[str]) -> None:  # L7
+    host, text = Host(device="cpu"), "the court"
+    for gone in ("small/court", elms()[0]):
+        left = [one for one in across if one != gone]
+        weights = [float(1 + across.index(one)) for one in left]
+        with transaction() as session:
+            wish = MixtureSpec(name=f"never {gone[-5:]}", experts=left, weights=weights, gate=combined())
+            mixtures.create_mixture(session, wish)
+        off = list(host.stream(planned("all", active=left), text, SAMPLING))
+        assert off == list(Host(device="cpu").stream(planned(wish.name), text, SAMPLING))
+        with reading() as session:
+            without, never = (
+                scores.mix_scores(session, get_storage(), name, active=left)["domains"] for name in ("all", wish.name)
+            )
+        assert without == never
+    named = ["small/court", "small/kitchen"]  # nobody of a cluster: the posterior itself
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="two", experts=named, weights=[1, 6]))
+    expected = list(host.stream(planned("two"), text, SAMPLING))
+    assert list(host.stream(planned("all", active=named), text, SAMPLING)) == expected
+    certified = done(clustered({
+        "kind": "certify-removal", "expert": elms()[0], "mixture": "all", "block_size": 32, "num_blocks": 3,
+        "num_prefixes": 10, "prefix_length": 16, "continuation_length": 8, "max_tokens": 100,
+    }))  # fmt: skip
+    assert certified.result["ok"]
+    with transaction() as session:
+        assert len(mixtures.remove_member(session, "all", elms()[0]).members) == 5
+
+
 def test_a_new_expert_joins_on_the_base_of_its_parent(clustered: Do) -> None:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="all", experts=["small/court", *elms()]))
-    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "all", "training": TRAINING}
+    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "all", "training": BRANCHES}
     card = done(clustered(late))
     with reading() as session:
         parent, new = (experts.get_expert(session, name) for name in (card.result["parent"], "late"))
@@ -288,7 +319,7 @@ def test_the_removal_of_a_whole_model_is_certified(clustered: Do) -> None:
 
 def test_an_addition_to_a_whole_model_is_certified_with_all_that_lies_beside(clustered: Do) -> None:
     late = {"kind": "train-expert", "name": "late", "domain": CLUSTERS[0], "mixture": "ensemble", "parent": elms()[0]}
-    done(clustered({**late, "training": TRAINING}))
+    done(clustered({**late, "training": BRANCHES}))
     card = done(clustered({**EVALUATE, "kind": "certify-addition", "expert": "late"}))
     with reading() as session:
         found = reports.get_report(session, card.result["report"]).findings
@@ -303,7 +334,7 @@ def test_an_addition_to_a_whole_model_is_certified_with_all_that_lies_beside(clu
 
 
 def test_an_expert_that_the_gate_cannot_weigh_is_refused_before_it_is_trained(clustered: Do) -> None:
-    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "ensemble", "training": TRAINING}
+    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "ensemble", "training": BRANCHES}
     card = clustered(late)
     assert card.state == "failed"
     assert "“late” must be of a cluster of “topics” to be weighed by nearness, but is not." in card.error

@@ -157,6 +157,22 @@ def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clust
             plan(world.session, world.storage, "mix", gate=odd)
 
 
+def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(world: World, clustered: str) -> None:
+    gate = GateConfig("cluster-posterior", clustering=clustered)
+    mix(world, "law", gate=gate)
+    mixtures.add_member(world.session, "mix", "code")
+    route = plan(world.session, world.storage, "mix").route
+    assert route is not None
+    assert route.clusters == (1, None)
+    alone = plan(world.session, world.storage, "mix", active=["code"])
+    assert alone.route is not None
+    assert alone.route.clusters == (None,)
+    with pytest.raises(BadSpec, match="At least one expert must be of a cluster of “topics”"):
+        mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
+    with pytest.raises(BadSpec, match="names none"):
+        mixtures.set_gate(world.session, "mix", GateConfig("cluster-posterior"))
+
+
 def test_members_leave_but_the_last(world: World) -> None:
     world.experts("law", "news")
     mix(world, "law", "news")

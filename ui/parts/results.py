@@ -93,7 +93,9 @@ def _expert_words(result: Mapping[str, Any]) -> str:
     why = f", the nearest by the posterior on {blocks} ({listed([f'{n} {w:.2f}' for n, w in ranked])})"
     mixture = result.get("mixture")
     where = f" It is in the mixture {mixture}." if mixture else ""
-    return f"It began as a copy of {result['parent']}{why if ranked else ''}.{where}"
+    share = result.get("parent_documents")
+    known = f" That one was trained on {share:.0%} of the same documents." if share else ""
+    return f"It began as a copy of {result['parent']}{why if ranked else ''}.{known}{where}"
 
 
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {

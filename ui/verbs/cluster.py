@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from workbench.cluster_specs import (
     SplitCluster,
 )
 from workbench.specs import TrainClusters
+
+if TYPE_CHECKING:
+    from jobs.clusterings import Branch
 
 app = typer.Typer(no_args_is_help=True, help="Clusters: find, look at, change, make domains of, train a model on each.")
 
@@ -106,6 +110,7 @@ def _show_clustering(card: ClusteringCard) -> None:
     if card.stale_experts:
         say(f"{counted(len(card.stale_experts), 'expert')} of documents that changed: {', '.join(card.stale_experts)}.")
         say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
+        say("or, each from the expert that saw most of its documents: … --branch-from MIXTURE")
 
 
 def _shares(overlap: dict[str, Any], number: int) -> list[str]:
@@ -232,15 +237,29 @@ def choose(spec: MakeDomain, how: How) -> None:
 
 @app.command("train")
 @takes(TrainClusters, "clustering", "name")
-def train(spec: TrainClusters, how: How) -> None:
+def train(
+    spec: TrainClusters,
+    how: How,
+    *,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what each model would begin from; queue nothing.")] = False,
+) -> None:
     """Train a model on each cluster, every one a job of its own, and compose them; asked again, it goes on.
 
-    Models that are there stay. Those of clusters that changed since are trained anew.
+    Models that are there stay. Those of clusters that changed since are trained anew. What is to be trained, and what
+    each model begins from, is shown before anything is queued.
     """
-    from jobs.clusterings import submit_training
+    from jobs.clusterings import plan_training, submit_training
     from jobs.here import cards_of
 
-    ids = submit_training(spec)
+    branches = plan_training(spec)
+    if plan and how.json:
+        print_json(branches)
+        return
+    if not how.json:
+        _show_branches(branches, spec)
+    if plan:
+        return
+    ids = submit_training(spec, branches=branches)
     if how.here or how.wait:
         show_progress(ids, how.here, quiet=how.json)
     cards = cards_of(ids)
@@ -254,6 +273,21 @@ def train(spec: TrainClusters, how: How) -> None:
     say(f"{spec.name}: {done} of {counted(len(cards), 'job')} done.")
     if cards[-1].state != "done":
         say("The rest waits for a worker (`workbench up`); the same command shows how far it is.")
+
+
+def _show_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
+    """A row for each cluster: the model that is there, or what it begins from and for how many steps."""
+    rows = [
+        (one.cluster, one.num_documents, one.expert, *(("is there", "", None) if one.is_there else
+         (_beginning(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "", one.num_steps)))
+        for one in branches
+    ]  # fmt: skip
+    columns = ["Cluster", "Documents", "Model", "Begins from", "Trained on of these", "Steps"]
+    print_table(columns, rows, empty="It has no clusters.")
+
+
+def _beginning(branch: Branch, spec: TrainClusters) -> str:
+    return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"
 
 
 @app.command("delete")
