@@ -106,6 +106,38 @@ def create(
     _print(card, as_json)
 
 
+@app.command("gate")
+def change_gate(
+    name: MixtureName,
+    gate: Gate = None,
+    evidence: GateEvidence = None,
+    top_k: TopK = None,
+    clustering: Annotated[str, typer.Option(help="Cluster gates: the clustering, by its name.")] = "",
+    temperature: Annotated[float | None, option(GateConfig, "temperature")] = None,
+    distance_power: Annotated[float | None, option(GateConfig, "distance_power")] = None,
+    freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,
+    as_json: Json = False,
+) -> None:
+    """Change how a mixture's weights come about; what is not named stays as it is."""
+    from ui.verbs.options import parse_mixture
+    from workbench.database import transaction
+    from workbench.services.clusterings import get_clustering
+    from workbench.services.mixtures import get_mixture, set_gate
+
+    settings = {
+        "kind": gate, "evidence": evidence, "top_k": top_k, "temperature": temperature,
+        "distance_power": distance_power, "freeze_after": freeze_after,
+    }  # fmt: skip
+    with transaction() as session:
+        before = get_mixture(session, name)
+        told = {field: value for field, value in settings.items() if value is not None}
+        told |= {"clustering": get_clustering(session, clustering).id} if clustering else {}
+        experts = [member.expert for member in before.members]
+        spec = parse_mixture(name=name, experts=experts, gate={**before.gate, **told})
+        card = set_gate(session, name, spec.gate)
+    _print(card, as_json)
+
+
 @app.command("add")
 def add(
     name: MixtureName,
