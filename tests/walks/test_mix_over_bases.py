@@ -247,6 +247,22 @@ def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(acro
 
 
 @pytest.mark.usefixtures("across")
+def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = ["mix", "gate", "all", "--temperature", "3", "--evidence", "last_token", "--clustering", "topics", "--json"]
+    assert main(line) == 0
+    gate = json.loads(capsys.readouterr().out)["gate"]
+    assert gate == asdict_of("ensemble") | {"kind": "cluster-posterior", "temperature": 3.0, "evidence": "last_token"}
+    assert main(["mix", "perplexity", "all", "--gate", "posterior", "--json"]) == 0
+    posterior = [row["perplexity"] for row in json.loads(capsys.readouterr().out)["domains"]]
+    assert main(["mix", "perplexity", "all", "--json"]) == 0
+    assert [row["perplexity"] for row in json.loads(capsys.readouterr().out)["domains"]] != posterior
+    assert main(["mix", "gate", "all", "--gate", "cluster"]) != 0
+    assert "“small/court” must be of a cluster of “topics”" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("across")
 def test_stored_and_live_weights_across_methods_are_the_same() -> None:  # L19
     with reading() as session:
         (row,) = [one for one in scores.mix_scores(session, get_storage(), "all")["domains"] if one["domain"] == "sea"]

@@ -130,8 +130,9 @@ def change_gate(
     }  # fmt: skip
     with transaction() as session:
         before = get_mixture(session, name)
-        told = {field: value for field, value in settings.items() if value is not None}
-        told |= {"clustering": get_clustering(session, clustering).id} if clustering else {}
+        told: dict[str, Any] = {field: value for field, value in settings.items() if value is not None}
+        if clustering:
+            told["clustering"] = get_clustering(session, clustering).id
         experts = [member.expert for member in before.members]
         spec = parse_mixture(name=name, experts=experts, gate={**before.gate, **told})
         card = set_gate(session, name, spec.gate)

@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.config import Evidence
 from engine.errors import MixtureError, ScoresError
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_posterior import ClusterPosteriorGate
+from engine.mixing.grid import grid_of
 from engine.mixing.posterior import PosteriorGate
+from engine.scores import as_blocks, mixed_perplexity
 from tests.engine.clustered import NUM_CLUSTERS, tiny_distances, tiny_routing, tiny_tokens
 
 DISTANCES = tiny_distances(60, 20)
@@ -79,6 +82,21 @@ def test_weights_of_a_growing_text_are_those_of_its_stored_distances(top_k: int 
     for position in range(20):
         torch.testing.assert_close(stream.log_weights().exp(), whole_ENT[:, 0, position], atol=1e-6, rtol=0)
         stream.observe(scores_ENT[:, 0, position], int(tokens[position + 1]))
+
+
+@pytest.mark.parametrize("evidence", ["prefix", "last_token"])
+def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
+    scores_EX, temperatures, top_ks = logprobs().flatten(1)[:, :53] / 8, [0.05, 0.5, 5.0], [1, 2, 3, 99]
+
+    def gate_at(temperature: float, top_k: int | None = None) -> ClusterPosteriorGate:
+        return ClusterPosteriorGate(PRIOR, routing(3, None, 1, 0), evidence, top_k, temperature=temperature)
+
+    found = grid_of(gate_at, as_blocks(scores_EX, 20), DISTANCES, 53, temperatures, top_ks)
+    for row, temperature in enumerate(temperatures):
+        for column, top_k in enumerate(top_ks):
+            alone = mixed_perplexity(gate_at(temperature, top_k), scores_EX, 20, DISTANCES)
+            assert float(found[row, column]) == pytest.approx(alone, rel=1e-9)
+    assert float(found.std(0).min()) > 1e-4  # temperatures differ
 
 
 @pytest.mark.parametrize("clusters", [(0, 1, 2, 3), (0, None, 2, None)])
