@@ -13,6 +13,7 @@ from ui.parts.expert_end import show_end
 from ui.parts.forgetting import show_forgetting, show_forgotten
 from ui.parts.lineage import lineage_dot, lineage_words
 from ui.parts.notices import explained, keep
+from ui.parts.parent_words import known_words
 from ui.parts.parents import show_posterior
 from ui.parts.removal import show_removal_of
 from ui.parts.switches import show_switch
@@ -62,6 +63,8 @@ def _show_lineage(card: ExpertCard) -> None:
     st.markdown("##### Where it comes from, and where it takes part: read from left to right")
     st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
     st.caption(plain(words))
+    if known := known_words(card.metrics, card.parent or "Its parent"):
+        st.caption(plain(known))
     show_posterior(card.metrics, card.parent or "", f"expert_{card.id}")
 
 

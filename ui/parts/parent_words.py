@@ -20,3 +20,9 @@ def proposal_words(found: Mapping[str, Any]) -> str:
 def blocks_words(num_blocks: int) -> str:
     """`100 held-out blocks`."""
     return counted(num_blocks, "held-out block")
+
+
+def known_words(found: Mapping[str, Any], parent: str) -> str:
+    """How much of the new expert's text its parent knew; empty where none, or where nobody measured it."""
+    share = found.get("parent_documents")
+    return f"{parent} was trained on {share:.0%} of the same documents." if share else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ui.parts.parent_words import blocks_words
+from ui.parts.parent_words import blocks_words, known_words
 from ui.parts.rooms import (
     CLUSTERS,
     CORPORA,
@@ -93,9 +93,8 @@ def _expert_words(result: Mapping[str, Any]) -> str:
     why = f", the nearest by the posterior on {blocks} ({listed([f'{n} {w:.2f}' for n, w in ranked])})"
     mixture = result.get("mixture")
     where = f" It is in the mixture {mixture}." if mixture else ""
-    share = result.get("parent_documents")
-    known = f" That one was trained on {share:.0%} of the same documents." if share else ""
-    return f"It began as a copy of {result['parent']}{why if ranked else ''}.{known}{where}"
+    told = f"It began as a copy of {result['parent']}{why if ranked else ''}. {known_words(result, result['parent'])}"
+    return f"{told.rstrip()}{where}"
 
 
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {

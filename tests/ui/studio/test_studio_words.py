@@ -177,6 +177,10 @@ def test_what_came_of_a_job_is_told_with_its_reason() -> None:
     assert result_words(done) == (
         "It began as a copy of m/a, the nearest by the posterior on held-out text (m/a 0.75, m/b 0.25)."
     )
+    branch = {"expert": "e", "parent": "m/a", "parent_posterior": {}, "parent_documents": 0.974, "mixture": "n"}
+    assert result_words(job("done", kind="train-expert", result=branch)) == (
+        "It began as a copy of m/a. m/a was trained on 97% of the same documents. It is in the mixture n."
+    )
     sight = sight_of(done)
     assert sight is not None
     assert (sight.room, sight.chosen) == (EXPERTS, {"experts.chosen": ["e"]})
