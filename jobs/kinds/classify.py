@@ -18,7 +18,7 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.clusters.clustering import Clustering, load_clustering
+from engine.clusters.clustering import load_clustering
 from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.fewshot.comparison import ROUTINGS, Answered, compare_routings
@@ -126,10 +126,10 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
             f"“{strangers[0]}” must share its tokenizer with “{spec.mixture}” to read the same prompts, but does not.",
             "Leave it out.",
         )
-    if "cluster" in spec.routings and planned.route is None:
+    if "cluster" in spec.routings and planned.clusters is None:
         raise BadSpec(
-            [f"“{spec.mixture}” must have a cluster gate for cluster routing, but has another."],
-            "Choose other routings, or a mixture with a cluster gate.",
+            [f"“{spec.mixture}” must have a cluster gate and none but experts of its clusters, but has not."],
+            "For cluster routing choose a mixture that workbench cluster train made; or choose other routings.",
         )
     members = {one.id for one in planned.experts}
     others = {one.id: one for single in beside for one in single.experts if one.id not in members}
@@ -197,25 +197,25 @@ class _Nearness:
 
     def __init__(self, planned: Plan, tokenizer: Tokenizer) -> None:
         self._plan, self._tokenizer = planned, tokenizer
-        self._clustering: Clustering | None = None
-        if planned.route is not None:
+        self._clusters, self._clustering = planned.clusters, None
+        if planned.route is not None and self._clusters is not None:
             planned.route.clustering.check()
             seed = planned.route.seed
             self._clustering = load_clustering(planned.route.clustering.folder, seed.folder if seed else None)
 
     def squared_distances(self, prompts: Sequence[Prompt]) -> Tensor | None:
         """The squared distances [E, N] of prompts to the cluster of each expert."""
-        if self._clustering is None or self._plan.route is None:
+        if self._clustering is None or self._clusters is None:
             return None
         texts = [self._tokenizer.decode(prompt.ids) for prompt in prompts]
         squared_NK = self._clustering.place(texts).squared_distances_NK
-        return torch.from_numpy(squared_NK[:, list(self._plan.route.clusters)].T)
+        return torch.from_numpy(squared_NK[:, list(self._clusters)].T)
 
     def log_weights(self, squared_EN: Tensor, top_k: int | None) -> Tensor:
         """Eq. 3 with the temperature and the weights of the mixture, and another top-k."""
-        assert self._plan.route is not None
+        assert self._clusters is not None
         gate = ClusterGate(
-            [expert.weight for expert in self._plan.experts], Routing(self._plan.route.clusters),
+            [expert.weight for expert in self._plan.experts], Routing(self._clusters),
             temperature=self._plan.gate.temperature, distance_power=self._plan.gate.distance_power, top_k=top_k,
         )  # fmt: skip
         return gate.weigh(squared_EN)

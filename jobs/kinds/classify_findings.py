@@ -98,11 +98,12 @@ def _told(name: str, seeds: Sequence[Measured], planned: Plan, words: Mapping[in
 def _clusters(seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]) -> Iterable[dict[str, Any]]:
     """The clusters that weigh most on average over test examples and seeds."""
     weighed = [one.shares_E for one in seeds if one.shares_E is not None]
-    if not weighed or planned.route is None:
+    clusters = planned.clusters
+    if not weighed or clusters is None:
         return
     means_E = [fmean(of_expert) for of_expert in zip(*weighed, strict=True)]
     for place in sorted(range(len(means_E)), key=lambda place: -means_E[place])[:_TOP_CLUSTERS]:
-        number = planned.route.clusters[place]
+        number = clusters[place]
         yield {
             "expert": planned.experts[place].name, "share": means_E[place], "number": number,
             "cluster": words[number].name, "terms": list(words[number].terms),

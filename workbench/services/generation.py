@@ -68,6 +68,12 @@ class Plan:
         """The first expert's base; its tokenizer is that of all."""
         return self.experts[0].base
 
+    @property
+    def clusters(self) -> tuple[int, ...] | None:
+        """The cluster of each expert; None where one is of none, so that nearness alone cannot weigh them."""
+        known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
+        return known if self.route and len(known) == len(self.route.clusters) else None
+
     def by_base(self) -> dict[Kept, list[PlannedExpert]]:
         """The experts on each base: what they share, and what it must hash to."""
         found: dict[Kept, list[PlannedExpert]] = {}

@@ -94,7 +94,7 @@ class ClusterWords:
 
 def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
     """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
-    if gate.kind != "cluster":
+    if not gate.needs_clusters:
         return {}
     rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
     return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}
