@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -19,15 +20,24 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Itera
     Each is computed by one thread, so an answer is the same to the bit on any number of cores. Torch has its threads
     again when the last answer was taken or the iterator was closed.
     """
-    threads = torch.get_num_threads()
     ahead: deque[Future[Answer]] = deque()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for item in items:
-                ahead.append(pool.submit(work, item))
-                if len(ahead) == 2 * threads:
-                    yield ahead.popleft().result()
-            while ahead:
+    with (
+        threads_kept() as threads,
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        for item in items:
+            ahead.append(pool.submit(work, item))
+            if len(ahead) == 2 * threads:
                 yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+@contextmanager
+def threads_kept() -> Iterator[int]:
+    """Torch has its threads again afterwards, whatever a library (numba, for one) sets for all of the process."""
+    threads = torch.get_num_threads()
+    try:
+        yield threads
     finally:
         torch.set_num_threads(threads)

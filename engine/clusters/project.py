@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 from engine.errors import EngineError
 from engine.events import Progress
+from engine.threads import threads_kept
 
 FITTED = 20_000  # documents that shape the map; more take long and change little
 SHARD = 10_000
@@ -59,12 +60,14 @@ def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0
     coordinates_N2 = np.empty((total, 2), dtype=np.float32)
     reducer = _umap(len(chosen), seed)
     yield Progress(0, total, "documents", f"fitting the map on {len(chosen)} of them")
-    coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
+    with threads_kept():
+        coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
     rest = np.flatnonzero(~is_fitted_N)
     for start in range(0, len(rest), SHARD):
         yield Progress(len(chosen) + start, total, "documents", "putting the rest on the map")
         shard = rest[start : start + SHARD]
-        coordinates_N2[shard] = reducer.transform(vectors_ND[shard])
+        with threads_kept():
+            coordinates_N2[shard] = reducer.transform(vectors_ND[shard])
     yield Progress(total, total, "documents")
     yield Map(coordinates_N2, is_fitted_N, seed)
 

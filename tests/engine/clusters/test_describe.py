@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from engine.clusters.clusterers import find_clusters
 from engine.clusters.clusters import Clusters
@@ -90,6 +91,16 @@ def map_of(vectors: np.ndarray, num_fitted: int, seed: int = 0) -> Map:
     assert all(isinstance(one, Progress) for one in progress)
     assert isinstance(found, Map)
     return found
+
+
+def test_a_map_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        list(project(np.random.default_rng(0).normal(size=(40, 5))))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_map_says_which_documents_shaped_it_and_puts_the_rest_near_their_like(tmp_path: Path) -> None:
