@@ -1,8 +1,9 @@
 """Weights from the nearness of the text so far to each expert's cluster (C-BTM §2.2, Eq. 3).
 
-    w_e ∝ prior_e · top-k[exp(−dist(text before the token, centre of e)² / T)]
+    w_e ∝ top-k[prior_e · exp(−dist(text before the token, centre of e)² / T)]
 
-The paper has no prior, which is one of equal weights. The released code squares the distance twice: `distance_power` 4.
+The paper has no prior, which is one of equal weights; top-k comes after it, so that an expert of weight 0 takes
+nobody's place. The released code squares the distance twice: `distance_power` 4.
 What the experts say of the text plays no part, so those without weight need not be asked.
 Shapes: E experts, K clusters, N blocks, T positions.
 """

@@ -370,22 +370,45 @@ def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
         found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 0.2, 2.0])
         gate = mixtures.get_mixture(session, "ensemble").gate
     assert (found["top_ks"], found["saved"]) == ([1, 2, 3], {"temperature": 0.2, "top_k": 3})
+    assert_each_cell_is_the_mixtures_own(found, gate)
+    assert main(["eval", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
+    assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
+
+
+def assert_each_cell_is_the_mixtures_own(found: dict[str, Any], gate: dict[str, Any]) -> None:
+    """As `mix perplexity` tells it, experts alike in their prior."""
+    alike = dict.fromkeys(found["experts"], 1.0)
     assert len(found["domains"]) > 1
     for row, temperature in enumerate(found["temperatures"]):
         for column, top_k in enumerate(found["top_ks"]):
+            wish = GateConfig(**{**gate, "temperature": temperature, "top_k": top_k})
             with reading() as session:
-                told = scores.mix_scores(
-                    session, get_storage(), "ensemble",
-                    gate=GateConfig(**{**gate, "temperature": temperature, "top_k": top_k}),
-                )  # fmt: skip
-            alone = {one["domain"]: one["perplexity"] for one in told["domains"]}
+                told = scores.mix_scores(session, get_storage(), found["mixture"], weights=alike, gate=wish)["domains"]
+            alone = {one["domain"]: one["perplexity"] for one in told}
             for one in found["domains"]:
                 assert one["perplexity"][row][column] == pytest.approx(alone[one["domain"]], rel=1e-5)
-            total = sum(one["num_tokens"] for one in told["domains"])
-            nats = sum(math.log(one["perplexity"]) * one["num_tokens"] for one in told["domains"])
+            total = sum(one["num_tokens"] for one in told)
+            nats = sum(math.log(one["perplexity"]) * one["num_tokens"] for one in told)
             assert found["perplexity"][row][column] == pytest.approx(math.exp(nats / total), rel=1e-5)
-    assert main(["eval", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
-    assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
+
+
+def test_nearness_with_evidence_has_a_grid_of_its_own(clustered: Do) -> None:
+    done(clustered(EVALUATE))
+    with transaction() as session:
+        nearness = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
+        mixtures.set_gate(session, "ensemble", combined())
+        found = cluster_grid(session, get_storage(), "ensemble", temperatures=[0.05, 2.0])
+    assert_each_cell_is_the_mixtures_own(found, asdict_of("ensemble"))
+    assert found["perplexity"] != nearness["perplexity"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"evidence": "last_token", "freeze_after": 9}])
+def test_a_grid_holds_experts_without_a_cluster_too(across: list[str], changes: dict[str, Any]) -> None:
+    with transaction() as session:
+        mixtures.set_gate(session, "all", combined(**changes))
+        found = cluster_grid(session, get_storage(), "all", temperatures=[0.2, 2.0])
+    assert (found["experts"], found["top_ks"]) == (across, [1, 2, 4, 6])
+    assert_each_cell_is_the_mixtures_own(found, asdict_of("all"))
 
 
 def test_a_grid_of_another_gate_is_refused_with_what_to_do(clustered: Do) -> None:

@@ -1,4 +1,4 @@
-"""A cluster gate at every temperature and top-k at once, from stored scores and distances (C-BTM table 9).
+"""A gate of clusters at every temperature and top-k at once, from stored scores and distances (C-BTM table 9).
 
 Shapes: E experts, X tokens, G temperatures, J numbers of experts kept.
 """
@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
-from workbench.services.generation import Plan, plan
+from workbench.services.generation import Plan, gate_of, plan
 from workbench.services.scores import load, load_distances, scored_domains
 from workbench.storage import Storage
 from workbench.tables import Evaluation
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from engine.mixing.base import Gate
 
 # Those of table 9, then higher ones: the squared distances between standardised vectors are a hundred times as large.
 TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -66,16 +70,26 @@ def _grid(
     temperatures: Sequence[float], top_ks: Sequence[int],
 ) -> list[list[float]]:  # fmt: skip
     """Perplexities [G][J] on one text that all experts were scored on."""
-    from engine.mixing.grid import grid
+    from engine.mixing.grid import grid, grid_of
+    from engine.scores import as_blocks
 
-    assert planned.route is not None
-    distances = load_distances(session, storage, planned, evaluations[0]).frozen(planned.gate.freeze_after)
-    scores_EX, _ = load(storage, evaluations)
-    further_EX = distances.further_KX[list(planned.route.clusters)]
-    squared_EX: Tensor = further_EX.double() + distances.nearest_X.double()
-    found_GJ = grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=planned.gate.distance_power)
+    distances = load_distances(session, storage, planned, evaluations[0])
+    scores_EX, block_size = load(storage, evaluations)
+    if planned.clusters is not None and planned.gate.kind == "cluster":
+        looked_at = distances.frozen(planned.gate.freeze_after)
+        squared_EX: Tensor = looked_at.further_KX[list(planned.clusters)].double() + looked_at.nearest_X.double()
+        found_GJ = grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=planned.gate.distance_power)
+    else:
+        blocks_ENT, num_tokens = as_blocks(scores_EX, block_size), scores_EX.shape[1]
+        found_GJ = grid_of(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
     values: list[list[float]] = found_GJ.tolist()
     return values
+
+
+def _gate_at(planned: Plan, temperature: float) -> Gate:
+    """The plan's gate at a temperature, without a top-k, experts alike in their prior."""
+    alike = tuple(replace(expert, weight=1.0) for expert in planned.experts)
+    return gate_of(replace(planned, experts=alike, gate=replace(planned.gate, temperature=temperature, top_k=None)))
 
 
 def _over_all(rows: Sequence[dict[str, Any]]) -> list[list[float]]:
