@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.mixing.base import Gate
+from engine.mixing.base import FLOOR, Gate
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -36,10 +36,11 @@ def grid(
     for scores_Ex, squared_Ex in zip(
         scores_EX.split(_TOKENS_AT_ONCE, 1), squared_EX.split(_TOKENS_AT_ONCE, 1), strict=True
     ):
-        far_Ex, order_Ex = (squared_Ex.double() ** (distance_power / 2)).sort(0)
+        far_Ex, order_Ex = (squared_Ex.double() ** (distance_power / 2)).sort(dim=0, stable=True)  # of equals the first
         further_Ex = far_Ex - far_Ex[0]
-        best_x = scores_Ex.amax(0).double()
-        likelihoods_Ex = (scores_Ex.double() - best_x).exp().gather(0, order_Ex)
+        floored_Ex = scores_Ex.double().clamp(min=FLOOR)
+        best_x = floored_Ex.amax(0)
+        likelihoods_Ex = (floored_Ex - best_x).exp().gather(0, order_Ex)
         for row, temperature in enumerate(temperatures):
             weights_Ex = (further_Ex / -temperature).exp()
             mixed_Jx = (weights_Ex * likelihoods_Ex).cumsum(0)[kept_J] / weights_Ex.cumsum(0)[kept_J]
@@ -59,7 +60,7 @@ def grid_of(
     total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)
     for row, temperature in enumerate(temperatures):
         log_weights_EX = gate_at(temperature).block(blocks_ENT, distances).flatten(1)[:, :num_tokens]
-        scores_EX = blocks_ENT.flatten(1)[:, :num_tokens].double()
+        scores_EX = blocks_ENT.flatten(1)[:, :num_tokens].double().clamp(min=FLOOR)
         sorted_EX, order_EX = log_weights_EX.sort(dim=0, descending=True, stable=True)
         likeliest_EX = (sorted_EX + scores_EX.gather(0, order_EX)).logcumsumexp(0)
         total_GJ[row] = (likeliest_EX - sorted_EX.logcumsumexp(0))[kept_J].sum(1)

@@ -15,10 +15,11 @@ from engine.clusters.clusters import squared_distances
 from engine.clusters.distances import Distances, measure_distances, open_distances, require_same_text
 from engine.config import GateConfig
 from engine.errors import MixtureError, ScoresError
+from engine.mixing.base import FLOOR
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.gates import make_gate
-from engine.mixing.grid import grid
-from engine.scores import mixed_perplexity
+from engine.mixing.grid import grid, grid_of
+from engine.scores import as_blocks, mixed_perplexity
 from engine.text.excerpt import excerpt_of
 from tests.engine.clustered import (
     NUM_CLUSTERS,
@@ -198,3 +199,31 @@ def test_a_grid_stays_finite_where_the_nearest_finds_a_token_impossible() -> Non
     found = grid(scores_EX, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [0.1, 1.0], [1, 2])
     assert torch.isfinite(found).all()
     assert float(found[1, 1]) < float(found[1, 0])
+
+
+def test_of_experts_as_near_as_each_other_a_grid_keeps_the_first_as_the_gate_does() -> None:
+    scores_EX, distances = scored(40, 300)
+    clusters = [expert % 3 for expert in range(40)]  # experts of one cluster are equally far
+    top_ks = [1, 2, 16, 30]
+    found = grid(scores_EX, distances.further_KX[clusters], [0.1, 1.0], top_ks)
+    for row, temperature in enumerate([0.1, 1.0]):
+        for column, top_k in enumerate(top_ks):
+            gate = ClusterGate([1.0] * 40, Routing(clusters), temperature=temperature, top_k=top_k)
+            alone = mixed_perplexity(gate, scores_EX, 20, distances)
+            assert float(found[row, column]) == pytest.approx(alone, rel=1e-9)
+
+
+def test_a_token_that_all_experts_find_impossible_costs_a_grid_the_floor() -> None:
+    scores_EX, distances = scored(2, 100)
+    floored_EX = scores_EX.clone()
+    scores_EX[:, 7], floored_EX[:, 7] = -torch.inf, FLOOR
+    temperatures, top_ks = [0.1, 1.0], [1, 2]
+    found = grid(scores_EX, distances.further_KX, temperatures, top_ks)
+    assert torch.isfinite(found).all()
+    assert torch.equal(found, grid(floored_EX, distances.further_KX, temperatures, top_ks))
+
+    def gate_at(temperature: float) -> ClusterGate:
+        return ClusterGate([1.0, 1.0], Routing([0, 1]), temperature=temperature)
+
+    of_gates = grid_of(gate_at, as_blocks(scores_EX, 20), distances, 100, temperatures, top_ks)
+    torch.testing.assert_close(of_gates, found, rtol=1e-9, atol=0)
