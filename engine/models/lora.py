@@ -74,6 +74,7 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
         state[f"{name}.{_DOWN}"] = layer.lora_A["new"].weight.detach()
         state[f"{name}.{_UP}"] = layer.lora_B["new"].weight.detach()
         state[f"{name}.{_SCALE}"] = torch.tensor([float(layer.scaling["new"])])
+    del lm.peft_config  # what peft leaves behind on the model itself
     for parameter in lm.parameters():
         parameter.requires_grad_(learnt[id(parameter)])
     return state

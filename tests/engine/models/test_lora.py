@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engine.cache import ModelCache
 from engine.config import LoraConfig
@@ -35,12 +36,18 @@ def disturbed(model: DemixModel) -> DemixModel:
     return model.eval()
 
 
+def attributes_of(lm: nn.Module) -> dict[str, set[str]]:
+    """The names of what each module holds."""
+    return {name: {*vars(module)} for name, module in lm.named_modules()}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_an_adapted_model_begins_as_its_seed_and_leaves_it_as_it_was(family: str) -> None:
     lm = decoder(family)
-    before, state = lm(input_ids=IDS).logits, copy.deepcopy(lm.state_dict())
+    before, state, attributes = lm(input_ids=IDS).logits, copy.deepcopy(lm.state_dict()), attributes_of(lm)
     adapter = fresh_adapter(lm, LoraConfig(rank=3))
+    assert attributes_of(lm) == attributes
     assert all(parameter.requires_grad for parameter in lm.parameters())
     assert all(torch.equal(tensor, state[name]) for name, tensor in lm.state_dict().items())
     model = DemixModel(lm, [], "adapter").eval()
