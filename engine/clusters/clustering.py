@@ -8,7 +8,7 @@ Shapes: N documents, K clusters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.clusters import Clusters, Labels, squared_distances
-from engine.clusters.documents import Changes
 from engine.clusters.embedder import AnyEmbedder, Vectors
 from engine.clusters.embedders import load_embedder
 from engine.clusters.random_clusters import drawn_cluster
@@ -63,11 +62,6 @@ class Clustering:
             number, seed = self.clusters.num_clusters, self.clusters.seed
             labels_N = np.array([drawn_cluster(text, number, seed) for text in texts], dtype=np.int32)
         return Placed(embedding.vectors_ND, labels_N, distances_NK, embedding.is_blank_N)
-
-    def changes(self, present_ids: Iterable[str]) -> Changes:
-        """How a corpus differs from the sample; both lists are sorted."""
-        present, known = set(present_ids), set(self.document_ids)
-        return Changes(tuple(sorted(known - present)), tuple(sorted(present - known)))
 
     def save(self, folder: Path) -> None:
         """Writes the clustering into an empty folder."""

@@ -1,4 +1,4 @@
-"""What a cluster is about: its words, its typical documents, and how it goes with labels that were there before.
+"""What a cluster is about: its words, and how it goes with labels that were there before.
 
 Shapes: N documents, K clusters, D dimensions, L labels.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import normalized_mutual_info_score
 
-from engine.clusters.clusters import Clusters, Labels
+from engine.clusters.clusters import Labels
 from engine.clusters.vectorize import TfidfEmbedder
 from engine.errors import EngineError
 
@@ -44,16 +44,6 @@ def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int 
     for centre_D in centres_KD:
         scores_W = embedder.word_scores(centre_D[None])[0]
         found.append([embedder.vocabulary[number] for number in np.argsort(-scores_W, kind="stable")[:num_terms]])
-    return found
-
-
-def representatives(vectors_ND: NDArray[Any], clusters: Clusters, num_documents: int = 5) -> list[list[int]]:
-    """The documents of each cluster that are nearest to its centre, as their numbers in the sample, nearest first."""
-    found = []
-    for number, centre_D in enumerate(clusters.centres_KD):
-        members = np.flatnonzero(clusters.labels_N == number)
-        distances = np.square(vectors_ND[members] - centre_D).sum(1)
-        found.append([int(one) for one in members[np.argsort(distances, kind="stable")[:num_documents]]])
     return found
 
 

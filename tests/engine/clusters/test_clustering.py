@@ -70,15 +70,6 @@ def test_documents_without_a_known_word_are_placed_and_counted() -> None:
     assert np.isfinite(placed.squared_distances_NK).all()
 
 
-def test_a_corpus_that_changed_is_told_apart_document_by_document() -> None:
-    clustering = clustering_of()
-    ids = [Document(text).id for text in [*TEXTS[1:], "A new one."]]
-    changes = clustering.changes(ids)
-    assert changes.missing == (Document(TEXTS[0]).id,)
-    assert changes.new == (Document("A new one.").id,)
-    assert clustering.changes(reversed(clustering.document_ids)).missing == ()
-
-
 def test_every_document_must_have_an_id() -> None:
     clustering = clustering_of()
     with pytest.raises(EngineError, match="5 ids came with 6 documents"):

@@ -12,7 +12,7 @@ import torch
 from engine.clusters.clusterers import find_clusters
 from engine.clusters.clusters import Clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
-from engine.clusters.describe import label_overlap, representatives, top_terms
+from engine.clusters.describe import label_overlap, top_terms
 from engine.clusters.project import Map, load_map, project
 from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
 from engine.errors import EngineError
@@ -48,17 +48,6 @@ def test_top_terms_are_the_words_of_the_subject(scaling: str) -> None:
     for number, terms in enumerate(found):
         subject = names[int(np.flatnonzero(clusters.labels_N == number)[0])]
         assert sorted(terms) == sorted(SUBJECTS[subject])
-
-
-def test_representatives_are_members_and_the_nearest_comes_first() -> None:
-    texts, _ = texts_of(12)
-    embedder, clusters = fitted(texts)
-    vectors = embedder.embed(texts).vectors_ND
-    for number, chosen in enumerate(representatives(vectors, clusters, 4)):
-        distances = np.linalg.norm(vectors - clusters.centres_KD[number], axis=1)
-        members = clusters.labels_N == number
-        assert members[chosen].all()
-        assert distances[chosen].tolist() == sorted(distances[members])[:4]
 
 
 def test_clusters_that_are_the_labels_have_all_information() -> None:
