@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 _GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
+_NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, which the bound in bytes does not count
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ class Host:
         self._cache = ModelCache(cache_bytes, choose_device(device))
         self._tokenizers: dict[Kept, Tokenizer] = {}
         self._limits: dict[Kept, Limits] = {}
-        self._clusterings: dict[Kept, Clustering] = {}
+        self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_load_clustering)
 
     def stream(
         self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -261,16 +263,8 @@ class Host:
         return gate_of(plan, lambda: GrowingContext(self._clustering(plan), self._tokenizer(plan)))
 
     def _clustering(self, plan: Plan) -> Clustering:
-        from engine.clusters.clustering import load_clustering
-
         assert plan.route is not None
-        if plan.route.clustering not in self._clusterings:
-            plan.route.clustering.check()
-            seed = plan.route.seed
-            self._clusterings[plan.route.clustering] = load_clustering(
-                plan.route.clustering.folder, seed.folder if seed else None
-            )
-        return self._clusterings[plan.route.clustering]
+        return self._clusterings(plan.route.clustering, plan.route.seed)
 
     def _tokenizer(self, plan: Plan) -> Tokenizer:
         from engine.text.tokenizer import load_tokenizer
@@ -278,3 +272,10 @@ class Host:
         if plan.base not in self._tokenizers:
             self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
         return self._tokenizers[plan.base]
+
+
+def _load_clustering(kept: Kept, seed: Kept | None) -> Clustering:
+    from engine.clusters.clustering import load_clustering
+
+    kept.check()
+    return load_clustering(kept.folder, seed.folder if seed else None)

@@ -1,0 +1,34 @@
+"""What the one holder of weights keeps in memory beside models."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+from engine.config import GateConfig
+from engine.files import Kept, write_manifest
+from tests.engine.clustered import tiny_clustering
+from workbench.services.generation import Host, Plan
+from workbench.services.routing import Route
+
+
+def planned(folder: Path) -> Plan:
+    """A plan that is weighed by nearness to the clusters in a folder."""
+    route = Route(folder.name, Kept(folder), None, (0,))
+    return Plan("mix", (), (), "", GateConfig("cluster", clustering=folder.name), route)
+
+
+def test_of_many_clusterings_only_the_last_used_stay_in_memory(tmp_path: Path) -> None:
+    plans = []
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        tiny_clustering().save(folder)
+        write_manifest(folder)
+        plans.append(planned(folder))
+    host = Host(device="cpu")
+    loaded = [weakref.ref(host._clustering(plans[place])) for place in (0, 1, 2, 3, 0, 4)]
+    gc.collect()
+    assert [one() is not None for one in loaded] == [True, False, True, True, True, True]
+    assert host._clustering(plans[0]) is loaded[0]()
