@@ -2,6 +2,7 @@
 
 WorkbenchError
 ├── NotFound         no such thing; lists what there is
+│   └── NoModel      neither a mixture nor an expert of that name; lists both
 ├── NameTaken        names are unique within a kind
 ├── BadSpec          a wish that cannot be granted; all complaints at once
 ├── InUse            something else depends on it
@@ -29,13 +30,22 @@ class NotFound(WorkbenchError):
 
     def __init__(self, what: str, name: str, known: Iterable[str] = ()) -> None:
         names = sorted(known)
-        shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
         super().__init__(
             f"There is no {what} called “{name}”.",
-            f"Known: {shown}." if names else f"There is no {what} yet.",
+            f"Known: {_few(names)}." if names else f"There is no {what} yet.",
         )
         self.what = what
         self.name = name
+
+
+class NoModel(NotFound):
+    """Neither a mixture nor an expert is called `name`."""
+
+    def __init__(self, name: str, mixtures: Sequence[str], experts: Sequence[str]) -> None:
+        super().__init__("mixture or expert", name)
+        self.problem = f"Neither a mixture nor an expert is called “{name}”."
+        told = [f"{what}: {_few(names)}." for what, names in (("Mixtures", mixtures), ("Experts", experts)) if names]
+        self.next_step = " ".join(told) or "There is none yet."
 
 
 class NameTaken(WorkbenchError):
@@ -80,3 +90,7 @@ class StorageError(WorkbenchError):
 
 class DiskFull(StorageError):
     """The disk has no room; nothing was destroyed."""
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "")

@@ -176,7 +176,7 @@ class TrainExpert(Spec):
         """The wish to certify its addition afterwards; None where it is added to nothing."""
         if self.whole or not self.join:
             return None
-        return CertifyAddition(expert=self.name, mixture=self.mixture, block_size=self.training.block_size)
+        return CertifyAddition(expert=self.name, mixture=self.mixture)
 
     @model_validator(mode="after")
     def _watch_others(self) -> TrainExpert:
@@ -225,8 +225,12 @@ class Evaluate(Spec):
     experts: list[ExpertName] = Field(default_factory=list, description="Experts on its base to score, too.")
     domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
-    block_size: int = Field(256, ge=8, description="Tokens of context at most.")
-    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
+    block_size: int | None = Field(
+        None, ge=8, description="Tokens of context at most; empty: as in its stored scores, or as it was trained."
+    )
+    max_tokens: int | None = Field(
+        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+    )
 
 
 class CertifyAddition(Spec):
@@ -236,8 +240,12 @@ class CertifyAddition(Spec):
     expert: ExpertName = Field(description="Expert that was added.")
     mixture: Name = Field(description="Mixture that holds it.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
-    block_size: int = Field(256, ge=8, description="Tokens of context at most.")
-    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
+    block_size: int | None = Field(
+        None, ge=8, description="Tokens of context at most; empty: as in its stored scores, or as it was trained."
+    )
+    max_tokens: int | None = Field(
+        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+    )
 
 
 class CertifyRemoval(Spec):

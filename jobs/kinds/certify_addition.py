@@ -15,6 +15,7 @@ from jobs.kinds.distances import measure_missing
 from jobs.kinds.scoring import register_scores, score_missing
 from jobs.work import Register, Work
 from workbench.services.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
+from workbench.services.evaluations import measure_for
 from workbench.services.reports import register_report
 from workbench.specs import CertifyAddition
 
@@ -44,6 +45,7 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
     """
     with work.reading() as session:
         added = addition_of(session, work.storage, spec.mixture, spec.expert, spec.split)
+        measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
     looked = yield from _look(added)
     older = [one for one in looked if one.recorded.before]
     faults = [fault for one in older for fault in one.faults]
@@ -56,14 +58,14 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
         untouched = add_and_compare(added.base.kept, there, added.expert_id, added.newcomer)
         num_tensors, faults = untouched.num_tensors, [f"The tensor {name} has changed." for name in untouched.changed]
     if not faults and not later:
-        yield from _score(work, spec, added)
-        found, alone = _measure(work, spec)
+        yield from _score(work, spec, added, measure)
+        found, alone = _measure(work, spec, measure)
     sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, found, later)
     return _register(work, spec, added, {
         "expert": spec.expert, "mixture": spec.mixture, "ok": not faults, "sentence": sentence,
         "base_sha256": str(added.base.kept.sha256)[:12], "num_tensors": num_tensors,
         "folders": [one.told() for one in looked],
-        "split": spec.split, "block_size": spec.block_size, "domains": [_told(one) for one in found], "alone": alone,
+        "split": spec.split, "block_size": measure[0], "domains": [_told(one) for one in found], "alone": alone,
     })  # fmt: skip
 
 
@@ -77,19 +79,20 @@ def _look(added: Addition) -> Generator[Event, None, list[_Looked]]:
     return looked
 
 
-def _score(work: Work, spec: CertifyAddition, added: Addition) -> Generator[Event, None, None]:
-    measure = (added.domains, spec.split, spec.block_size, spec.max_tokens)
-    scores = yield from score_missing(work, spec.mixture, *measure)
-    yield from measure_missing(work, spec.mixture, *measure)
+def _score(
+    work: Work, spec: CertifyAddition, added: Addition, measure: tuple[int, int]
+) -> Generator[Event, None, None]:
+    scores = yield from score_missing(work, spec.mixture, added.domains, spec.split, *measure)
+    yield from measure_missing(work, spec.mixture, added.domains, spec.split, *measure)
     with work.transaction() as session:
         register_scores(session, work, scores)
 
 
-def _measure(work: Work, spec: CertifyAddition) -> tuple[list[Change], list[dict[str, Any]]]:
-    measure: dict[str, Any] = {"split": spec.split, "block_size": spec.block_size, "max_tokens": spec.max_tokens}
+def _measure(work: Work, spec: CertifyAddition, measure: tuple[int, int]) -> tuple[list[Change], list[dict[str, Any]]]:
+    told: dict[str, Any] = {"split": spec.split, "block_size": measure[0], "max_tokens": measure[1]}
     with work.reading() as session:
-        found = changes(session, work.storage, spec.mixture, spec.expert, **measure)
-        return found, beside_parent(session, spec.expert, **measure)
+        found = changes(session, work.storage, spec.mixture, spec.expert, **told)
+        return found, beside_parent(session, spec.expert, **told)
 
 
 def _told(one: Change) -> dict[str, Any]:

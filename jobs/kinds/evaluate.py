@@ -11,15 +11,16 @@ from engine.events import Event
 from jobs.kinds.distances import measure_missing
 from jobs.kinds.scoring import register_scores, score_missing
 from jobs.work import Register, Work
+from workbench.services.evaluations import measure_for
 from workbench.specs import Evaluate
 
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
     """One folder of scores per expert and domain that has none."""
-    scores = yield from score_missing(
-        work, spec.mixture, spec.domains, spec.split, spec.block_size, spec.max_tokens, also=spec.experts
-    )
-    yield from measure_missing(work, spec.mixture, spec.domains, spec.split, spec.block_size, spec.max_tokens)
+    with work.reading() as session:
+        measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
+    scores = yield from score_missing(work, spec.mixture, spec.domains, spec.split, *measure, also=spec.experts)
+    yield from measure_missing(work, spec.mixture, spec.domains, spec.split, *measure)
 
     def register(session: Session) -> dict[str, Any]:
         return {"mixture": spec.mixture, "scored": register_scores(session, work, scores)}

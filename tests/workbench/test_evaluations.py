@@ -101,6 +101,24 @@ def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) ->
     assert newest["perplexity"] == [[pytest.approx(4)], [pytest.approx(5)]]
 
 
+def test_a_mixture_is_scored_like_its_stored_scores_unless_told_otherwise(world: World) -> None:
+    world.experts("law", "news")
+    mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["news", "law"]))
+    usual = (evaluations.USUAL_BLOCK, evaluations.USUAL_TOKENS)
+    assert evaluations.measure_for(world.session, "mix", "test") == usual
+    experts.expert_row(world.session, "law").config = {"block_size": 64}
+    assert evaluations.measure_for(world.session, "mix", "test") == (64, evaluations.USUAL_TOKENS)
+    for expert in ("law", "news"):
+        score(world, expert, "law", 10.0, block_size=128, num_tokens=32_768)
+        score(world, expert, "news", 10.0, block_size=128, num_tokens=900)
+    score(world, "law", "law", 9.0, block_size=256, num_tokens=99_999)
+    assert evaluations.measure_for(world.session, "mix", "test") == (128, 32_768)
+    assert evaluations.measure_for(world.session, "mix", "test", 32, 500) == (32, 500)
+    assert evaluations.measure_for(world.session, "mix", "dev") == (64, evaluations.USUAL_TOKENS)
+    measures = evaluations.perplexity_table(world.session, "mix")["measures"]
+    assert measures == [{"block_size": 128, "num_tokens": tokens} for tokens in (32_768, 900)]
+
+
 def test_splits_are_kept_apart(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 10.0, split="dev")

@@ -15,7 +15,7 @@ from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.services import corpora, experts, jobs, mixtures
 from workbench.services.generation import plan
 from workbench.specs import Evaluate, MixtureSpec
-from workbench.tables import Cluster, Clustering, MixtureMember
+from workbench.tables import Cluster, Clustering, Expert, MixtureMember
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -227,3 +227,28 @@ def test_deleting_a_mixture_leaves_its_experts(world: World) -> None:
     mixtures.delete_mixture(world.session, "mix")
     assert world.session.scalars(select(MixtureMember)).all() == []
     assert len(experts.list_experts(world.session)) == 2
+
+
+def test_a_mixture_keeps_an_active_expert(world: World) -> None:
+    world.experts("law", "news")
+    before = mix(world, "law", "news", weights=[1.0, 0.0])
+    for active, weights in ([], {}), (["news"], {}), (["law", "news"], {"law": 0.0}):
+        with pytest.raises(BadSpec, match="must keep at least one active expert"):
+            mixtures.arrange(world.session, "mix", active, weights)
+    assert mixtures.get_mixture(world.session, "mix") == before
+    mixtures.arrange(world.session, "mix", ["news"], {"law": 0.0, "news": 2.0})
+    with pytest.raises(BadSpec, match="must keep at least one active expert"):
+        mixtures.set_active(world.session, "mix", "news", False)
+    after = mixtures.get_mixture(world.session, "mix")
+    assert [(one.active, one.weight) for one in after.members] == [(False, 0.0), (True, 2.0)]
+
+
+@pytest.mark.parametrize("name", ["-x", "--on", ".", ".."])
+def test_a_name_that_no_command_could_say_is_refused(world: World, name: str) -> None:
+    world.experts("law")
+    with pytest.raises(BadSpec, match="must not begin with “-”"):
+        mixtures.create_mixture(world.session, MixtureSpec(name=name, experts=["law"]))
+    with pytest.raises(BadSpec, match="must not begin with “-”"):
+        experts.rename(world.session, "law", name)
+    world.session.scalar(select(Expert).where(Expert.name == "law")).name = name  # type: ignore[union-attr]
+    assert experts.rename(world.session, name, "law").name == "law"

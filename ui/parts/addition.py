@@ -15,8 +15,6 @@ from workbench.database import reading
 from workbench.services.additions import additions_of, can_be_certified
 from workbench.specs import CertifyAddition
 
-_BLOCK_SIZE = 256  # of an expert that does not say what it was trained with
-
 
 def show_additions(card: ExpertCard) -> None:
     """The newest certificate with its numbers, the older ones in a line each, and the way to another."""
@@ -56,8 +54,6 @@ def _show_button(card: ExpertCard) -> None:
         mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
         if st.button("Certify the addition", icon=":material/verified:", key=key):
             with explained():
-                size = int(card.config.get("block_size", _BLOCK_SIZE))
-                wish = CertifyAddition(expert=card.name, mixture=mixture, block_size=size)
-                st.session_state[f"{key}_job"] = submit(wish)
+                st.session_state[f"{key}_job"] = submit(CertifyAddition(expert=card.name, mixture=mixture))
     if job_id := st.session_state.get(f"{key}_job"):
         show_job(job_id, key=f"{key}_job_view")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ui.parts.measures import comparable, told_measure
 from ui.parts.pictures import GREY, Picture, colour_of, label, name_axis, new_figure
 from ui.parts.removal_words import LABELS, change, perplexity_rows
+from ui.parts.words import counted
 from workbench.cards import EvaluationCard, ExpertCard, MetricPoint
 from workbench.palette import COLOURS
 
@@ -90,10 +92,15 @@ def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
 
 
 def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Picture | None:
-    """Perplexity of the chosen experts side by side on every domain that one of them was scored on."""
+    """Perplexity of the chosen experts side by side on every domain that one of them was scored on.
+
+    The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
+    """
     names = [expert.name for expert in experts]
-    found = {(e.expert, e.domain): e.perplexity for e in evaluations if e.expert in names}
-    domains = sorted({domain for _, domain in found})
+    shown = comparable([one for one in evaluations if one.expert in names])
+    found = {(one.expert, one.domain): one.perplexity for one in shown}
+    measures = {one.domain: told_measure(one) for one in shown}
+    domains = sorted(measures)
     if not domains:
         return None
     figure = new_figure("domain", PERPLEXITY)
@@ -101,14 +108,27 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
     for index, name in enumerate(names):
         values = [found.get((name, domain)) for domain in domains]
         figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
-    table = [{"domain": d, **{name: found.get((name, d)) for name in names}} for d in domains]
-    return Picture(figure, "Who is better where: the shortest bar of a group wins", _winners(names, found), table)
+    table = [
+        {"domain": d, "measured on": measures[d], **{name: found.get((name, d)) for name in names}} for d in domains
+    ]
+    title = "Who is better where: of a group with a bar of each, the shortest wins"
+    return Picture(figure, title, _winners(names, domains, found), table)
 
 
-def _winners(names: Sequence[str], found: Mapping[tuple[str, str], float]) -> str:
-    domains = sorted({domain for _, domain in found})
-    best = [f"{min((n for n in names if (n, d) in found), key=lambda n: found[n, d])} on {d}" for d in domains[:6]]
-    return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}."
+_MOST_WINNERS = 6  # that a caption names
+
+
+def _winners(names: Sequence[str], domains: Sequence[str], found: Mapping[tuple[str, str], float]) -> str:
+    """Who is lowest where all were scored: an expert without a number has lost to nobody."""
+    shared = [domain for domain in domains if all((name, domain) in found for name in names)]
+    if not shared:
+        return "Bar chart of perplexity by domain. No domain was scored with all of them on the same tokens."
+    best = [f"{min(names, key=lambda n: found[n, d])} on {d}" for d in shared[:_MOST_WINNERS]]
+    rest = len(shared) - len(best)
+    more = f"; {counted(rest, 'more domain')} in the table" if rest else ""
+    gaps = len(domains) - len(shared)
+    left_out = f" {counted(gaps, 'domain')} not counted: not all were scored there on the same tokens." if gaps else ""
+    return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
 
 
 def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Picture | None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ui.parts.words import clock, millions, short, size
+from ui.parts.measures import comparable, told_measure
+from ui.parts.words import clock, counted, millions, short, size
 from workbench.cards import EvaluationCard, ExpertCard
 
 
 def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard]) -> dict[str, Any]:
     """One expert as the table shows it."""
+    home = home_score(card, scores)
     return {
         "expert": card.name,
         "enabled": card.enabled,
         "domains": ", ".join(card.domains),
-        "perplexity at home (per token)": home_perplexity(card, scores),
+        "perplexity at home (per token)": home.perplexity if home else None,
+        "measured on": told_measure(home) if home else _elsewhere(card, scores),
         "method": card.method,
         "parent": card.parent or card.seed,
         "mixtures": ", ".join(card.mixtures),
@@ -27,10 +30,17 @@ def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard]) -> dict[str, 
     }
 
 
-def home_perplexity(card: ExpertCard, scores: Sequence[EvaluationCard]) -> float | None:
-    """The newest perplexity on its own domain's held-out text; None while it has not been scored."""
+def home_score(card: ExpertCard, scores: Sequence[EvaluationCard]) -> EvaluationCard | None:
+    """Its score on its own domain's held-out text that most experts share, or its newest; None where it has none."""
     at_home = [one for one in scores if one.expert == card.name and one.domain == card.domain]
-    return max(at_home, key=lambda one: one.created_at).perplexity if at_home else None
+    shared = [one for one in comparable([s for s in scores if s.domain == card.domain]) if one in at_home]
+    return max(shared or at_home, key=lambda one: one.created_at, default=None)
+
+
+def _elsewhere(card: ExpertCard, scores: Sequence[EvaluationCard]) -> str:
+    """What is known of an expert without a number of its own domain, such as one that several trained."""
+    domains = {one.domain for one in scores if one.expert == card.name}
+    return f"scored on {counted(len(domains), 'domain')}" if domains else "not scored"
 
 
 def matches(

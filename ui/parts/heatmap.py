@@ -23,6 +23,7 @@ class Scores:
     ratios: Cells  # to the perplexity of the domain's own expert
     home_of: Mapping[str, str]  # expert -> the domain that trained it; without those that several trained
     disabled: Collection[str] = ()
+    measured: str = ""  # of which tokens the numbers are
 
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain

@@ -24,11 +24,7 @@ def save_choice(mixture: MixtureCard, choice: Choice) -> None:
     """Makes what is chosen the mixture's state, in one transaction."""
     with explained():
         with transaction() as session:
-            for member in mixture.members:
-                if member.enabled:  # a disabled expert keeps its place
-                    is_on = member.expert in choice.active
-                    mixtures.set_active(session, mixture.name, member.expert, is_on)
-                mixtures.set_weight(session, mixture.name, member.expert, choice.weights[member.expert])
+            mixtures.arrange(session, mixture.name, choice.active, choice.weights)
             mixtures.set_gate(session, mixture.name, GateConfig(**choice.gate))
         reset(mixture)
         keep(f"{mixture.name} is saved.")

@@ -20,7 +20,7 @@ class Holdings:
     experts: int = 0
     mixtures: int = 0
     evaluations: int = 0
-    unscored: Sequence[str] = ()  # experts that take part in a mixture and have no score at home
+    unscored: Sequence[str] = ()  # experts that take part in a mixture and have no score anywhere
     unfinished: Sequence[JobCard] = ()
     failed: Sequence[JobCard] = ()
 

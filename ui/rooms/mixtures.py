@@ -11,6 +11,7 @@ from ui.gaps import gap_words
 from ui.parts.charts import mixture_bars
 from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
+from ui.parts.measures import measure_words
 from ui.parts.mixing_desk import Choice, choose, reset, saved_choice, state_of
 from ui.parts.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.parts.modes_view import show_modes
@@ -88,7 +89,11 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
         empty_until("evaluate", gap_words(choice.active, split), "Evaluate the mixture once.", TRAIN.script, "Evaluate")
         return
     show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
-    st.caption(plain(f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms."))
+    st.caption(
+        plain(
+            f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms. {measure_words(now['domains'])}"
+        )
+    )
 
 
 def _show_cost(mixture: MixtureCard, choice: Choice) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.parts.causes import cause_of
-from ui.parts.expert_table import home_perplexity
 from ui.parts.health import Sign, signs_of_health
 from ui.parts.job_view import show_line
 from ui.parts.next_steps import Holdings, suggestions
@@ -40,6 +39,7 @@ def holdings() -> Holdings:
     """How many of each thing there are."""
     with reading() as session:
         scores = evaluations.list_evaluations(session)
+        scored = {one.expert for one in scores}
         cards = experts.list_experts(session)
         return Holdings(
             domains=len(corpora.list_domains(session)),
@@ -47,7 +47,7 @@ def holdings() -> Holdings:
             experts=len(cards),
             mixtures=len(mixtures.list_mixtures(session)),
             evaluations=len(scores),
-            unscored=[card.name for card in cards if card.mixtures and home_perplexity(card, scores) is None],
+            unscored=[card.name for card in cards if card.mixtures and card.name not in scored],
             unfinished=unfinished_jobs(),
             failed=[job for job in rows.list_jobs(session, state="failed") if is_fresh_failure(job)],
         )

@@ -10,6 +10,7 @@ from ui.parts.affinity_view import show_affinity
 from ui.parts.contrast_view import choose_cell, show_contrast
 from ui.parts.gallery import clicked, show_picture
 from ui.parts.heatmap import Scores, specialization
+from ui.parts.measures import table_measure_words
 from ui.parts.mixing_desk import state_of
 from ui.parts.modes_view import show_oracle_gap
 from ui.parts.on_the_way import empty_until
@@ -50,6 +51,7 @@ def show() -> None:
 
 def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
     _show_scores(scores)
+    st.caption(plain(scores.measured))
     _tell_gaps(mixture, scores)
     if strangers := scores.strangers():
         st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
@@ -129,7 +131,7 @@ def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table["perplexity"], table["specialization"])
     disabled = [card.name for card in cards if not card.enabled]
-    return Scores(table["experts"], table["domains"], *numbers, home_of, disabled)
+    return Scores(table["experts"], table["domains"], *numbers, home_of, disabled, table_measure_words(table))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from ui.parts.cluster_grid import grid_rows, grid_words
 from ui.parts.contrasts import contrast_words
 from ui.parts.correlations import affinity_words
 from ui.parts.forgetting_words import forgetting_rows, forgetting_words
+from ui.parts.measures import table_measure_words
 from ui.parts.posterior_words import posterior_title, stable_words
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
@@ -54,6 +55,8 @@ def show(
         print_json(found)
         return
     _print("Perplexity (lower is better)", found, found["perplexity"])
+    if words := table_measure_words(found):
+        say(words)
     if found.get("specialization"):
         say("")
         _print(

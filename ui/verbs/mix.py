@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import Evidence, GateConfig, GateKind
+from ui.parts.measures import measure_words
 from ui.parts.modes import means
 from ui.parts.throughput import COUNTED_AS, cost_words
 from ui.verbs.following import submit
@@ -318,6 +319,7 @@ def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], s
         say(f"{gap_words(experts, split)} Make them with: workbench eval run {shlex.quote(mixture)}{_flag(split)}")
         return
     print_table(["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone"], rows, empty="")
+    say(measure_words(found["domains"]))
 
 
 def _flag(split: str) -> str:

@@ -104,14 +104,17 @@ def find(members: Mapping[str, str], name: str) -> str:
 def members_of(model: str) -> Members:
     """The experts that can take part in a mixture; a lone expert is its own only one."""
     from workbench.database import reading
-    from workbench.errors import NotFound
-    from workbench.services.experts import get_expert
-    from workbench.services.mixtures import get_mixture
+    from workbench.errors import NoModel
+    from workbench.services.experts import list_experts
+    from workbench.services.mixtures import list_mixtures
 
     with reading() as session:
-        try:
-            mixture = get_mixture(session, model)
-        except NotFound:
-            return Members({model: get_expert(session, model).domain}, [model])
+        mixtures, experts = list_mixtures(session), list_experts(session)
+    mixture = next((one for one in mixtures if one.name == model), None)
+    if mixture is None:
+        expert = next((one for one in experts if one.name == model), None)
+        if expert is None:
+            raise NoModel(model, [one.name for one in mixtures], [one.name for one in experts])
+        return Members({model: expert.domain}, [model])
     enabled = [one for one in mixture.members if one.enabled]
     return Members({one.expert: one.domain for one in enabled}, [one.expert for one in enabled if one.active])

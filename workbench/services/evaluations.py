@@ -17,6 +17,7 @@ from workbench.services.experts import expert_row
 from workbench.services.mixtures import mixture_row
 from workbench.tables import Artifact, Evaluation, Expert
 
+USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
 _LARGEST = 700.0  # nats per token whose exponential is still a number that JSON can hold
 
 Table = list[list[float | None]]
@@ -65,22 +66,46 @@ def list_evaluations(
     return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
 
 
+def measure_for(
+    session: Session, mixture: str, split: str, block_size: int | None = None, max_tokens: int | None = None
+) -> tuple[int, int]:
+    """The block size and the most tokens of a domain to score a mixture with; what is given stands.
+
+    The rest is that of its stored scores as they are shown, so that new ones stand beside them; without any, the block
+    size is that of its experts' training.
+    """
+    experts = _experts(session, mixture)
+    rows = session.scalars(
+        select(Evaluation).where(Evaluation.expert_id.in_([one.id for one in experts]), Evaluation.split == split)
+    ).all()
+    shown = _comparable(rows)
+    trained = [one.config["block_size"] for one in experts if "block_size" in one.config]
+    sizes = [row.block_size for row in shown] or trained or [USUAL_BLOCK]
+    usual = Counter(sizes).most_common(1)[0][0]
+    most = max((row.num_tokens for row in shown if row.block_size == usual), default=USUAL_TOKENS)
+    return block_size or usual, max_tokens or most
+
+
 def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
     `experts`, `domains`, `perplexity` (expert × domain) and `specialization`: the ratio to the perplexity of
     the domain's own expert, above 1 where an expert is worse than that. None stands where nothing was
-    measured. All numbers of a domain are of the same tokens: of several measures the one most experts share.
+    measured. All numbers of a domain are of the same tokens: of several measures the one most experts share;
+    `measures` holds the {block_size, num_tokens} of each domain.
     """
     experts = _experts(session, mixture)
     wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
     rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
-    cells = {(row.expert_id, row.domain.name): perplexity(row) for row in _comparable(rows)}
+    shown = _comparable(rows)
+    cells = {(row.expert_id, row.domain.name): perplexity(row) for row in shown}
+    measures = {row.domain.name: {"block_size": row.block_size, "num_tokens": row.num_tokens} for row in shown}
     table: Table = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
     return {
         "experts": [one.name for one in experts],
         "domains": domains,
+        "measures": [measures[domain] for domain in domains],
         "perplexity": table,
         "specialization": _specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
     }

@@ -20,7 +20,7 @@ from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.files import Kept
-from workbench.errors import NotFound
+from workbench.errors import NoModel, NotFound
 from workbench.services.routing import Route, find_route
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
@@ -161,8 +161,8 @@ def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
         return members, _GATE.validate_python(mixture.gate)
     expert = session.scalar(select(Expert).where(Expert.name == model))
     if expert is None:
-        known = [*session.scalars(select(Mixture.name)), *session.scalars(select(Expert.name))]
-        raise NotFound("mixture or expert", model, known)
+        of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
+        raise NoModel(model, *of_both)
     return [_Member(expert, 1.0, expert.enabled)], GateConfig()
 
 

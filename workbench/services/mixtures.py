@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import TypeAdapter
 from sqlalchemy import select
@@ -140,10 +140,40 @@ def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
 
 
 def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
-    """Switches an expert on or off in this mixture alone."""
+    """Switches an expert on or off in this mixture alone; raises BadSpec for the last one that is on."""
     row = mixture_row(session, mixture)
-    _member(row, expert).active = active
+    member = _member(row, expert)
+    if member.active and not active:
+        _require_active(row, [one for one in row.members if one is not member and one.active and one.expert.enabled])
+    member.active = active
     return _card(row)
+
+
+def arrange(session: Session, mixture: str, active: Collection[str], weights: Mapping[str, float]) -> MixtureCard:
+    """Switches and weighs all experts at once; raises BadSpec, and changes nothing, when none would take part.
+
+    A disabled expert keeps its switch.
+    """
+    row = mixture_row(session, mixture)
+    _refuse(_weight_complaints(list(weights), list(weights.values())))
+    _require_active(row, [
+        one for one in row.members
+        if one.expert.enabled and one.expert.name in active and weights.get(one.expert.name, one.weight) > 0
+    ])  # fmt: skip
+    for member in row.members:
+        name = member.expert.name
+        member.active = name in active if member.expert.enabled else member.active
+        member.weight = weights.get(name, member.weight)
+    session.flush()
+    return _card(row)
+
+
+def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
+    if not left:
+        raise BadSpec(
+            [f"“{row.name}” must keep at least one active expert with a weight above 0, but would have none."],
+            "Leave one switched on.",
+        )
 
 
 def set_weight(session: Session, mixture: str, expert: str, weight: float) -> MixtureCard:

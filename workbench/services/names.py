@@ -27,9 +27,21 @@ def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:
 
 
 def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
-    """Raises NameTaken when a row is called `name` already."""
+    """Raises NameTaken when a row is called `name` already, BadSpec for a name that no command could say."""
+    if told := unsayable(what, name):
+        raise BadSpec([told])
     if session.scalar(select(table.name).where(table.name == name)) is not None:
         raise NameTaken(what, name)
+
+
+def unsayable(what: str, name: str) -> str:
+    """Why nothing new may be called `name`; empty when it may. What is called so already stays as it is."""
+    if name.startswith("-") or name in (".", ".."):
+        return (
+            f"The name of a new {what} must not begin with “-” or be “.” or “..”, but is “{name}” instead: the command "
+            "line would take it for an option or a folder."
+        )
+    return ""
 
 
 def clean_name(what: str, name: str) -> str:

@@ -52,7 +52,7 @@ def mix_scores(
     for domain, evaluations in scored_domains(session, planned, split).items():
         by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
         rows.append({
-            "domain": domain, "num_tokens": evaluations[0].num_tokens,
+            "domain": domain, "num_tokens": evaluations[0].num_tokens, "block_size": evaluations[0].block_size,
             "perplexity": mixed_perplexity(session, storage, planned, evaluations),
             "best_expert": min(by_expert, key=by_expert.__getitem__), "perplexity_by_expert": by_expert,
         })  # fmt: skip

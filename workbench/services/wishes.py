@@ -21,6 +21,7 @@ from workbench.cluster_specs import (
     SplitCluster,
 )
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.services.names import unsayable
 from workbench.spec_base import Spec
 from workbench.specs import (
     AverageExperts,
@@ -51,7 +52,7 @@ TABLES: dict[str, Named] = {
 
 
 def refuse_impossible(session: Session, spec: Spec) -> None:
-    """Raises BadSpec with every name that is taken or unknown."""
+    """Raises BadSpec with every name that is taken, unknown or not to be said on a command line."""
     Outlook(session).refuse_impossible(spec)
 
 
@@ -75,9 +76,11 @@ class Outlook:
         return thing in self._coming or _exists(self._session, thing)
 
     def refuse_impossible(self, spec: Spec) -> None:
-        """Raises BadSpec with every name that is taken or unknown."""
+        """Raises BadSpec with every name that is taken, unknown or not to be said on a command line."""
         taken = [] if _may_replace(spec) else [thing for thing in sorted(made_by(spec)) if self.holds(thing)]
         complaints = [NameTaken(*thing).problem for thing in taken]
+        if made := sorted((one for one in made_by(spec) if unsayable(*one)), key=lambda one: len(one[1])):
+            complaints.append(unsayable(*made[0]))  # the names of the others begin with it
         for what, name in dict.fromkeys(needed_by(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
                 complaints.append(str(NotFound(what, name, _known(self._session, what, self._coming))))
