@@ -86,6 +86,16 @@ def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("arguments", [["say", "nosuch", "x"], ["mix", "perplexity", "nosuch"]])
+def test_a_name_that_nothing_has_is_told_with_mixtures_first(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = "Neither a mixture nor an expert is called “nosuch”. Mixtures: both. Experts: both/code, both/law."
+    assert capsys.readouterr().err == f"{told}\n"
+
+
+@pytest.mark.usefixtures("alone")
 def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
     with transaction() as session:
         mixtures.set_active(session, "both", "both/law", False)

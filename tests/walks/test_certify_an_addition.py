@@ -16,6 +16,7 @@ from workbench.database import reading, transaction
 from workbench.errors import BadSpec, InUse
 from workbench.services import experts, jobs, mixtures, reports, scores
 from workbench.services.additions import additions_of
+from workbench.specs import TrainExpert
 from workbench.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -109,6 +110,21 @@ def test_a_file_that_was_replaced_with_its_manifest_is_found_by_what_the_registr
 def test_a_missing_file_is_found(added: Do) -> None:
     (of_expert("small/kitchen") / "expert.json").unlink()
     assert "expert.json of expert small/kitchen is missing." in added(WISH).result["sentence"]
+
+
+def test_a_certificate_is_of_the_tokens_that_the_mixture_was_scored_on(trained: Do) -> None:
+    assert trained({"kind": "evaluate", "mixture": "small", "block_size": 32, "max_tokens": 400}).state == "done"
+    assert trained(NEW).state == "done"
+    wish = TrainExpert.model_validate(NEW).certificate
+    assert wish is not None
+    with reading() as session:
+        before = scores.mix_scores(session, get_storage(), "small", active=["small/court"])["domains"]
+    assert trained(wish.model_dump(mode="json")).state == "done"
+    assert newest().findings["block_size"] == 32
+    with reading() as session:
+        after = scores.mix_scores(session, get_storage(), "small", active=["small/court"])["domains"]
+    assert [one["perplexity"] for one in after] == [one["perplexity"] for one in before]
+    assert {one["block_size"] for one in after} == {32}
 
 
 def test_what_is_scored_already_is_not_scored_again(added: Do) -> None:

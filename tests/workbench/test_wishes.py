@@ -99,3 +99,10 @@ def test_a_name_in_the_registry_is_taken_and_one_of_a_failed_job_is_free(session
 def test_domains_that_an_import_will_name_itself_may_be_counted_on(session: Session) -> None:
     create_job(session, ImportCorpus(name="many", path="x", domain_field="kind"))
     refuse_impossible(session, MakeSeed(name="seed", domains=["whatever"]))
+
+
+def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Session) -> None:
+    create_job(session, MakeSeed(name="seed", domains=["law"]))
+    with pytest.raises(BadSpec, match="The name of a new mixture must not begin with “-”") as caught:
+        refuse_impossible(session, TrainDemix(name="-one", seed_model="seed", domains=["law", "sea"]))
+    assert sum("begin with" in one for one in caught.value.complaints) == 1

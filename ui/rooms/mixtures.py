@@ -72,7 +72,8 @@ def _offer_saving(mixture: MixtureCard, choice: Choice) -> None:
     is_saved = choice == saved_choice(mixture)
     st.caption("This is what is saved." if is_saved else "Not saved: only this screen sees it.")
     with st.container(horizontal=True):
-        if st.button("Save as the mixture's state", type="primary", disabled=is_saved, key="mixture.save"):
+        can_save = bool(choice.active) and not is_saved
+        if st.button("Save as the mixture's state", type="primary", disabled=not can_save, key="mixture.save"):
             save_choice(mixture, choice)
         st.button("Back to what is saved", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
 
@@ -89,11 +90,8 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
         empty_until("evaluate", gap_words(choice.active, split), "Evaluate the mixture once.", TRAIN.script, "Evaluate")
         return
     show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
-    st.caption(
-        plain(
-            f"Exact, from stored scores of the {split} split, in {now['seconds'] * 1000:.0f} ms. {measure_words(now['domains'])}"
-        )
-    )
+    took = f"in {now['seconds'] * 1000:.0f} ms"
+    st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now['domains'])}"))
 
 
 def _show_cost(mixture: MixtureCard, choice: Choice) -> None:

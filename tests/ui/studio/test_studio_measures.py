@@ -1,0 +1,66 @@
+"""Numbers of different tokens do not stand beside each other, or say that they do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ui.parts.charts import expert_bars
+from ui.parts.expert_table import expert_row
+from ui.parts.measures import measure_words
+from ui.rooms.overview import holdings
+from workbench.cards import EvaluationCard, ExpertCard
+from workbench.database import reading, transaction
+from workbench.services.experts import expert_row as row_of
+from workbench.services.experts import list_experts
+
+
+def scored(expert: str, domain: str, perplexity: float, block_size: int = 128, at: float = 0.0) -> EvaluationCard:
+    return EvaluationCard(
+        expert=expert, domain=domain, split="test", block_size=block_size, num_tokens=4096, perplexity=perplexity,
+        created_at=at,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cards(filled_home: Path) -> list[ExpertCard]:
+    with reading() as session:
+        return [card for card in list_experts(session) if card.domain in ("code", "prose")]
+
+
+def test_a_caption_names_the_block_size_and_what_differs() -> None:
+    rows = [{"domain": name, "block_size": 128, "num_tokens": 4096} for name in ("law", "sea")]
+    assert measure_words(rows) == "In blocks of 128 tokens, 4,096 tokens of each domain."
+    odd = {"domain": "code", "block_size": 256, "num_tokens": 512}
+    assert measure_words([*rows, odd]).endswith("; but code in blocks of 256, 512 tokens.")
+    assert measure_words([]) == ""
+
+
+def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(cards: list[ExpertCard]) -> None:
+    one, two = (card.name for card in cards)
+    scores = [scored(name, f"d{n}", 10.0 + n) for n in range(8) for name in (one, two)]
+    scores += [scored(one, "alone", 1.0), scored(two, "d0", 2.0, block_size=256, at=9.0)]
+    picture = expert_bars(cards, scores)
+    assert picture is not None
+    assert picture.table[1] == {"domain": "d0", "measured on": "test, 4,096 in blocks of 128", one: 10.0, two: 10.0}
+    assert "on alone" not in picture.words
+    assert "1 domain not counted" in picture.words
+    assert "2 more domains in the table" in picture.words
+
+
+def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(cards: list[ExpertCard]) -> None:
+    card, other = cards
+    scores = [scored(one.name, card.domain, 10.0) for one in cards] + [scored(card.name, card.domain, 5.0, 256, 9.0)]
+    row = expert_row(card, scores)
+    assert (row["perplexity at home (per token)"], row["measured on"]) == (10.0, "test, 4,096 in blocks of 128")
+    row = expert_row(other, scores)
+    assert (row["perplexity at home (per token)"], row["measured on"]) == (None, "scored on 1 domain")
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_a_model_of_many_domains_is_scored_when_it_has_any_score() -> None:
+    assert holdings().unscored == []
+    with transaction() as session:
+        row_of(session, "first/code").domain = None
+    assert holdings().unscored == []
