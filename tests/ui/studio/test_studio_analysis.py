@@ -32,7 +32,7 @@ class Answers:
         return ask
 
     def mix(self, **_: Any) -> dict[str, Any]:
-        return {"domains": [{"domain": "code", "num_tokens": 9, "perplexity": 4.0}], "seconds": 0.002}
+        return {"domains": [{"domain": "code", "num_tokens": 9, "block_size": 8, "perplexity": 4.0}], "seconds": 0.002}
 
     def modes(self, **_: Any) -> dict[str, Any]:
         ways = {

@@ -250,7 +250,8 @@ def test_a_running_job_that_was_cancelled_is_said_to_be_stopping() -> None:
 def mixed(_self: Client, **wish: Any) -> dict[str, Any]:
     """An honest stand-in for the server: the perplexity is the number of experts that take part."""
     active = wish.get("active") or [m.expert for m in read(mixtures.get_mixture, "first").members if m.active]
-    return {"domains": [{"domain": "code", "num_tokens": 9, "perplexity": float(len(active))}], "seconds": 0.002}
+    row = {"domain": "code", "num_tokens": 9, "block_size": 8, "perplexity": float(len(active))}
+    return {"domains": [row], "seconds": 0.002}
 
 
 def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +264,16 @@ def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.
     settled(app.button(key="mixture.save").click().run())
     assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
     assert "This is what is saved." in told(app)
+
+
+def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", mixed)
+    app = open_room("mixtures")
+    for toggle in [one for one in app.toggle if one.value]:
+        toggle.set_value(False)
+    settled(app.run())
+    assert told(app).count("Switch on at least one expert.") == 1
+    assert app.button(key="mixture.save").disabled
 
 
 def test_an_api_server_that_is_away_is_named_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
