@@ -65,17 +65,20 @@ def find_nearest(
     yield Nearest(keys[int(posterior_E.argmax())], shares, len(text.starts_N))
 
 
-def with_rate(config: AdaptingConfig, parent_rate: float | None) -> TrainingConfig:
-    """How to train the copy of a parent whose peak learning rate was this one: a tenth of it (§6.1), unless told.
+def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfig:
+    """How to train a copy whose line was trained with this peak learning rate at first: a tenth of it (§6.1), unless told.
 
-    Raises TrainingError when the rate is neither told nor known of the parent.
+    Not a tenth of what a parent was adapted with, that is a copy itself: tenths of tenths soon learn nothing.
+
+    Raises TrainingError when the rate is neither told nor known of the line.
     """
     rate = config.learning_rate
-    if rate is None and parent_rate is not None:
-        rate = parent_rate / 10
+    if rate is None and first_rate is not None:
+        rate = first_rate / 10
     if rate is None:
         raise TrainingError(
-            "The parent must say what learning rate it was trained with, for a tenth of it to be taken, but does not.",
+            "The first expert of the parent's line must say what learning rate it was trained with, for a tenth of it to be "
+            "taken, but does not.",
             "Give a learning rate.",
         )
     return TrainingConfig(**{**asdict(config), "learning_rate": rate})

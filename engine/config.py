@@ -79,14 +79,14 @@ class ModelConfig(Checked):
 
 @dataclass(frozen=True)
 class AdaptingConfig(Checked):
-    """How to train a copy of an expert: as `TrainingConfig`, but the peak rate may follow from the parent's (§6)."""
+    """How to train a copy of an expert: as `TrainingConfig`, but the peak rate may follow from its line's (§6)."""
 
     num_steps: int = knob(300, "Optimizer updates.", ge=1)
     block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8)
     sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1)
     accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1)
     learning_rate: float | None = knob(
-        None, "Peak learning rate; empty takes a tenth of what the parent was trained with (paper).", gt=0
+        None, "Peak learning rate; empty: a tenth of what the first of the parent's line of copies was trained with (paper).", gt=0
     )
     warmup: float = knob(0.08, "Share of the steps in which the rate rises from zero.", ge=0, le=1)
     decay_power: float = knob(1.0, "Power of the polynomial decay; 1 is a straight line to zero.", ge=0)

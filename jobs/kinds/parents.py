@@ -20,6 +20,7 @@ from jobs.kinds.lending import in_turn
 from jobs.work import Work
 from workbench.errors import NotFound
 from workbench.services.branching import domain_folders
+from workbench.services.experts import first_of_line
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
 
@@ -35,7 +36,8 @@ class Parent:
     kept: Kept
     base_id: str
     base: Kept
-    learning_rate: float | None  # the peak that it was trained with; None where nobody wrote it down
+    first: str  # name of the expert that its line of copies began with; its own where it is nobody's copy
+    learning_rate: float | None  # the peak that this first one was trained with; None where nobody wrote it down
     documents: tuple[Path, ...]  # folders of the domains that trained it, as far as they are there
 
 
@@ -63,14 +65,7 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
         raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
-    return tuple(
-        Parent(
-            one.id, one.name, cast(MethodName, one.method), one.seed_id, storage.kept(one.artifact),
-            one.base_id, storage.kept(one.base), one.config.get("learning_rate"),
-            tuple(domain_folders(session, storage, one)),
-        )
-        for one in chosen
-    )  # fmt: skip
+    return tuple(_parent(session, storage, one) for one in chosen)
 
 
 def choose_parent(
@@ -96,6 +91,15 @@ def require_parent(session: Session, parent: Parent) -> None:
             f"The parent “{parent.name}” must be there when its copy is registered, but was deleted meanwhile.",
             "Start a new job with another parent.",
         )
+
+
+def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
+    first = first_of_line(row)
+    return Parent(
+        row.id, row.name, cast(MethodName, row.method), row.seed_id, storage.kept(row.artifact),
+        row.base_id, storage.kept(row.base), first.name, first.config.get("learning_rate"),
+        tuple(domain_folders(session, storage, row)),
+    )  # fmt: skip
 
 
 def _chosen(

@@ -112,7 +112,7 @@ def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Genera
     if sentence := choice.told(training.block_size):
         yield Decided(sentence)
     if spec.training.learning_rate is None:
-        told = f"a tenth of what “{choice.parent.name}” was trained with"
+        told = f"a tenth of what “{choice.parent.first}” was trained with"
         yield Decided(f"The peak learning rate is {training.learning_rate:g}: {told}.")
 
 

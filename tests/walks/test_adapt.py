@@ -229,6 +229,26 @@ def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_that_is_told(trained
         assert experts.get_expert(session, "sailor").metrics["parent_blocks"] == card.result["parent_blocks"]
 
 
+def test_a_copy_of_a_copy_of_a_copy_learns_at_the_rate_of_the_first_copy(
+    trained: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
+    parent = "small/court"
+    for name in ("child", "grandchild", "last"):
+        card = trained({**NEW, "name": name, "parent": parent, "join": True, "training": training})
+        assert card.state == "done", card.error
+        parent = name
+    with reading() as session:
+        made = [experts.get_expert(session, name) for name in ("child", "grandchild", "last")]
+        told = " ".join(event.message for event in jobs.events(session, card.id))
+    assert [one.parent for one in made] == ["small/court", "child", "grandchild"]
+    assert [one.config["learning_rate"] for one in made] == [pytest.approx(5e-4)] * 3
+    assert "The peak learning rate is 0.0005: a tenth of what “small/court” was trained with." in told
+    assert trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 32}).state == "done"
+    assert main(["expert", "nearest", "sea", "--mixture", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["learning_rate"] == pytest.approx(5e-4)
+
+
 def _points(job_id: str, name: str) -> list[MetricPoint]:
     with reading() as session:
         return jobs.metrics(session, job_id, name)

@@ -40,6 +40,13 @@ def domains_of(row: Expert) -> list[str]:
     return [row.domain.name] if row.domain else list(row.config.get("domains", ()))
 
 
+def first_of_line(row: Expert) -> Expert:
+    """The expert that a line of copies began with: an ancestor, or this one, that is nobody's copy."""
+    while row.parent is not None:
+        row = row.parent
+    return row
+
+
 def register_expert(
     session: Session,
     *,

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import ScoresError
 from workbench.services.corpora import domain_row
+from workbench.services.experts import first_of_line
 from workbench.services.mixtures import mixture_row
 from workbench.services.scores import PAPER_BLOCKS, load, shared_scores
 from workbench.storage import Storage
@@ -26,8 +27,8 @@ def nearest(
     """The `parent`, and the `posterior` of every expert of the mixture by name, as the training would choose.
 
     The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each; the
-    answer says how many there were, and of which `block_size`. `learning_rate` is a tenth of the parent's (None where
-    that is not known), which a training takes that is told none. Raises ScoresError when an expert is not scored.
+    answer says how many there were, and of which `block_size`. `learning_rate` is a tenth of the one that
+    the parent's line was trained with at first (None where that is not known), which a training takes that is told none. Raises ScoresError when an expert is not scored.
     """
     from engine.mixing.posterior import PosteriorGate, estimate_prior
     from engine.scores import whole_blocks
@@ -50,7 +51,7 @@ def nearest(
         "mixture": mixture, "domain": domain, "parent": parent.name,
         "posterior": dict(zip([one.name for one in experts], shares, strict=True)),
         "num_blocks": blocks_ENT.shape[1], "block_size": blocks_ENT.shape[2], "split": split,
-        "learning_rate": _tenth(parent),
+        "learning_rate": _tenth(first_of_line(parent)),
     }  # fmt: skip
 
 
@@ -64,6 +65,6 @@ def _scores(session: Session, row: Mixture, domain: str, split: str) -> dict[str
     return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)
 
 
-def _tenth(parent: Expert) -> float | None:
-    rate = parent.config.get("learning_rate")
+def _tenth(first: Expert) -> float | None:
+    rate = first.config.get("learning_rate")
     return None if rate is None else rate / 10

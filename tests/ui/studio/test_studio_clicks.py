@@ -160,7 +160,7 @@ def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monke
     assert "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens" in told(
         app
     )
-    assert "a tenth of its rate: 0.0005" in told(app)
+    assert "learns at 0.0005, a tenth of what its line was trained with at first" in told(app)
 
 
 def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
