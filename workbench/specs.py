@@ -193,7 +193,7 @@ class AverageExperts(Spec):
     kind: Literal["average-experts"] = "average-experts"
     name: Name = Field(description="Name of the mixture that will hold the average; the expert is called NAME/average.")
     experts: list[ExpertName] = Field(
-        min_length=2, description="Experts to average: of one architecture and one tokenizer."
+        min_length=2, description="Experts to average: of one architecture, and from one seed model."
     )
     weights: list[float] | None = Field(None, description="Weight of each expert; empty: equal.")
     prior: Name | None = Field(None, description="Saved prior whose shares are the weights (BTM: a cached one).")

@@ -94,6 +94,7 @@ def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
     ensure_free(session, Expert, "expert", spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
     _require_one_tokenizer(rows)
+    _require_one_seed(rows)
     names = dict.fromkeys(domain for row in rows for domain in domains_of(row))
     seeds = {row.seed_id for row in rows}
     return _Inputs(
@@ -123,4 +124,22 @@ def _require_one_tokenizer(rows: list[Expert]) -> None:
             raise ModelError(
                 f"Experts must share a tokenizer to be averaged, but “{row.name}” has another than “{rows[0].name}”.",
                 "Average experts that began from the same seed.",
+            )
+
+
+def _require_one_seed(rows: list[Expert]) -> None:
+    """By content: a seed that was brought in twice is one. Parameters that never agreed have no useful mean."""
+    for row in rows:
+        if row.seed is None:
+            raise ModelError(
+                f"Experts must have begun from one seed model to be averaged, but nobody knows "
+                f"where “{row.name}” began.",
+                "Leave it out, or mix the experts instead.",
+            )
+        first = rows[0].seed or row.seed
+        if row.seed.artifact.sha256 != first.artifact.sha256:
+            raise ModelError(
+                f"Experts must have begun from one seed model to be averaged, but “{row.name}” began from "
+                f"“{row.seed.name}” and “{rows[0].name}” from “{first.name}”.",
+                "Average experts that began from the same seed, or mix them instead.",
             )

@@ -17,6 +17,7 @@ from engine.models.demix import Rows
 from engine.models.demix_files import load_demix
 from jobs.attempt import run_here
 from jobs.submit import run_now, submit
+from tests.walks.conftest import SHAPE
 from ui.cli import main
 from workbench.cards import ExpertCard
 from workbench.database import reading, transaction
@@ -200,7 +201,7 @@ def test_a_prior_weighs_the_average(trained, capsys: pytest.CaptureFixture[str])
     assert "has none for “small/kitchen”" in failed.error
 
 
-def test_an_average_of_what_does_not_go_together_is_refused(trained) -> None:
+def test_an_average_of_what_does_not_go_together_is_refused_and_of_one_seed_by_two_names_made(trained) -> None:
     trained(MOE)
     failed = trained({**MEAN, "experts": ["small/court", "sparse/moe"]})
     assert (failed.state, "of one architecture" in failed.error) == ("failed", True)
@@ -208,6 +209,18 @@ def test_an_average_of_what_does_not_go_together_is_refused(trained) -> None:
     trained({**LORA, "name": "strange", "seed_model": "other"})
     failed = trained({**MEAN, "experts": ["small/court", "strange/court"]})
     assert "must share a tokenizer" in failed.error
+    # The same tokenizer, other parameters; and the same again under another name.
+    for name, number in (("twin", 7), ("again", 0)):
+        fresh = {"domains": ["court", "kitchen"], "vocab_size": 320, "shape": SHAPE, "seed": number}
+        assert trained({"kind": "make-seed", "name": name, **fresh}).state == "done"
+        dense = {**LORA, "name": name, "seed_model": name, "method": "dense"}
+        assert trained({key: value for key, value in dense.items() if key != "lora"}).state == "done"
+    failed = trained({**MEAN, "experts": ["small/court", "twin/dense"]})
+    assert failed.state == "failed"
+    assert "“twin/dense” began from “twin” and “small/court” from “seed”" in failed.error
+    assert "or mix them instead" in failed.next_step
+    card = trained({**MEAN, "experts": ["small/court", "again/dense"]})
+    assert card.state == "done", card.error
     for wrong in (
         {"weights": [1.0]},
         {"weights": [0.0, 0.0]},
