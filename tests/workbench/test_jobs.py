@@ -104,16 +104,18 @@ def test_a_job_waits_for_all_of_them(session: Session) -> None:
 
 
 @pytest.mark.parametrize("ending", ["failed", "cancelled"])
-def test_those_that_wait_fail_with_the_cause(session: Session, ending: str) -> None:
+def test_those_that_wait_end_alike_with_the_cause(session: Session, ending: str) -> None:
     first = new_job(session, title="Import law")
     second = new_job(session, title="Train law", after=[first])
     third = new_job(session, after=[second])
     end(session, first, ending)
     card = jobs.get_job(session, second)
-    assert (card.state, card.attempt) == ("failed", 0)
+    assert (card.state, card.attempt) == (ending, 0)
+    assert told(session, second)[-1] == f"{ending.capitalize()}: {card.error}"
     assert card.error == f"The job “Import law” that it waits for is {ending}."
     assert card.next_step == "Try “Import law” again."
-    assert "“Train law”" in jobs.get_job(session, third).error
+    assert jobs.get_job(session, third).error == f"The job “Train law” that it waits for is {ending}."
+    assert state(session, third) == ending
 
 
 def test_a_paused_job_keeps_the_others_waiting(session: Session) -> None:
@@ -124,13 +126,21 @@ def test_a_paused_job_keeps_the_others_waiting(session: Session) -> None:
     assert state(session, second) == "queued"
 
 
-def test_waiting_for_two_that_fail_is_told_once(session: Session) -> None:
+def test_waiting_for_one_that_failed_and_one_that_was_cancelled_is_failing(session: Session) -> None:
+    first, other = new_job(session, title="Cancelled"), new_job(session, title="Broken")
+    jobs.request_stop(session, first, "cancel")
+    end(session, other, "failed")
+    last = new_job(session, after=[first, other])
+    assert (state(session, last), "“Broken”" in jobs.get_job(session, last).error) == ("failed", True)
+
+
+def test_waiting_for_two_that_were_cancelled_is_told_once(session: Session) -> None:
     before = [new_job(session), new_job(session)]
     for one in before:
         jobs.request_stop(session, one, "cancel")
     last = new_job(session, after=before)
-    assert state(session, last) == "failed"
-    assert len([message for message in told(session, last) if message.startswith("Failed")]) == 1
+    assert state(session, last) == "cancelled"
+    assert len([message for message in told(session, last) if message.startswith("Cancelled")]) == 1
 
 
 def test_nobody_can_wait_for_a_job_that_is_not_there(session: Session) -> None:
@@ -232,15 +242,25 @@ def test_a_failed_job_is_tried_again_without_its_old_error(session: Session) -> 
     assert (card.state, card.error, card.finished_at) == ("queued", "", None)
 
 
-def test_trying_again_brings_back_those_that_waited(session: Session) -> None:
+@pytest.mark.parametrize("ending", ["failed", "cancelled"])
+def test_trying_again_brings_back_those_that_waited(session: Session, ending: str) -> None:
     first = new_job(session)
     second = new_job(session, after=[first])
     third = new_job(session, after=[second])
-    end(session, first, "failed")
+    end(session, first, ending)
     jobs.retry(session, first)
     assert [state(session, one) for one in (first, second, third)] == ["queued"] * 3
     for one in (first, second, third):
         end(session, one)
+
+
+def test_trying_again_leaves_cancelled_what_was_cancelled_by_itself(session: Session) -> None:
+    first = new_job(session)
+    second = new_job(session, after=[first])
+    jobs.request_stop(session, second, "cancel")
+    jobs.request_stop(session, first, "cancel")
+    jobs.retry(session, first)
+    assert (state(session, first), state(session, second)) == ("queued", "cancelled")
 
 
 def test_trying_again_brings_back_once_what_waited_in_two_ways(session: Session) -> None:

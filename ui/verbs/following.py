@@ -134,7 +134,11 @@ def _failure(card: JobCard) -> JobFailed:
     from ui.parts.causes import cause_of, next_step_of
 
     if card.state == "cancelled":
-        return JobFailed(f"{card.title} has been cancelled.", f"Let it go on with: workbench jobs retry {card.id}")
+        why = f": {cause_of(card)}" if card.error else "."
+        return JobFailed(
+            f"{card.title} has been cancelled{why}",
+            next_step_of(card) or f"Let it go on with: workbench jobs retry {card.id}",
+        )
     return JobFailed(f"{card.title} has failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
 
 

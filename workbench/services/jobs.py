@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from workbench.cards import EventCard, JobCard, MetricPoint
 from workbench.errors import BadSpec, JobError, NotFound
-from workbench.services.leases import fail_waiting, tell, waits
+from workbench.services.leases import end_waiting, tell, waits
 from workbench.services.text import plain
 from workbench.settings import get_settings
 from workbench.specs import Spec, parse_spec
@@ -52,7 +52,7 @@ def create_job(
     session.add_all(JobDependency(job_id=job.id, after_id=one.id) for one in before)
     tell(session, job.id, "Queued.")
     if any(one.state in ("failed", "cancelled") for one in before):
-        fail_waiting(session)
+        end_waiting(session)
     return job.id
 
 
@@ -111,7 +111,7 @@ def resume(session: Session, job_id: str) -> None:
 
 
 def retry(session: Session, job_id: str) -> None:
-    """Queues a failed or cancelled job again, with those that failed only because they waited for it."""
+    """Queues a failed or cancelled job again, with those that ended only because they waited for it."""
     job = _row(session, job_id, lock=True)
     if job.state not in ("failed", "cancelled"):
         raise _wrong_state(job, "failed or cancelled", "to try it again")
@@ -121,7 +121,7 @@ def retry(session: Session, job_id: str) -> None:
             f"Try “{before[0]}” first.",
         )
     _queue_again(session, job, "Tried again.")
-    for one in _failed_in_the_queue(session, job_id):
+    for one in _ended_in_the_queue(session, job_id):
         is_queued = _row(session, one).state == "queued"  # by way of another that waited for this job, too
         if not is_queued and not _failed_before(session, one):
             retry(session, one)
@@ -189,14 +189,14 @@ def _stop_now(session: Session, job: Job, state: str) -> None:
     job.lease_until = job.eta_seconds = None
     job.finished_at = time.time() if state == "cancelled" else None
     tell(session, job.id, f"{state.capitalize()}.")
-    fail_waiting(session)
+    end_waiting(session)
 
 
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
     job.attempt, job.sent_at, job.finished_at = 0, None, None  # asked by a person: all attempts anew
     tell(session, job.id, message)
-    fail_waiting(session)
+    end_waiting(session)
 
 
 def _failed_before(session: Session, job_id: str) -> list[str]:
@@ -204,9 +204,11 @@ def _failed_before(session: Session, job_id: str) -> list[str]:
     return list(session.scalars(wish.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"]))))
 
 
-def _failed_in_the_queue(session: Session, job_id: str) -> list[str]:
+def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
     wish = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
-    never_started = wish.where(JobDependency.after_id == job_id, Job.state == "failed", Job.attempt == 0)
+    # Who was cancelled by a person has no error.
+    with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
+    never_started = wish.where(JobDependency.after_id == job_id, with_another, Job.attempt == 0)
     return list(session.scalars(never_started))
 
 

@@ -98,7 +98,7 @@ def finish(
         news["progress"] = 1.0
     _write(session, job_id, fence, _ended(state) | news)
     tell(session, job_id, f"{state.capitalize()}{': ' + error if error else '.'}")
-    fail_waiting(session)
+    end_waiting(session)
 
 
 def release(
@@ -178,24 +178,27 @@ def expire(session: Session, now: float, max_attempts: int) -> list[str]:
     worn_out = select(Job).where(Job.state == "queued", Job.attempt >= max_attempts).order_by(Job.id)
     for job in session.scalars(_locking(worn_out)):
         _fail(session, job, f"The job stopped without a word {job.attempt} times.", _LOOK)
-    fail_waiting(session)
+    end_waiting(session)
     return [job.id for job in taken]
 
 
-def fail_waiting(session: Session) -> None:
-    """Fails queued jobs that wait for one that failed or was cancelled, and so on down the line."""
+def end_waiting(session: Session) -> None:
+    """Ends queued jobs as the one ended that they wait for, failed or cancelled, and so on down the line.
+
+    What waits for one of each has failed.
+    """
     before = aliased(Job)
     hopeless = (
         select(Job, before.title, before.state)
         .join(JobDependency, JobDependency.job_id == Job.id)
         .join(before, before.id == JobDependency.after_id)
         .where(Job.state == "queued", before.state.in_(["failed", "cancelled"]))
-        .order_by(Job.id)
+        .order_by(Job.id, before.state.desc())
     )
     while found := session.execute(_locking(hopeless, of=Job)).all():
         for job, title, state in found:
-            if job.state == "queued":  # else it waits for several, and has failed already
-                _fail(session, job, f"The job “{title}” that it waits for is {state}.", f"Try “{title}” again.")
+            if job.state == "queued":  # else it waits for several, and has ended already
+                _end(session, job, state, f"The job “{title}” that it waits for is {state}.", f"Try “{title}” again.")
 
 
 def waits() -> ColumnElement[bool]:
@@ -220,8 +223,12 @@ def _take_back(session: Session, job: Job, max_attempts: int) -> None:
 
 
 def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
-    _set(job, _ended("failed") | {"error": error, "next_step": next_step})
-    tell(session, job.id, f"Failed: {error}")
+    _end(session, job, "failed", error, next_step)
+
+
+def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> None:
+    _set(job, _ended(state) | {"error": error, "next_step": next_step})
+    tell(session, job.id, f"{state.capitalize()}: {error}")
 
 
 def _set(job: Job, news: dict[str, Any]) -> None:
