@@ -66,7 +66,7 @@ def find_nearest(
 
 
 def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfig:
-    """How to train a copy whose line was trained with this peak learning rate at first: a tenth of it (§6.1), unless told.
+    """How to train a copy whose line was trained with this peak learning rate at first: a tenth (§6.1), unless told.
 
     Not a tenth of what a parent was adapted with, that is a copy itself: tenths of tenths soon learn nothing.
 
@@ -77,8 +77,8 @@ def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfi
         rate = first_rate / 10
     if rate is None:
         raise TrainingError(
-            "The first expert of the parent's line must say what learning rate it was trained with, for a tenth of it to be "
-            "taken, but does not.",
+            "The first expert of the parent's line must say what learning rate it was trained with, for a tenth of it "
+            "to be taken, but does not.",
             "Give a learning rate.",
         )
     return TrainingConfig(**{**asdict(config), "learning_rate": rate})

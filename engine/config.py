@@ -86,7 +86,9 @@ class AdaptingConfig(Checked):
     sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1)
     accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1)
     learning_rate: float | None = knob(
-        None, "Peak learning rate; empty: a tenth of what the first of the parent's line of copies was trained with (paper).", gt=0
+        None,
+        "Peak learning rate; empty: a tenth of what the first of the parent's line was trained with (paper).",
+        gt=0,
     )
     warmup: float = knob(0.08, "Share of the steps in which the rate rises from zero.", ge=0, le=1)
     decay_power: float = knob(1.0, "Power of the polynomial decay; 1 is a straight line to zero.", ge=0)

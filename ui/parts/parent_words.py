@@ -13,8 +13,11 @@ def proposal_words(found: Mapping[str, Any]) -> str:
     parent, share = found["parent"], found["posterior"][found["parent"]]
     told = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(found['num_blocks'])}"
     rate = found["learning_rate"]
-    learns = f" Unless told otherwise its copy learns at {rate:g}, a tenth of what its line was trained with at first." if rate is not None else ""
-    return f"{told} of {found['block_size']} tokens ({found['split']}).{learns}"
+    words = f"{told} of {found['block_size']} tokens ({found['split']})."
+    if rate is None:
+        return words
+    learns = f"its copy learns at {rate:g}, a tenth of what its line was trained with at first"
+    return f"{words} Unless told otherwise {learns}."
 
 
 def blocks_words(num_blocks: int) -> str:

@@ -27,8 +27,9 @@ def nearest(
     """The `parent`, and the `posterior` of every expert of the mixture by name, as the training would choose.
 
     The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each; the
-    answer says how many there were, and of which `block_size`. `learning_rate` is a tenth of the one that
-    the parent's line was trained with at first (None where that is not known), which a training takes that is told none. Raises ScoresError when an expert is not scored.
+    answer says how many there were, and of which `block_size`. `learning_rate` is what a training takes that is told
+    none: a tenth of what the parent's line was trained with at first (None where that is not known). Raises
+    ScoresError when an expert is not scored.
     """
     from engine.mixing.posterior import PosteriorGate, estimate_prior
     from engine.scores import whole_blocks
