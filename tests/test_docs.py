@@ -80,6 +80,12 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
         assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
 
 
+def test_the_readme_counts_the_laws() -> None:
+    from engine.selfcheck.laws import LAWS
+
+    assert f"{len(LAWS)} laws of mixing" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_every_law_of_the_self_check_is_in_the_methods_with_its_tolerance() -> None:
     from engine.selfcheck.laws import LAWS
 

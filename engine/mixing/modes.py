@@ -80,6 +80,18 @@ def running_mean(gate: PosteriorGate, blocks_ENT: Tensor) -> Tensor:
     return torch.cat([start_E1, posteriors_EN.cumsum(1) / counts_N], 1)
 
 
+LATE = 0.9  # of the blocks: what moves until then has not been seen to hold
+
+
+def stable_after(trajectory_EN: Tensor, tolerance: float = 0.05) -> int | None:
+    """The blocks [of N] after which a trajectory stays where it ends; None where that is in the last tenth of them.
+
+    Every trajectory is near its last value in the end, whatever the text is.
+    """
+    point, num_blocks = stability_point(trajectory_EN, tolerance), trajectory_EN.shape[1] - 1
+    return point if point <= LATE * num_blocks else None
+
+
 def stability_point(trajectory_EN: Tensor, tolerance: float = 0.05) -> int:
     """The first block from which no share moves by more than `tolerance` from its last value; N if it never settles."""
     distance_N = (trajectory_EN - trajectory_EN[:, -1:]).abs().amax(0)

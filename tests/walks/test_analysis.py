@@ -199,8 +199,11 @@ def test_the_command_line_tells_all_of_it(capsys: pytest.CaptureFixture[str]) ->
     out = capsys.readouterr().out
     assert "Oracle" in out
     assert "Mean of 3 training domains" in out
+    assert "A dash: fewer than 5 dev blocks are scored, or no expert is the domain's own." in " ".join(out.split())
     assert main(["eval", "contrast", "sea", *EXPERTS]) == 0
-    assert "nats per token" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Gain in nats per token" in out
+    assert f"A gain above 0: {EXPERTS[0]} predicts the passage better than {EXPERTS[1]}." in out
     assert main(["mix", "cost", "small"]) == 0
     assert "2 experts" in capsys.readouterr().out
 

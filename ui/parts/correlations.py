@@ -9,6 +9,7 @@ from ui.parts.words import listed
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
 HOW_TO_MEASURE = "workbench eval overlap"
+SIGN = "r is of affinity, which is minus the ratio, with the overlap: it is above 0 where points fall to the right."
 _SURE = 0.05
 
 
@@ -22,7 +23,7 @@ def affinity_words(found: Mapping[str, Any]) -> list[str]:
     told = [f"Away from home: {verdict(found['without_homes'])}"]
     if found["with_homes"] is not None:
         told.append(f"With the experts' own cells, as in the paper's figure: {numbers(found['with_homes'])}.")
-    return [*told, PAPER, *gaps]
+    return [*told, SIGN, PAPER, *gaps]
 
 
 def verdict(correlation: Mapping[str, Any]) -> str:

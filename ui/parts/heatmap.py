@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.parts.pictures import MARK, Picture, label, name_axis, new_figure
-
-Cells = Sequence[Sequence[float | None]]
+from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
 
 @dataclass(frozen=True)
@@ -91,21 +91,22 @@ def specialization(scores: Scores) -> Picture:
 
 
 def _paint(figure: go.Figure, scores: Scores) -> None:
-    num_cells = len(scores.experts) * len(scores.domains)
+    num_cells, ceiling = len(scores.experts) * len(scores.domains), _ceiling(scores.ratios)
     figure.add_heatmap(
-        z=scores.ratios,
+        z=logs(scores.ratios),
+        text=as_text(scores.ratios),
         x=list(range(len(scores.domains))),
         y=list(range(len(scores.experts))),
-        zmin=1.0,
-        zmax=_ceiling(scores.ratios),
+        zmin=0.0,
+        zmax=math.log(ceiling),
         colorscale="Viridis",
         xgap=2,
         ygap=2,
         hoverongaps=False,
         customdata=_hover(scores),
-        hovertemplate="%{customdata}<br>ratio %{z:.2f}<extra></extra>",
-        texttemplate="%{z:.2f}" if num_cells <= 150 else None,
-        colorbar={"title": "ratio"},
+        hovertemplate="%{customdata}<br>ratio %{text}<extra></extra>",
+        texttemplate="%{text}" if num_cells <= 150 else None,
+        colorbar=colour_bar(1.0, ceiling),
     )
 
 

@@ -17,6 +17,7 @@ WAYS = {
     "mixture": "the gate and the weights that are saved",
 }
 ORACLE = "the best single expert of each block, chosen in hindsight: what choosing alone could reach"
+NO_CACHED = "A dash: fewer than {num_blocks} dev blocks are scored, or no expert is the domain's own."
 _ROLES = {"train": "training", "novel": "novel"}
 
 

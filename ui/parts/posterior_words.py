@@ -22,7 +22,7 @@ def posterior_title(found: Mapping[str, Any]) -> str:
 
 
 def stable_words(row: Mapping[str, Any]) -> str:
-    """From which block on no share moves by more than 0.05."""
+    """From which block on no share is more than 0.05 from where it ends; not where that is in the last tenth."""
     if row["stable_after"] is None:
         return f"not within {counted(row['num_blocks'], 'block')}"
     return f"after {row['stable_after']} of {counted(row['num_blocks'], 'block')}"

@@ -14,8 +14,11 @@ def affinity_scatter(found: Mapping[str, Any]) -> Picture | None:
     away = [cell for cell in found["cells"] if cell["home"] != cell["domain"] and cell["overlap"] is not None]
     if not away:
         return None
-    figure = new_figure("share of frequent bigrams in common (0 to 1)", "perplexity ratio to the domain's own expert")
+    figure = new_figure(
+        "share of frequent bigrams in common (0 to 1)", "perplexity ratio to the domain's own expert (log axis)"
+    )
     figure.update_layout(hovermode="closest")
+    figure.update_yaxes(type="log")
     for place, expert in enumerate(dict.fromkeys(cell["expert"] for cell in found["cells"])):
         own = [cell for cell in away if cell["expert"] == expert]
         figure.add_scatter(
@@ -47,7 +50,8 @@ def _title(found: Mapping[str, Any]) -> str:
     correlation = found["without_homes"]
     if correlation is None:
         return "Lower is better: do points fall to the right? There are too few cells to tell"
-    return f"Do points fall to the right? Then experts carry over where text is shared: {numbers(correlation)}"
+    falling = "Do points fall to the right? Then experts carry over where text is shared, and r is above 0"
+    return f"{falling}: {numbers(correlation)}"
 
 
 def _table(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

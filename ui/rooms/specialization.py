@@ -57,7 +57,7 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
         st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
-        "Colours end at the 95th percentile, so that one far cell does not hide the others."
+        "Colours follow their logarithm, and end at the 95th percentile, so that one far cell does not hide the others."
     )
     if scores.at_home_somewhere().domains:
         show_contrast(scores, split)

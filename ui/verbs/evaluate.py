@@ -261,7 +261,8 @@ def contrast(
         for title in ("worst", "best")
         for passage in found[title]
     ]
-    print_table(["", "Document", "Tokens", "Nats per token", "Text"], rows, empty="Nothing was scored.")
+    print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="Nothing was scored.")
+    say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

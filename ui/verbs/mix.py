@@ -10,7 +10,7 @@ import typer
 
 from engine.config import Evidence, GateConfig, GateKind
 from ui.parts.measures import measure_words
-from ui.parts.modes import means
+from ui.parts.modes import NO_CACHED, means
 from ui.parts.throughput import COUNTED_AS, cost_words
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, split_commas, takes
@@ -262,6 +262,8 @@ def modes(
     titles = {"mixture": "As saved"}
     columns = ["Domain", "Tokens", *(titles.get(way, way.capitalize()) for way in ways)]
     print_table(columns, rows, empty=NO_SCORES)
+    if any(None in (row["label"], row["cached"]) for row in found["domains"]):
+        say(NO_CACHED.format(num_blocks=blocks))
 
 
 @app.command("cost")

@@ -12,6 +12,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.ratio_scale import as_text, colour_bar, logs
+
 Rows = list[dict[str, Any]]
 
 
@@ -44,6 +46,16 @@ def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Itera
     )  # fmt: skip
     drawn.update_yaxes(autorange="reversed")
     return drawn
+
+
+def ratio_heatmap(
+    cells: Sequence[Sequence[float]], across: Iterable[str], down: Iterable[str], *titles: str
+) -> go.Figure:
+    """Such cells coloured by the logarithm of their ratio (above 0), so that no column eats all colours."""
+    drawn = heatmap(cells, across, down, *titles, "ratio")
+    low, high = (edge(cell for row in cells for cell in row) for edge in (min, max))
+    scale = colour_bar(min(low, 1.0), max(high, 1.05))
+    return drawn.update_traces(z=logs(cells), text=as_text(cells), texttemplate="%{text}", colorbar=scale)
 
 
 def add_line(drawn: go.Figure, line: Rows, name: str, style: Mapping[str, Any]) -> None:

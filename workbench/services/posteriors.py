@@ -36,10 +36,10 @@ def posterior_map(
     newest blocks rule; `"mean"` is the mean end-of-block posterior, as in a cached prior. Both start from equal shares.
     A row of `domains` holds `posterior` [expert] and its `trajectory` [expert][0 … blocks] (figures 7 and 8);
     `stable_after` counts the blocks after which no share is more than 0.05 from its last value, and is None where that
-    is not before the last one. `num_blocks` of a row is less than asked for where there is less text; a domain without
-    a whole block is named in `too_short`.
+    is in the last tenth of them. `num_blocks` of a row is less than asked for where there is less text; a domain
+    without a whole block is named in `too_short`.
     """
-    from engine.mixing.modes import stability_point
+    from engine.mixing.modes import stable_after
     from engine.scores import whole_blocks
 
     planned = plan(session, storage, mixture)
@@ -53,11 +53,10 @@ def posterior_map(
             too_short.append(domain)
             continue
         path_EN = _path(blocks_ENT, evidence, newest_weight, estimate)
-        stable = stability_point(path_EN)
         rows.append({
             "domain": domain, "role": roles[domain], "num_blocks": blocks_ENT.shape[1], "block_size": block_size,
             "posterior": path_EN[:, -1].tolist(), "trajectory": path_EN.tolist(),
-            "stable_after": stable if stable < blocks_ENT.shape[1] else None,
+            "stable_after": stable_after(path_EN),
         })  # fmt: skip
     return {
         "experts": [expert.name for expert in planned.experts],

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.mixing.modes import compare_modes, running_mean, stability_point, trajectory
+from engine.mixing.modes import compare_modes, running_mean, stability_point, stable_after, trajectory
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
 from engine.scores import as_blocks
 
@@ -52,6 +52,14 @@ def test_a_trajectory_settles_where_its_text_does() -> None:
     assert points_EN[0, -1] > 0.9
     assert 0 < stability_point(points_EN) < 10
     assert stability_point(points_EN[:, -1:]) == 0
+
+
+def test_what_moves_in_the_last_tenth_is_not_stable() -> None:
+    first_N = torch.full((101,), 0.5)
+    first_N[:91] = 0.8
+    assert stable_after(torch.stack([first_N, 1 - first_N])) is None
+    first_N[90] = 0.5
+    assert stable_after(torch.stack([first_N, 1 - first_N])) == 90
 
 
 def test_the_oracle_takes_the_best_expert_of_each_block() -> None:

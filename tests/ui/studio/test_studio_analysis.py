@@ -98,7 +98,9 @@ def test_the_overlap_is_measured_at_a_click() -> None:
 def test_the_correlation_is_told_with_its_numbers() -> None:
     measured()
     app = open_room("specialization", specialization__view="Shared text")
-    assert "Do points fall to the right?" in told(app)
+    assert "Do points fall to the right? Then experts" in told(app)
+    assert "where text is shared, and r is above 0: r = " in told(app)
+    assert "r is of affinity, which is minus the ratio" in told(app)
     assert "over 6 cells" in told(app)
     assert "r = 0.40, t = 3.45" in told(app)  # the paper's
 

@@ -145,6 +145,16 @@ def test_every_cell_with_a_number_can_be_clicked() -> None:
     assert list(zip(targets.x, targets.y, strict=True)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
+def test_one_far_column_leaves_colours_to_the_others() -> None:
+    ratios = [[1.0, 4.0, 2.0], [60.0, 1.0, 2.0], [50.0, 2.0, 1.0]]
+    names = ["a", "b", "c"]
+    cells = specialization(Scores(names, names, ratios, ratios, dict(zip(names, names, strict=True)))).figure.data[0]
+    assert cells.z[0][1] / cells.z[0][2] == pytest.approx(2)  # 4 is as far from 2 as 2 from 1
+    assert cells.z[0][2] / cells.zmax > 0.15
+    assert [cells.text[1][0], cells.texttemplate] == ["60.00", "%{text}"]
+    assert dict(zip(cells.colorbar.ticktext, cells.colorbar.tickvals, strict=True))["10"] == pytest.approx(math.log(10))
+
+
 def test_the_home_expert_of_a_domain_is_the_best_of_its_own() -> None:
     two = Scores(
         ["m/a", "again", "m/b"], ["a", "b"], [[4.0, 9.0], [3.0, None], [2.0, None]], [], {"m/a": "a", "again": "a"}
@@ -168,6 +178,7 @@ def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
     picture = affinity_scatter(AFFINITY)
     assert picture is not None
     assert [(list(trace.x), list(trace.y)) for trace in picture.figure.data] == [([0.1], [2.0])]
+    assert picture.figure.layout.yaxis.type == "log"
     assert len(picture.table) == 3
     assert "<img" not in picture.figure.to_json()
     assert affinity_scatter({**AFFINITY, "cells": CELLS[:1]}) is None

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from workbench.palette import COLOURS
 from workbench.replications.cbtm.report import best_words
-from workbench.replications.drawing import Chart, Rows, figure, grouped, heatmap
+from workbench.replications.drawing import Chart, Rows, figure, grouped, heatmap, ratio_heatmap
 from workbench.replications.findings import Findings
 
 _DENSE = "#555555"
@@ -88,7 +88,7 @@ def _ratios(findings: Findings) -> Chart | None:
         for j, other in enumerate(numbers)
     ]
     words = "Heatmap: each expert's perplexity on each cluster over that of the cluster's own expert."
-    return Chart(_by_number(heatmap(table, numbers, numbers, "cluster", "expert", "ratio")), title, words, rows)
+    return Chart(_by_number(ratio_heatmap(table, numbers, numbers, "cluster", "expert")), title, words, rows)
 
 
 def _labels(findings: Findings) -> Chart | None:

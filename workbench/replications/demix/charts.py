@@ -9,7 +9,7 @@ from workbench.palette import COLOURS
 from workbench.replications.demix.affinity import SETTLED
 from workbench.replications.demix.paper import STABLE_AFTER
 from workbench.replications.demix.reasons import crossing_words
-from workbench.replications.drawing import Chart, Rows, add_line, figure, grouped, heatmap, label, lines
+from workbench.replications.drawing import Chart, Rows, add_line, figure, grouped, heatmap, label, lines, ratio_heatmap
 from workbench.replications.findings import Findings
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -102,7 +102,7 @@ def _ratios(findings: Findings) -> Chart | None:
     strangers = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the domain's own expert"
     title += "; nobody beats it anywhere" if not strangers else f"; in {strangers} cells a stranger beats it"
-    drawn = heatmap(table, domains, domains, "domain of the text", "expert of", "ratio")
+    drawn = ratio_heatmap(table, domains, domains, "domain of the text", "expert of")
     overlap = findings["pictures"]["overlap"]
     rows = [
         {"expert": one, "domain": other, "ratio": table[i][j], **({"overlap": overlap[i][j]} if overlap else {})}

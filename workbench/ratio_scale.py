@@ -1,0 +1,38 @@
+"""Ratios as colours on a logarithmic scale, on the screen and in reports: twice as much is one step, from anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Cells = Sequence[Sequence[float | None]]
+_MOST_TICKS = 7
+
+
+def logs(ratios: Cells) -> list[list[float | None]]:
+    """The natural logarithm of each ratio (above 0); None stays None."""
+    return [[None if ratio is None else math.log(ratio) for ratio in row] for row in ratios]
+
+
+def as_text(ratios: Cells) -> list[list[str]]:
+    """Each ratio as it stands in its cell; empty where there is none."""
+    return [["" if ratio is None else f"{ratio:.2f}" for ratio in row] for row in ratios]
+
+
+def colour_bar(low: float, high: float) -> dict[str, Any]:
+    """Plotly's colour bar of such logarithms, whose ticks are ratios: round ones, where at least two are in sight."""
+    ticks = _round_ratios(low, high)
+    return {
+        "title": "ratio", "tickvals": [math.log(tick) for tick in ticks], "ticktext": [f"{tick:.3g}" for tick in ticks]
+    }  # fmt: skip
+
+
+def _round_ratios(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1.0, 2.0, 5.0), (1.0,)):
+        ticks = [digit * 10.0**power for power in powers for digit in digits]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if 2 <= len(ticks) <= _MOST_TICKS:
+            return ticks
+    return [low * (high / low) ** (step / 4) for step in range(5)]
