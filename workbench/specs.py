@@ -40,14 +40,14 @@ from workbench.cluster_specs import (
     SplitCluster,
 )
 from workbench.errors import BadSpec
-from workbench.replications.cbtm.names import CbtmRun, arms_of
+from workbench.replications.cbtm.names import Arm, CbtmRun, arms_of
 from workbench.replications.cbtm.sizes import SIZES as CBTM_SIZES
 from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.replications.demix.names import DemixRun
 from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
 from workbench.replications.demix.sizes import DemixSize
 from workbench.replications.sizes import Size, SizeName
-from workbench.spec_base import MOST_LETTERS, ExpertName, LocalPath, Name, Stem, absolute
+from workbench.spec_base import LONGEST_STEM, MOST_LETTERS, ExpertName, LocalPath, Name, Stem, absolute
 from workbench.spec_base import Spec as Spec
 
 
@@ -301,13 +301,18 @@ class Replicate(Spec):
     def _distinct(self) -> Self:
         if len({*self.domains, *self.novel}) < len(self.domains) + len(self.novel):
             raise ValueError("name each domain once, as training or as novel")
-        if too_long := [name for name in self.names() if len(name) > MOST_LETTERS]:
-            longest = max(too_long, key=len)
-            raise ValueError(
-                f"the names of what it makes must have at most {MOST_LETTERS} characters, but “{longest}” would have "
-                f"{len(longest)}: choose a shorter name for it or for the domain"
-            )
+        for names, most in ((self.names(), MOST_LETTERS), (self.stems(), LONGEST_STEM)):
+            longest = max(names, key=len, default="")
+            if len(longest) > most:
+                raise ValueError(
+                    f"the names of what it makes must have at most {most} characters, but “{longest}” would have "
+                    f"{len(longest)}: choose a shorter name for it or for the domain"
+                )
         return self
+
+    def stems(self) -> list[str]:
+        """Those names of what it makes with which other names begin, as those of clusters' domains do."""
+        return []
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -345,8 +350,16 @@ class ReplicateCbtm(Replicate):
     tasks: LocalPath = Field("", description="Folder of labelled tasks, for tables 1, 10 and 11; empty: without them.")
 
     def names(self) -> list[str]:
-        arms = arms_of(self.budget, len(self.domains))
-        return [name for seed in range(self.seeds) for name in CbtmRun(self.name, seed).names(arms)]
+        return [name for run in self._runs() for name in run.names(self._arms())]
+
+    def stems(self) -> list[str]:
+        return [name for run in self._runs() for name in run.stems(self._arms())]
+
+    def _runs(self) -> list[CbtmRun]:
+        return [CbtmRun(self.name, seed) for seed in range(self.seeds)]
+
+    def _arms(self) -> list[Arm]:
+        return arms_of(self.budget, len(self.domains))
 
 
 class MakeMixture(Spec):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.split import MEMORY_BYTES
-from engine.text.tables import SortedRows, Table, read_ids, read_range, read_rows
+from engine.text.tables import SortedRows, Table, read_ids, read_range, read_rows, read_wholes
 
 Ids = NDArray[np.bytes_]  # dtype S32: the SHA-256 of a text, ordered as their hexadecimal digits are
 HELD_OUT_FIRST = ("test", "dev", "train")
@@ -64,6 +64,18 @@ def document_ids(folders: Sequence[Path], splits: Sequence[str]) -> Ids:
     ]  # fmt: skip
     found: Ids = np.unique(np.concatenate([np.empty(0, dtype="S32"), *parts]))
     return found
+
+
+def wholes_of(folders: Sequence[Path], sorted_N: Ids) -> NDArray[np.intp]:
+    """For each of these documents the number of the first that is a piece of the same one: itself where uncut."""
+    wholes_N, first = np.arange(len(sorted_N)), dict[str, int]()
+    for path in (folder / f"{split}.parquet" for folder in folders for split in HELD_OUT_FIRST):
+        for rows in read_wholes(path):
+            places = places_of(as_ids([id for id, _ in rows]), sorted_N)
+            for (_, name), place in zip(rows, places.tolist(), strict=True):
+                if place >= 0:
+                    wholes_N[place] = first.setdefault(name, place)
+    return wholes_N
 
 
 def training_ids(folders: Sequence[Path]) -> Ids:

@@ -2,8 +2,9 @@
 
 A draw takes test documents with replacement, within each domain and the same for every system and seed, since they read
 the same text, and then seeds with replacement. A block belongs to the document in which it begins: blocks of
-one document resemble each other and are drawn together. Of each draw perplexities are computed per domain, averaged
-over domains as the paper averages, then over the seeds drawn. The interval is the middle 95 % of draws.
+one document resemble each other and are drawn together, and so are the pieces of a document that was cut. Of each draw
+perplexities are computed per domain, averaged over domains as the paper averages, then over the seeds drawn. The
+interval is the middle 95 % of draws.
 
 Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
 a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so.
@@ -14,8 +15,10 @@ Shapes: N blocks, G documents, R draws, S seeds.
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -48,6 +51,29 @@ class Loss:
     def perplexity(self) -> float:
         return float(_perplexity(self.nats_N.sum() / self.tokens_N.sum()))
 
+    def half(self, which: int) -> Loss | None:
+        """Every second document, of a single one every second block; None where that is nothing."""
+        _, of_N = np.unique(self.documents_N, return_inverse=True)
+        if not of_N.any():
+            of_N = np.arange(len(of_N))
+        is_in_N = of_N % 2 == which
+        found = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return found if is_in_N.any() else None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Texts counted in the cells of a table, by the flat number of the cell, and which document each is a piece of."""
+
+    cells_N: Ints
+    documents_N: Ints
+    shape: tuple[int, ...]
+
+    @property
+    def table(self) -> Floats:
+        """How many texts lie in each cell."""
+        return np.bincount(self.cells_N, minlength=math.prod(self.shape)).reshape(self.shape).astype(float)
+
 
 class Change(NamedTuple):
     """From one system to another, on one domain."""
@@ -65,7 +91,7 @@ class Draws:
     """Draws of documents and of seeds, each made once: whatever is compared is compared under the same ones."""
 
     def __init__(self, num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
-        self._num_draws, self._seed = num_draws, seed
+        self.num_draws, self._seed = num_draws, seed
         self._counts: dict[tuple[str, int], Floats] = {}
 
     def sums(self, text: str, documents_N: Ints, *values_N: Floats) -> tuple[Floats, ...]:
@@ -79,7 +105,7 @@ class Draws:
     def seeds(self, num_seeds: int) -> Floats:
         """The share of each seed in every draw [S, R]."""
         chance = np.random.default_rng([self._seed, num_seeds])
-        drawn = chance.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), self._num_draws)
+        drawn = chance.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), self.num_draws)
         return drawn.T / num_seeds
 
     def estimate(self, points_S: Sequence[float], draws_SR: Sequence[Floats]) -> Estimate:
@@ -98,21 +124,24 @@ class Draws:
         points = [float(values_N.mean()) for values_N, _ in measured]
         return self.estimate(points, [total_R / num_R for total_R, num_R in drawn])
 
-    def of_counts(self, tables_S: Sequence[Floats | Ints], statistic: Statistic) -> Estimate:
-        """A statistic of tables of counted documents, one for each seed, under draws of as many documents.
+    def of_counts(self, counted_S: Sequence[Counted], statistic: Statistic) -> Estimate:
+        """A statistic of what was counted, one table for each seed, under draws of documents with all their pieces.
 
+        A number in `documents_N` means the same document in every seed, and the tables are of one shape.
         `statistic` is given tables with the draws in front, and gives one number for each.
         """
-        draws = [self._tables(np.asarray(table, dtype=np.float64), seed) for seed, table in enumerate(tables_S)]
-        points = [float(statistic(np.asarray(table, dtype=np.float64)[None])[0]) for table in tables_S]
-        return self.estimate(points, [statistic(drawn) for drawn in draws])
+        points = [float(statistic(one.table[None])[0]) for one in counted_S]
+        return self.estimate(points, [statistic(drawn) for drawn in self._tables(counted_S)])
 
-    def _tables(self, table: Floats, seed: int) -> Floats:
-        """Tables [R, …] of as many documents, each drawn from all with replacement."""
-        chance = np.random.default_rng([self._seed, seed, table.size])
-        shares = table.ravel() / table.sum()
-        drawn = chance.multinomial(int(table.sum()), shares, self._num_draws).astype(np.float64)
-        return drawn.reshape(self._num_draws, *table.shape)
+    def _tables(self, counted_S: Sequence[Counted]) -> Iterator[Floats]:
+        """Tables [R, …] of each seed, of the same documents: of G, G − 1 are drawn, each counted G / (G − 1) times."""
+        kinds_SUC, num_U = _kinds(counted_S)
+        total = int(num_U.sum())
+        drawn = max(1, total - 1)
+        chance = np.random.default_rng([self._seed, *kinds_SUC.shape])
+        counts_RU = chance.multinomial(drawn, num_U / total, self.num_draws) * (total / drawn)
+        for kinds_UC, counted in zip(kinds_SUC, counted_S, strict=True):
+            yield (counts_RU @ kinds_UC).reshape(self.num_draws, *counted.shape)
 
     def _documents(self, text: str, num_documents: int) -> Floats:
         """How often each document of a text is drawn [R, G]."""
@@ -120,7 +149,7 @@ class Draws:
         if key not in self._counts:
             chance = np.random.default_rng([self._seed, zlib.crc32(text.encode()), num_documents])
             shares = np.full(num_documents, 1 / num_documents)
-            self._counts[key] = chance.multinomial(max(1, num_documents - 1), shares, self._num_draws).astype(float)
+            self._counts[key] = chance.multinomial(max(1, num_documents - 1), shares, self.num_draws).astype(float)
         return self._counts[key]
 
 
@@ -136,6 +165,11 @@ class Resampled:
     def seeds(self) -> list[int]:
         """Every seed that has any loss."""
         return sorted({seed for _, seed, _ in self.losses})
+
+    def half(self, which: int) -> Resampled:
+        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
+        halves = {place: half for place, loss in self.losses.items() if (half := loss.half(which)) is not None}
+        return Resampled(halves, self.draws.num_draws)
 
     def seeds_with(self, systems: Sequence[Hashable], domains: Sequence[str]) -> list[int]:
         """The seeds in which every one of these systems was scored on every one of these domains."""
@@ -197,6 +231,19 @@ class Resampled:
             nats_R, tokens_R = self.draws.sums(domain, loss.documents_N, loss.nats_N, loss.tokens_N)
             self._drawn[place] = _perplexity(nats_R / tokens_R)
         return self._drawn[place]
+
+
+def _kinds(counted_S: Sequence[Counted]) -> tuple[Floats, Ints]:
+    """Each way [S, U, cells] in which the pieces of a document lie in the tables, and how many documents lie so [U]."""
+    num_cells = math.prod(counted_S[0].shape)
+    cells_M = np.concatenate([one.cells_N + seed * num_cells for seed, one in enumerate(counted_S)])
+    documents_M = np.concatenate([one.documents_N for one in counted_S])
+    order = np.lexsort((cells_M, documents_M))
+    borders = np.flatnonzero(np.diff(documents_M[order])) + 1
+    kinds = Counter(tuple(cells.tolist()) for cells in np.split(cells_M[order], borders))
+    rows = [np.bincount(cells, minlength=len(counted_S) * num_cells) for cells in kinds]
+    kinds_USC = np.array(rows, dtype=np.float64).reshape(-1, len(counted_S), num_cells)
+    return kinds_USC.transpose(1, 0, 2), np.array(list(kinds.values()))
 
 
 def _perplexity(nats_per_token: Floats) -> Floats:

@@ -15,10 +15,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
-from engine.text.tables import Row, SortedRows, Table, num_rows, read_rows
+from engine.text.tables import Row, SortedRows, Table, num_rows, read_rows, read_wholes
 
 SPLITS = ("train", "dev", "test")
 TEST_SHARE = 0.05
@@ -70,6 +73,13 @@ def read_split(domain_folder: Path, split: str) -> Iterator[Row]:
 def count_documents(domain_folder: Path, split: str) -> int:
     """Documents in a split, without reading them."""
     return num_rows(domain_folder / f"{split}.parquet")
+
+
+def wholes_of(domain_folder: Path, split: str) -> NDArray[np.int32]:
+    """For each row of a split, in order, the number of the first row of the same document: itself where uncut."""
+    first: dict[str, int] = {}
+    names = (name for rows in read_wholes(domain_folder / f"{split}.parquet") for _, name in rows)
+    return np.array([first.setdefault(name, number) for number, name in enumerate(names)], dtype=np.int32)
 
 
 def place_of(group: str) -> float:

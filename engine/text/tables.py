@@ -44,10 +44,23 @@ def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
 
 def read_ids(path: Path) -> Iterator[list[str]]:
     """The ids of a table, a few thousand at a time, in order; no text is read."""
+    yield from ([row["id"] for row in rows] for rows in _read_columns(path, ["id"]))
+
+
+def read_wholes(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """Ids, and the names of the documents that these are pieces of, as `read_ids` gives ids.
+
+    That is the group of a row that has one; pieces of a document that has a group go with all of its group.
+    """
+    for rows in _read_columns(path, ["id", "group"]):
+        yield [(row["id"], row["id"] if row["group"] is None else row["group"]) for row in rows]
+
+
+def _read_columns(path: Path, names: list[str]) -> Iterator[list[Row]]:
     try:
         with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=8192, columns=["id"], use_threads=False):
-                yield batch.column(0).to_pylist()
+            for batch in table.iter_batches(batch_size=8192, columns=names, use_threads=False):
+                yield batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from None
 

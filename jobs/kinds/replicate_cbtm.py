@@ -6,16 +6,19 @@ Nothing is trained or scored here.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.clusters.documents import load_documents
+from engine.clusters.sources import wholes_of
 from engine.events import Event, Progress
 from engine.replication.bootstrap import Resampled
 from engine.text.split import SPLITS
+from engine.text.split import wholes_of as split_wholes
 from jobs.kinds.replication_report import (
     Asked,
     asked_for,
@@ -25,6 +28,7 @@ from jobs.kinds.replication_report import (
     keep_report,
     tokens_of_update,
 )
+from jobs.kinds.tokens import domain_files
 from jobs.work import Register, Work
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.findings import findings_of
@@ -40,6 +44,8 @@ from workbench.services.replications import (
 )
 from workbench.specs import ReplicateCbtm
 
+Texts = Mapping[str, Path]  # the folders of documents by domain
+
 
 def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
     """Reads, judges, writes."""
@@ -52,7 +58,10 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
         clusterings = found_clusters(session, work.storage, ids)
         distances = stored_distances(session, work.storage, list(clusterings), scores, spec.budget.block_size, ids)
         answers = _answers(session, subject, asked)
-    measured = yield from _measure(subject, scores, distances, clusterings)
+        names = {domain for _, domain, _ in scores} | {name for one in clusterings.values() for name in one.sources}
+        files = {name: domain_files(session, work.storage, name) for name in names}
+    texts = {name: one.documents() for name, one in files.items()}
+    measured = yield from _measure(subject, scores, distances, clusterings, texts)
     measured.answers.update(answers)
     yield Progress(1, 2, "parts", "judging the claims")
     evidence = CbtmEvidence(subject, measured, Resampled(measured.losses))
@@ -72,23 +81,34 @@ def _answers(session: Session, subject: CbtmSubject, asked: Asked) -> dict[int, 
 
 def _measure(
     subject: CbtmSubject, scores: Scores, distances: Mapping[DistanceKey, Stored],
-    clusterings: Mapping[str, FoundClusters],
+    clusterings: Mapping[str, FoundClusters], texts: Texts,
 ) -> Generator[Event, None, CbtmMeasured]:  # fmt: skip
     check_all([*scores.values(), *distances.values()])
     measured = CbtmMeasured()
     for run in subject.runs:
         for arm in subject.arms:
             if (found := clusterings.get(run.clustering(arm))) is not None:
-                measured.groupings[run.seed, arm.clustering] = _grouping(found)
+                measured.groupings[run.seed, arm.clustering] = _grouping(found, texts)
     total = subject.seeds * (len(subject.everywhere) + subject.main.num_models)
+    scores = _with_wholes(scores, texts)
     for done, place in enumerate(measure(subject, scores, distances, measured), 1):
         yield Progress(done, total, "texts", f"mixing stored scores: {place}")
     return measured
 
 
-def _grouping(found: FoundClusters) -> Grouping:
+def _grouping(found: FoundClusters, texts: Texts) -> Grouping:
     found.kept.check()
     documents = load_documents(found.kept.folder)
+    labels, labels_N = np.unique(np.array(found.sources)[documents.sources_N], return_inverse=True)
+    wholes_N = wholes_of([texts[name] for name in found.sources], documents.ids_N)
     is_held_out_N = documents.splits_N != SPLITS.index("train")
-    counts_LK = np.array(found.counts, dtype=np.int64)
-    return Grouping(found.labels, counts_LK, found.information, documents.labels_N[is_held_out_N], found.terms)
+    return Grouping(
+        tuple(labels.tolist()), labels_N, documents.labels_N, wholes_N, is_held_out_N, found.information, found.terms
+    )
+
+
+def _with_wholes(scores: Scores, texts: Texts) -> Scores:
+    """Scores that know which of their documents are pieces of one that was cut."""
+    places = {(domain, split) for _, domain, split in scores}
+    wholes = {place: split_wholes(texts[place[0]], place[1]) for place in places}
+    return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}

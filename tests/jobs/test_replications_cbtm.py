@@ -131,3 +131,17 @@ def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name() -> None:
     with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
         wish_on(["law", "sea"], ["tweets"], "r" * 65, "smoke", 1, paper="cbtm")
+
+
+@pytest.mark.parametrize("letters", range(50, 61))
+def test_every_name_that_is_taken_gives_a_plan(letters: int) -> None:
+    """The names of its clusterings must be shorter than others: those of domains begin with them."""
+    with transaction() as session:
+        for name in ("law", "sea", "tweets"):
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    name = "r" * letters
+    if letters + len("-s0-k2-standardise") <= 70:
+        assert plan(wish_on(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm"))
+    else:
+        with pytest.raises(BadSpec, match=r"at most 70 characters, but “.*” would have"):
+            wish_on(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm")

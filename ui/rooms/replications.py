@@ -39,6 +39,7 @@ NEW = "Begin a new one"
 FOLDER, IMPORTED = "A folder on this machine", "Domains that are imported"
 _LOOK_AGAIN = 3.0  # seconds
 _SHOWN = 6  # jobs at work
+_FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without scrolling
 
 
 def show() -> None:
@@ -196,7 +197,8 @@ def _show_report(report: ReportCard) -> None:
     st.subheader(plain(summary(found)))
     st.caption(plain(f"Reported {ago(report.created_at)} on {found['machine']}."))
     _offer_files(report)
-    show_table(claim_rows(found["claims"]), key="replication_claims", words="Every claim with its mark and interval")
+    rows = [{name: row[name] for name in _FIRST} | row for row in claim_rows(found["claims"])]
+    show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
     for name, chart in charts(found).items():
         show_picture(Picture(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
 

@@ -6,6 +6,7 @@ Names are user data: Plotly reads a little HTML in its labels, so every name pas
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,21 @@ def ratio_heatmap(
     low, high = (edge(cell for row in cells for cell in row) for edge in (min, max))
     scale = colour_bar(min(low, 1.0), max(high, 1.05))
     return drawn.update_traces(z=logs(cells), text=as_text(cells), texttemplate="%{text}", colorbar=scale)
+
+
+def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:
+    """A logarithmic y axis with whole numbers at its ticks, where Plotly would write lone digits between decades."""
+    found = sorted(values)
+    low, high = found[0], found[-1]
+    if high >= _WIDE * low:
+        ticks = [digit * 10.0**power for power in range(-3, 13) for digit in (1, 2, 5)]
+    else:
+        step = 10.0 ** math.floor(math.log10(max(high - low, low / 100)))
+        ticks = [step * number for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
+    drawn.update_yaxes(type="log", tickvals=[one for one in ticks if low / 2 < one < 2 * high], tickformat=",~r")
+
+
+_WIDE = 4  # times: over less, 1, 2, 5, 10 … are too few ticks
 
 
 def add_line(drawn: go.Figure, line: Rows, name: str, style: Mapping[str, Any]) -> None:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where an expert's scores of a text lie."""
+    """Where an expert's scores of a text lie. Shape: D documents of its split."""
 
     kept: Kept
     num_tokens: int
+    wholes_D: Ints | None = None  # which document each of the split is a piece of; None: all are whole
 
 
 ScoreKey = tuple[str, str, str]  # expert, domain, split
@@ -57,7 +58,7 @@ class Measured:
 
 
 class Loaded(NamedTuple):
-    """Scores of experts on a text, and the document in which each block begins."""
+    """Scores of experts on a text, and the document in which each block begins: one, however many pieces it is in."""
 
     logprobs_EX: Tensor
     documents_N: Ints
@@ -82,7 +83,8 @@ class ScoredText:
         if stored[0].num_tokens < self.size.block_size:
             return None
         folders = [one.kept.folder for one in stored]
-        return Loaded(open_scores(folders)[0], block_documents(folders[0]))
+        pieces_N, wholes_D = block_documents(folders[0]), stored[0].wholes_D
+        return Loaded(open_scores(folders)[0], pieces_N if wholes_D is None else wholes_D[pieces_N])
 
     def one(self, expert: str) -> Loss | None:
         """The loss of an expert by itself."""

@@ -74,11 +74,10 @@ def classifications(session: Session, job_ids: Collection[str]) -> dict[str, dic
 
 @dataclass(frozen=True)
 class FoundClusters:
-    """A clustering that a replication made: its files, the overlap with its sources, the words of its clusters."""
+    """A clustering that a replication made: its files, its sources, how far it goes with them, its clusters' words."""
 
     kept: Kept
-    labels: tuple[str, ...]
-    counts: list[list[int]]
+    sources: tuple[str, ...]
     information: float
     terms: tuple[tuple[str, ...], ...]
 
@@ -90,12 +89,10 @@ def found_clusters(session: Session, storage: Storage, job_ids: Collection[str])
 
 
 def _found_clusters(storage: Storage, row: Clustering) -> FoundClusters:
-    overlap = row.metrics["overlap"]
     terms = tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters)
-    return FoundClusters(
-        storage.kept(row.artifact), tuple(overlap["labels"]), overlap["counts"],
-        overlap["normalised_mutual_information"], terms,
-    )  # fmt: skip
+    sources = tuple(source["name"] for source in row.sources)
+    information = row.metrics["overlap"]["normalised_mutual_information"]
+    return FoundClusters(storage.kept(row.artifact), sources, information, terms)
 
 
 def held_out_losses(session: Session, job_id: str) -> dict[str, list[tuple[int, float]]]:

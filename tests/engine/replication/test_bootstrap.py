@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.replication.bootstrap import Change, Draws, Loss, Place, Resampled
+from engine.replication.bootstrap import Change, Counted, Draws, Loss, Place, Resampled
+from engine.replication.estimates import Floats
 from tests.engine.replication.texts import TOKENS, losses_of
 
 DOMAINS = ("law", "code", "sea", "kitchen")
@@ -161,9 +162,37 @@ def test_the_interval_of_a_count_covers_what_it_should_and_a_table_is_drawn_as_a
     chance, hits = np.random.default_rng(5), 0
     for _ in range(200):
         table = chance.multinomial(200, [0.3, 0.7]).astype(float)
-        found = Draws(400).of_counts([table, table], lambda counts: counts[..., 0] / counts.sum(-1))
+        found = Draws(400).of_counts([counted(table)] * 2, lambda counts: counts[..., 0] / counts.sum(-1))
         hits += found.low <= 0.3 <= found.high
         assert found.by_seed == (table[0] / 200,) * 2
     assert 0.9 < hits / 200 < 0.99
-    whole = Draws(50).of_counts([np.ones((2, 3)) * 4], lambda counts: counts.sum((-2, -1)))
-    assert (whole.low, whole.value, whole.high) == (24.0, 24.0, 24.0)
+    whole = Draws(50).of_counts([counted(np.ones((2, 3)) * 4)], lambda counts: counts.sum((-2, -1)))
+    assert (whole.low, whole.value, whole.high) == pytest.approx((24.0, 24.0, 24.0))
+
+
+def test_the_interval_of_a_count_covers_what_it_should_where_documents_are_cut() -> None:
+    """Forty documents of ten pieces that all lie in one cell; the truth is 0.3."""
+    chance, hits = np.random.default_rng(6), {"whole": 0, "pieces": 0}
+    for _ in range(150):
+        cells_N = np.repeat(chance.random(40) >= 0.3, 10).astype(int)
+        for name, documents_N in (("whole", np.arange(400) // 10), ("pieces", np.arange(400))):
+            one = Counted(cells_N, documents_N, (2,))
+            found = Draws(300).of_counts([one], lambda counts: counts[..., 0] / counts.sum(-1))
+            hits[name] += found.low <= 0.3 <= found.high
+    assert hits["whole"] / 150 > 0.88
+    assert hits["pieces"] / 150 < 0.6
+
+
+def counted(table: Floats) -> Counted:
+    """So many whole documents in each cell."""
+    cells_N = np.repeat(np.arange(table.size), table.ravel().astype(int))
+    return Counted(cells_N, np.arange(len(cells_N)), table.shape)
+
+
+def test_halves_share_no_document_and_leave_none_out() -> None:
+    loss = Loss(np.arange(6.0), np.ones(6), np.array([4, 4, 7, 9, 9, 12]))
+    halves = [loss.half(which) for which in range(2)]
+    assert [one.documents_N.tolist() for one in halves if one] == [[4, 4, 9, 9], [7, 12]]
+    single = Loss(np.arange(3.0), np.ones(3), np.zeros(3, dtype=int))
+    assert [one.nats_N.tolist() for which in range(2) if (one := single.half(which))] == [[0.0, 2.0], [1.0]]
+    assert Loss(np.ones(1), np.ones(1), np.zeros(1, dtype=int)).half(1) is None

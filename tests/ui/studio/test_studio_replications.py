@@ -100,6 +100,7 @@ def test_a_report_is_shown_with_its_marks_and_can_be_taken_along(wish: Replicate
     assert not complaints(app)
     assert "0 of" in app.subheader[0].value.replace("\\", "")
     claims = app.dataframe[0].value
+    assert list(claims)[:4] == ["where", "claim", "mark", "why"]  # before what may lie beyond the edge
     assert set(claims["mark"]) == {"not testable here"}
     assert "18.4 < 20.6" in set(claims["paper"])
     assert {one.label for one in app.get("download_button")} >= {"Report (HTML)", "Markdown"}

@@ -16,7 +16,7 @@ from workbench.replications.cbtm.paper import TEMPERATURES
 from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, Grouping, frozen, in_grid, top_ks
 from workbench.replications.cbtm.sizes import SIZES
 
-DOMAINS, NOVEL = ("law", "code"), ("tweets",)
+DOMAINS, NOVEL = ("law", "code", "sea", "mail"), ("tweets",)
 SIZE = replace(SIZES["tiny"], clusters=(1, 2, 4, 8), num_ablated=4, clusters_at_less=(1, 4))
 SUBJECT = CbtmSubject("rep", 2, DOMAINS, NOVEL, SIZE)
 MAIN = SUBJECT.main
@@ -55,8 +55,15 @@ def homes(own: float, away: float, changed: Mapping[tuple[int, int], float] | No
 
 def grouping(counts: list[list[int]], held_out: list[int]) -> Grouping:
     """A clustering with so many documents by label and cluster, and so many held-out ones in each cluster."""
-    of_D = np.repeat(np.arange(len(held_out)), held_out)
-    return Grouping(DOMAINS, np.array(counts), 0.5, np.random.default_rng(0).permutation(of_D), (("a", "b"),) * 4)
+    cells = np.repeat(np.arange(np.size(counts)), 20 * np.ravel(counts))
+    labels_D, clusters_D = np.divmod(cells, len(counts[0]))
+    of_D = np.random.default_rng(0).permutation(np.repeat(np.arange(len(held_out)), held_out))
+    is_held_out_D = np.arange(len(cells) + len(of_D)) >= len(cells)
+    places = np.arange(len(is_held_out_D))
+    return Grouping(
+        DOMAINS[:2], np.append(labels_D, 0 * of_D), np.append(clusters_D, of_D), places, is_held_out_D, 0.5,
+        (("a", "b"),) * 4,
+    )  # fmt: skip
 
 
 def groupings(counts: list[list[int]], balanced: list[int], unbalanced: list[int]) -> dict[tuple[int, str], Grouping]:
@@ -65,7 +72,9 @@ def groupings(counts: list[list[int]], balanced: list[int], unbalanced: list[int
     return {(seed, name): grouping(counts, sizes) for seed in range(2) for name, sizes in arms.items()}
 
 
-def answers(shares: Mapping[tuple[str, int | None], float]) -> dict[int, dict[str, Any]]:
+def answers(
+    shares: Mapping[tuple[str, int | None], float], num_test: int = 1000, apart: float = 0.01
+) -> dict[int, dict[str, Any]]:
     """Classifications of both seeds with so many right by routing and top-k; three draws, two tasks."""
     found: dict[int, dict[str, Any]] = {}
     for run in SUBJECT.runs:
@@ -73,12 +82,14 @@ def answers(shares: Mapping[tuple[str, int | None], float]) -> dict[int, dict[st
         rows = [
             {
                 "way": "beside" if way in beside else way, "top_k": top_k, "expert": beside.get(way, ""),
-                "tasks": {task: {"seeds": [share - 0.01, share, share + 0.01]} for task in ("news", "mood")},
+                "tasks": {task: {"seeds": [share - moved, share, share + moved]} for task in ("news", "mood")},
             }
             for (way, top_k), share in shares.items()
+            for moved in [apart * (1 + share)]
         ]  # fmt: skip
         clusters = [{"terms": ["a", "b", "c", "d"]}, {"terms": ["e"]}]
-        found[run.seed] = {"rows": rows, "tasks": [{"name": "news", "clusters": clusters}]}
+        tasks = [{"name": name, "clusters": clusters, "num_test": num_test} for name in ("news", "mood")]
+        found[run.seed] = {"rows": rows, "tasks": tasks}
     return found
 
 

@@ -16,7 +16,9 @@ from engine.files import Kept
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.grid import grid
 from engine.mixing.posterior import PosteriorGate
+from engine.replication.bootstrap import Resampled
 from engine.scores import mix_scores, perplexity
+from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, SEED, Arm, CbtmRun, System, alone, balanced, sparse
 from workbench.replications.cbtm.paper import TEMPERATURES
 from workbench.replications.cbtm.scored import (
@@ -29,6 +31,7 @@ from workbench.replications.cbtm.scored import (
     top_ks,
 )
 from workbench.replications.cbtm.sizes import SIZES
+from workbench.replications.findings import text_rows
 from workbench.replications.scored import ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
@@ -127,6 +130,24 @@ def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(
         expected = np.exp(-rows(scores, home).double().mean(1).numpy())
         assert [found.losses[alone(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(expected.tolist())
     assert found.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
+
+
+def test_the_pieces_of_a_document_are_one_and_whole_documents_stay_what_they_are(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    stored = np.repeat(np.arange(5), 2)  # two blocks of each row of the split
+    assert documents(measured(scores, distances)) == stored.tolist()
+    whole = {key: replace(one, wholes_D=np.arange(5)) for key, one in scores.items()}
+    assert documents(measured(whole, distances)) == stored.tolist()
+    cut = {key: replace(one, wholes_D=np.array([0, 1, 0, 0, 1])) for key, one in scores.items()}
+    found = measured(cut, distances)
+    assert documents(found) == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1]
+    evidence = CbtmEvidence(SUBJECT, found, Resampled(found.losses))
+    assert [row["test documents"] for row in text_rows(evidence)] == [2, 2, 2]
+
+
+def documents(found: CbtmMeasured) -> list[int]:
+    return found.losses[System(MAIN), 0, "law"].documents_N.tolist()
 
 
 def test_what_has_no_distances_or_no_scores_is_left_out(

@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.replications.cbtm.budgets import by_clusters, efficiency, seeding_tokens
 from workbench.replications.cbtm.claims import judge
-from workbench.replications.cbtm.clusters import divisions, held_out_tables, ratios, terms
+from workbench.replications.cbtm.clusters import divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.tasks import by_way, routes
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
@@ -41,7 +41,7 @@ def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
 def _pictures(evidence: CbtmEvidence) -> dict[str, Any]:
     """The matrices behind figures 15, 16 and 18: of the first seed, since each seed has clusters of its own."""
     seeds = evidence.resampled.seeds
-    tables = held_out_tables(evidence)
+    tables = [one.table for one in held_out(evidence)]
     return {
         "ratios": next((table for seed in seeds if (table := ratios(evidence, seed))), None),
         "labels": _labels(evidence),
@@ -57,7 +57,8 @@ def _labels(evidence: CbtmEvidence) -> Row | None:
     found = list(evidence.groupings(evidence.subject.main.clustering).values())
     if not found:
         return None
-    shares_LK = found[0].counts_LK / np.maximum(found[0].counts_LK.sum(1, keepdims=True), 1)
+    counts_LK = found[0].counted.table
+    shares_LK = counts_LK / np.maximum(counts_LK.sum(1, keepdims=True), 1)
     return {
         "labels": list(found[0].labels), "shares": shares_LK.round(4).tolist(),
         "information": [one.information for one in found],

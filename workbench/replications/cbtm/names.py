@@ -92,8 +92,12 @@ class CbtmRun(Run):
 
     def names(self, arms: Sequence[Arm]) -> list[str]:
         """Everything that is made under a name of its own."""
-        made = [name for arm in arms for name in (self.mixture(arm), self.model(arm, arm.num_models))]
+        made = [name for arm in arms for name in (self.mixture(arm), self.model(arm, arm.num_models - 1))]
         return [self.seed_model, self.seed_mixture, *made]
+
+    def stems(self, arms: Sequence[Arm]) -> list[str]:
+        """The names with which others begin: those of clusterings."""
+        return [self.clustering(arm) for arm in arms if arm.division != "metadata"]
 
 
 # systems whose losses are compared ---------------------------------------------------------------------

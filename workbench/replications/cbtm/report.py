@@ -43,7 +43,8 @@ _MARKS = (
 )
 _HOW = (
     "Clusters of a seed are its own, so claims on each cluster count all seeds' clusters. Shares of labels and sizes "
-    "of clusters: as many documents drawn from all that were counted, within each seed."
+    "of clusters: documents drawn from all that were counted, within each seed. All pieces of a document that was cut "
+    "when it was imported are drawn together, and count as one test document."
 )
 
 
@@ -71,8 +72,9 @@ def _budgets(findings: Findings) -> Iterator[Section]:
 
 
 _EQUAL = (
-    "All branch from one seed model and see the same number of tokens together, in as many updates; the column of the "
-    "paper is table 9, at 84B tokens. Here the smaller budget has fewer updates; the paper's has smaller batches."
+    "All branch from one seed model and see the same number of tokens together, in as many updates where the batch can "
+    "be divided among the models; the column of the paper is table 9, at 84B tokens. Here the smaller budget has fewer "
+    "updates; the paper's has smaller batches."
 )
 _COSTS = (
     "Operations by the formula of §A.2, which counts each layer's forward pass twice, as the paper does. The speed-up "
@@ -124,10 +126,14 @@ def _tasks(findings: Findings) -> Iterator[Section]:
 
 
 _ANSWERS = (
-    "Accuracy in %, averaged over tasks; intervals are Student's over the draws of demonstrations. Updating "
-    "performance routing is told the right answers of the examples before."
+    "Accuracy in %, averaged over tasks; intervals are Student's over the draws of demonstrations, all on the same "
+    "test examples: a difference that other examples might turn round is undecided. Updating performance routing is "
+    "told the right answers of the examples before."
 )
-_DIVIDED = "As many models and tokens; labels are the training domains, weighed as BTM weighs them (cached prior)."
+_DIVIDED = (
+    "At equal tokens; each model makes so many updates: as many as Dense where the batch can be divided among the "
+    "models. Labels are the training domains, weighed as BTM weighs them (cached prior)."
+)
 _RATIOS = (
     "Perplexity of each expert (row) on held-out documents of each cluster (column) over that of the cluster's own "
     "expert; first seed."

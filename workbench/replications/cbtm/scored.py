@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.replication.bootstrap import Ints, Loss
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.replication.bootstrap import Counted, Ints, Loss
 from workbench.replications.cbtm.names import OTHER, SEED, Arm, CbtmRun, System, alone, arms_of, balanced, sparse
 from workbench.replications.cbtm.paper import TEMPERATURES
 from workbench.replications.cbtm.sizes import CbtmSize
@@ -27,17 +30,28 @@ DistanceKey = tuple[str, str]  # clustering, domain
 
 @dataclass(frozen=True)
 class Grouping:
-    """What a clustering is like: its documents by label (training domain) and cluster, those held out, its words."""
+    """What a clustering is like: its documents in the order of their ids, and its words.
 
-    labels: tuple[str, ...]
-    counts_LK: Ints
+    `wholes_D` says which document each is a piece of, by the number of the first piece.
+    """
+
+    labels: tuple[str, ...]  # training domains
+    labels_D: Ints
+    clusters_D: Ints
+    wholes_D: Ints
+    is_held_out_D: NDArray[np.bool_]
     information: float  # normalised mutual information of labels and clusters
-    held_out_D: Ints  # the cluster of each held-out document, in the order of their ids
     terms: tuple[tuple[str, ...], ...]
 
     @property
     def num_clusters(self) -> int:
-        return int(self.counts_LK.shape[1])
+        return len(self.terms)
+
+    @property
+    def counted(self) -> Counted:
+        """Documents by label and cluster [L, K]."""
+        cells_D = self.labels_D * self.num_clusters + self.clusters_D
+        return Counted(cells_D, self.wholes_D, (len(self.labels), self.num_clusters))
 
 
 @dataclass

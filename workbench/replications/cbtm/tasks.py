@@ -1,12 +1,15 @@
 """Tables 1, 10 and 11: few-shot classification by the arm of the ablations, Dense and the seed model beside it.
 
 An accuracy is that of one draw of demonstrations, averaged over tasks as in the paper's last column. Its interval is
-Student's over the draws, each averaged over the replication's seeds, which drew the same examples.
+Student's over the draws, each averaged over the replication's seeds, which drew the same examples. All draws are asked
+the same test examples, so a difference that other examples might turn round is undecided, however alike its draws.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -15,11 +18,13 @@ from engine.replication.estimates import Estimate
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
-from workbench.replications.verdicts import Claim, Verdict, is_above, untestable
+from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_above, untestable
 
 Way = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
 _NONE = "No folder of labelled tasks was given: --tasks FOLDER."
 _FEW = 4  # the paper's top-k
+_95 = 1.959964  # standard deviations
+_NO_WIDTH = 1e-9  # percentage points
 _WORDS = {
     "cluster": "cluster routing", "updating": "updating performance routing", "fixed": "fixed performance routing",
     "fixed-validation": "fixed performance routing with validation examples", "equal": "equal weights",
@@ -44,7 +49,36 @@ def _is_better(evidence: CbtmEvidence, where: str, better: Way, other: Way) -> V
     claim = Claim(where, sentence, told)
     if not evidence.measured.answers:
         return untestable(claim, _NONE)
-    return is_above(claim, _difference(evidence, better, other), unit="percentage points")
+    found = _difference(evidence, better, other)
+    verdict = is_above(claim, found, unit="percentage points")
+    why = "" if found is None else _too_little(evidence, better, other, found)
+    return replace(verdict, mark=NOT_REPRODUCED, why=f"Undecided: {why}") if why else verdict
+
+
+def _too_little(evidence: CbtmEvidence, better: Way, other: Way, found: Estimate) -> str:
+    """Why draws on the same examples cannot tell a difference; empty where they can."""
+    if found.high - found.low < _NO_WIDTH:
+        return "every draw of demonstrations gives the same difference, which does not tell how it varies."
+    reach = _reach(evidence, better, other)
+    if abs(found.value) > reach:
+        return ""
+    return f"the tasks have too few examples: by themselves they leave ±{reach:.1f} percentage points."
+
+
+def _reach(evidence: CbtmEvidence, better: Way, other: Way) -> float:
+    """How far, at 95 %, other examples might move the difference: that of two shares, averaged over tasks.
+
+    As if each way had been asked other examples: which it was right on is not kept. So this is rather too far.
+    """
+    seed = min(seed for seed in evidence.measured.answers if _tasks(evidence, seed, better))
+    examples = {task["name"]: task["num_test"] for task in evidence.measured.answers[seed]["tasks"]}
+    shares = [_tasks(evidence, seed, way) for way in (better, other)]
+    variance = sum(
+        (share := fmean(of_task[name]["seeds"])) * (1 - share) / number
+        for of_task in shares
+        for name, number in examples.items()
+    )
+    return 100 * _95 * math.sqrt(variance) / len(examples)
 
 
 def _words(evidence: CbtmEvidence, way: Way) -> str:
@@ -73,10 +107,14 @@ def _difference(evidence: CbtmEvidence, better: Way, other: Way) -> Estimate | N
 
 def _accuracies(evidence: CbtmEvidence, seed: int, way: Way) -> list[float]:
     """In %, of each draw of demonstrations, averaged over tasks; nothing where it was not measured."""
-    row = next((one for one in evidence.measured.answers[seed]["rows"] if _way(evidence, seed, one) == way), None)
-    if row is None:
-        return []
-    return [100 * fmean(of_draw) for of_draw in zip(*(task["seeds"] for task in row["tasks"].values()), strict=True)]
+    tasks = _tasks(evidence, seed, way).values()
+    return [100 * fmean(of_draw) for of_draw in zip(*(task["seeds"] for task in tasks), strict=True)]
+
+
+def _tasks(evidence: CbtmEvidence, seed: int, way: Way) -> Mapping[str, Any]:
+    """What was found of each task; nothing where it was not measured."""
+    rows = evidence.measured.answers[seed]["rows"]
+    return next((row["tasks"] for row in rows if _way(evidence, seed, row) == way), {})
 
 
 def _way(evidence: CbtmEvidence, seed: int, row: Mapping[str, Any]) -> Way:

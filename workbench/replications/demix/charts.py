@@ -9,7 +9,18 @@ from workbench.palette import COLOURS
 from workbench.replications.demix.affinity import SETTLED
 from workbench.replications.demix.paper import STABLE_AFTER
 from workbench.replications.demix.reasons import crossing_words
-from workbench.replications.drawing import Chart, Rows, add_line, figure, grouped, heatmap, label, lines, ratio_heatmap
+from workbench.replications.drawing import (
+    Chart,
+    Rows,
+    add_line,
+    figure,
+    grouped,
+    heatmap,
+    label,
+    lines,
+    logarithmic,
+    ratio_heatmap,
+)
 from workbench.replications.findings import Findings
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -30,7 +41,7 @@ def _curves(findings: Findings) -> Chart | None:
     for name, seed, line in lines(rows, "system"):
         style = {"color": COLOURS[names.index(name)], "dash": _DASHES[seed % len(_DASHES)]}
         add_line(drawn, line, f"{name}, seed {seed}", style)
-    drawn.update_yaxes(type="log")
+    logarithmic(drawn, (row["perplexity"] for row in rows))
     drawn.update_xaxes(tickformat="~s")
     words = "Line chart: held-out perplexity of each method and seed over training tokens, lower is better."
     return Chart(drawn, crossing_words(findings), words, rows)
@@ -52,10 +63,13 @@ def _forgetting(findings: Findings) -> Chart | None:
             "width": 3 if text == "target" else 1,
         }
         add_line(drawn, first, f"{method} on {target}: {text}", style)
-    drawn.update_yaxes(type="log")
+    logarithmic(drawn, (row["perplexity"] for row in rows))
     drawn.update_xaxes(tickformat="~s")
-    title = "Dense-DAPT: thick lines are its targets, thin ones the training domains; " + _forgotten(dense)
-    words = "Line chart: perplexity on the target and on the training domains while a model is adapted, first seed."
+    title = "Solid: dense-DAPT, dotted: DEMix-DAPT; thick: the target, thin: the training domains. " + _forgotten(dense)
+    words = (
+        "Line chart: perplexity on the target (thick) and on the training domains (thin) while a model is adapted, by "
+        "dense-DAPT (solid) and by DEMix-DAPT (dotted), first seed."
+    )
     return Chart(drawn, title, words, rows)
 
 
@@ -63,7 +77,7 @@ def _forgotten(dense: Rows) -> str:
     """For how many targets the training domains end worse than they began, by the mean over seeds."""
     lines = grouped([row for row in dense if row["text"] == "training domains"], ("target",)).values()
     worse = sum(_ends(line, max) > _ends(line, min) for line in lines)
-    return f"these end worse than they began for {worse} of {len(lines)} targets"
+    return f"Dense-DAPT's training domains end worse than they began for {worse} of {len(lines)} targets"
 
 
 def _ends(line: Rows, which: Callable[[Iterable[int]], int]) -> float:
@@ -134,7 +148,7 @@ def _courses(findings: Findings) -> Chart | None:
     found: Mapping[str, Any] = findings["pictures"]["posteriors"]
     if not found:
         return None
-    drawn = figure("blocks of held-out text", "largest share of the mean posterior so far")
+    drawn = figure("blocks of held-out text", "share of the one that leads at the end, in the mean so far")
     for place, (text, one) in enumerate(found.items()):
         leader = max(range(len(one["mean"])), key=one["mean"].__getitem__)
         course = one["course"][leader]

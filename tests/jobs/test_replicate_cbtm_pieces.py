@@ -1,0 +1,55 @@
+"""The report of a replication of C-BTM knows which of the documents that were scored are pieces of one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from engine.clusters.sources import as_ids
+from engine.clusters.sources import wholes_of as wholes_among
+from engine.files import Kept
+from engine.text.split import SPLITS, wholes_of
+from engine.text.tables import Table
+from jobs.kinds.replicate_cbtm import _with_wholes
+from workbench.replications.scored import Stored
+
+
+def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
+    """Rows with these groups in each split, in the order of their ids; gives the ids of all."""
+    folder.mkdir()
+    written = []
+    for split in SPLITS:
+        rows = groups.get(split, [])
+        ids = sorted(hashlib.sha256(f"{folder}{split}{place}".encode()).hexdigest() for place in range(len(rows)))
+        with Table(folder / f"{split}.parquet") as table:
+            for id, group in zip(ids, rows, strict=True):
+                table.add({"id": id, "text": "", "source": "", "group": group})
+        written += ids
+    return written
+
+
+def test_pieces_have_the_number_of_the_first_and_whole_documents_their_own(tmp_path: Path) -> None:
+    write(tmp_path / "cut", {"test": [None, "novel", None, "novel", "poem"]})
+    assert wholes_of(tmp_path / "cut", "test").tolist() == [0, 1, 2, 1, 4]
+    write(tmp_path / "uncut", {"test": [None, "letter", None]})
+    assert wholes_of(tmp_path / "uncut", "test").tolist() == [0, 1, 2]
+
+
+def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(tmp_path: Path) -> None:
+    ids = write(tmp_path / "a", {"train": ["novel", None, "novel"], "test": ["play", "play"]})
+    ids += write(tmp_path / "b", {"train": [None, None]})
+    sorted_ids = sorted(ids)
+    found = wholes_among([tmp_path / "a", tmp_path / "b"], as_ids(sorted_ids))
+    whole = {id: found[sorted_ids.index(id)] for id in ids}
+    assert whole[ids[0]] == whole[ids[2]]
+    assert whole[ids[3]] == whole[ids[4]]
+    assert len(set(whole.values())) == 5
+
+
+def test_stored_scores_are_told_the_whole_documents_of_their_own_split(tmp_path: Path) -> None:
+    write(tmp_path / "law", {"test": ["novel", "novel"], "dev": [None, None]})
+    scores = {("e", "law", split): Stored(Kept(tmp_path, ""), 8) for split in ("test", "dev")}
+    found = _with_wholes(scores, {"law": tmp_path / "law"})
+    assert {split: one.wholes_D.tolist() for (_, _, split), one in found.items() if one.wholes_D is not None} == {
+        "test": [0, 0], "dev": [0, 1],
+    }  # fmt: skip
