@@ -197,7 +197,7 @@ def _show_report(report: ReportCard) -> None:
     st.subheader(plain(summary(found)))
     st.caption(plain(f"Reported {ago(report.created_at)} on {found['machine']}."))
     _offer_files(report)
-    rows = [{name: row[name] for name in _FIRST} | row for row in claim_rows(found["claims"])]
+    rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(found["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
     for name, chart in charts(found).items():
         show_picture(Picture(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
