@@ -17,6 +17,7 @@ from workbench.services.clusterings import (
     clustering_row,
     corpus_name,
     delete_clustering,
+    describe_cluster,
     domain_names,
     get_clustering,
     list_clusterings,
@@ -67,6 +68,14 @@ def test_clusters_are_called_after_their_terms_and_never_alike(world: World) -> 
     assert list_clusterings(world.session) == [get_clustering(world.session, "topics")]
 
 
+def test_a_part_whose_numbered_name_another_cluster_has_is_counted_on(world: World) -> None:
+    clustering(world, *[facts("law", "court")] * 3)
+    merged = edit(world, facts("law", "court", before=0, changed=True), facts("law", "court", before=2))
+    assert [one.name for one in merged.clusters] == ["law court", "law court #2"]
+    parts = [facts("law", "court", before=0, changed=True), facts("law", "court", before=1), facts("law", "court")]
+    assert [one.name for one in edit(world, *parts).clusters] == ["law court", "law court #2", "law court #2.2"]
+
+
 def test_a_cluster_is_found_by_number_and_name(world: World) -> None:
     clustering(world)
     files = clustering_files(world.session, world.storage, "topics")
@@ -85,6 +94,17 @@ def test_a_name_must_be_a_word_that_no_other_cluster_has(world: World) -> None:
         with pytest.raises(BadSpec):
             rename_cluster(world.session, "topics", "0", wrong)
     assert rename_cluster(world.session, "topics", "0", "the law").clusters[0].name == "the law"
+
+
+def test_a_cluster_told_by_its_id_is_that_one_whatever_its_number_is_by_now(world: World) -> None:
+    _, second, third = clustering(world, facts("a"), facts("b"), facts("c")).clusters
+    edit(world, facts("a", "b", before=0, changed=True), facts("c", before=2))
+    card = describe_cluster(world.session, third.id, "third", "mine")
+    assert [(one.id, one.name, one.notes) for one in card.clusters][1:] == [(third.id, "third", "mine")]
+    with pytest.raises(BadSpec, match="was merged into another one"):
+        describe_cluster(world.session, second.id, "second", "")
+    with pytest.raises(BadSpec, match="is called “third” already"):
+        describe_cluster(world.session, card.clusters[0].id, "third", "")
 
 
 def test_an_edit_keeps_the_rows_that_stay_with_names_notes_and_domains(world: World) -> None:

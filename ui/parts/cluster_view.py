@@ -15,7 +15,7 @@ from ui.parts.words import counted, listed, plain
 from workbench.cards import ClusterCard, ClusteringCard
 from workbench.database import reading, transaction
 from workbench.services import cluster_documents
-from workbench.services.clusterings import note_cluster, rename_cluster
+from workbench.services.clusterings import describe_cluster
 from workbench.settings import get_settings
 from workbench.storage import get_storage
 
@@ -34,7 +34,7 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
     with st.container(border=True):
         st.markdown(f"**{plain(cluster.name)}**, {counted(cluster.num_documents, 'document')}")
         st.caption(plain(f"Strongest words: {listed(cluster.terms, len(cluster.terms))}."))
-        _ask_name(card, cluster)
+        _ask_name(cluster)
         st.markdown("The documents nearest to its centre")
         with explained(), reading() as session:
             storage = get_storage(get_settings())
@@ -46,16 +46,14 @@ def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
                     show_text(document)
 
 
-def _ask_name(card: ClusteringCard, cluster: ClusterCard) -> None:
+def _ask_name(cluster: ClusterCard) -> None:
     left, right = st.columns([2, 3])
     name = left.text_input("Name", cluster.name, key=f"clusters.name.{cluster.id}")
     notes = right.text_input("Notes", cluster.notes, key=f"clusters.notes.{cluster.id}")
     if st.button("Save", key="clusters.save", disabled=(name, notes) == (cluster.name, cluster.notes)):
         with explained():
             with transaction() as session:
-                number = str(cluster.number)
-                note_cluster(session, card.name, number, notes)
-                rename_cluster(session, card.name, number, name)
+                describe_cluster(session, cluster.id, name, notes)
             keep(f"Saved: “{name}”. No document moved, and no expert became stale.")
             st.rerun()
 

@@ -179,7 +179,7 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     name = plain(" ".join(term.strip("#") for term in terms[:NAMED_AFTER])).replace(",", "")[:_LONGEST].strip()
     if name and name not in taken and not name.isdecimal():
         return name
-    return f"{name} #{number}".strip()
+    return _free(f"{name} #{number}".strip(), ".", taken)
 
 
 # editing what is in rows alone --------------------------------------------------------------------
@@ -188,14 +188,35 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
     """Gives a cluster another name; nothing else changes, and no expert becomes stale."""
     row = clustering_row(session, clustering)
-    found, new_name = cluster_row(row, cluster), clean_name("cluster", new_name)
+    _rename(row, cluster_row(row, cluster), new_name)
+    session.flush()
+    return _card(session, row)
+
+
+def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
+    """Gives a cluster, told by its id, another name and notes; raises BadSpec when it is gone.
+
+    For who saw the cluster some time ago: an edit gives its number to another one.
+    """
+    found = session.get(Cluster, id)
+    if found is None:
+        raise BadSpec(
+            [f"The cluster to call “{name}” must still be there, but was merged into another one."],
+            "Look at the clusters again.",
+        )
+    _rename(found.clustering, found, name)
+    found.notes = plain(notes)
+    session.flush()
+    return _card(session, found.clustering)
+
+
+def _rename(row: Clustering, found: Cluster, new_name: str) -> None:
+    new_name = clean_name("cluster", new_name)
     if new_name.isdecimal():
         raise BadSpec([f"A cluster's name must not be a number, but is “{new_name}” instead."], "Choose a word.")
     if any(one.name == new_name and one is not found for one in row.clusters):
-        raise BadSpec([f"Another cluster of “{clustering}” is called “{new_name}” already."], "Choose another name.")
+        raise BadSpec([f"Another cluster of “{row.name}” is called “{new_name}” already."], "Choose another name.")
     found.name = new_name
-    session.flush()
-    return _card(session, row)
 
 
 def note_cluster(session: Session, clustering: str, cluster: str, notes: str) -> ClusteringCard:

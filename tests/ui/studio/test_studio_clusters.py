@@ -16,7 +16,7 @@ from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
-from ui.parts import cluster_map_view, gallery
+from ui.parts import cluster_map_view, cluster_view, gallery
 from ui.parts.cluster_grid import grid_picture, grid_words
 from ui.parts.cluster_map import cluster_map, legend, map_picture
 from ui.parts.cluster_pictures import overlap_picture, sizes_picture
@@ -230,6 +230,26 @@ def test_a_cluster_is_named_and_noted() -> None:
     named(app.button, "Save").click().run()
     assert not app.exception
     assert (card().clusters[0].name, card().clusters[0].notes) == (HOSTILE, "the law")
+
+
+@pytest.mark.usefixtures("topics")
+def test_a_name_goes_to_the_cluster_on_the_page_though_an_edit_gives_its_number_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def after_an_edit() -> Any:
+        with transaction() as session:
+            first, second, *_ = clustering_row(session, "topics").clusters
+            for row, number in ((first, -1), (second, 0), (first, 1)):  # numbers are unique
+                row.number = number
+                session.flush()
+        return transaction()
+
+    app = room("Words & documents")
+    first, second = card().clusters[:2]
+    app.text_input(key=f"clusters.name.{first.id}").set_value("mine").run()
+    monkeypatch.setattr(cluster_view, "transaction", after_an_edit)
+    named(app.button, "Save").click().run()
+    assert {one.id: one.name for one in card().clusters[:2]} == {first.id: "mine", second.id: second.name}
 
 
 @pytest.mark.usefixtures("topics")
