@@ -16,13 +16,13 @@ from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomain
 from workbench.errors import BadSpec, NameTaken
 from workbench.plans import Step
 from workbench.services.branching import Shares, heritage, nearest_kin, shared_documents
-from workbench.services.clusterings import clustering_row, domain_names
+from workbench.services.clusterings import clustering_row, domain_names, former_domains
 from workbench.services.corpora import training_domains
 from workbench.services.names import ensure_free
 from workbench.settings import Settings, get_settings
 from workbench.specs import DENSE, MakeMixture, TrainClusters, TrainDemix, TrainExpert
 from workbench.storage import get_storage
-from workbench.tables import Clustering, Domain, Expert, Mixture
+from workbench.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 
 
 def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[str]:
@@ -37,7 +37,7 @@ def submit_training(
 
     `branches` are what `plan_training` showed; None plans now. Asked again under the same name it goes on: models that
     are there stay, and those of clusters that changed since are trained anew. Raises BadSpec when the mixture's name
-    belongs to something else.
+    belongs to something else, or its models were trained otherwise.
     """
     planned = plan_training(wish, settings) if branches is None else branches
     return submit_plan(lambda session: list(_train(session, wish, planned)), settings)
@@ -74,7 +74,9 @@ class Branch:
 
     `domain` is yet to be made of the cluster's documents where `makes_domain`. `parent` is the expert that it begins
     from, None for the seed model; without a seed model None is the nearest expert, which the training looks for.
-    `shares` are those of the cluster's documents that each expert was trained on.
+    `shares` are those of the cluster's documents that each expert was trained on. `num_steps` are those it is to be
+    trained for, or was where it `is_there`: after an edit other ones, as the steps asked for are shared by more or
+    fewer clusters.
     """
 
     cluster: str
@@ -89,14 +91,19 @@ class Branch:
 
 
 def plan_training(wish: TrainClusters, settings: Settings | None = None) -> list[Branch]:
-    """The model of each cluster in turn, as `submit_training` would ask for them; nothing is queued."""
+    """The model of each cluster in turn, as `submit_training` would ask for them; nothing is queued.
+
+    Raises BadSpec with all that differs when models that would stay were trained otherwise than is asked for now.
+    """
     settings = settings or get_settings()
     storage = get_storage(settings)
     with database.reading(settings) as session:
         found = heritage(session, storage, wish.clustering, wish.branch_from) if wish.branch_from else None
     shares = shared_documents(found) if found else {}
     with database.reading(settings) as session:
-        return list(_branches(session, wish, shares))
+        branches = list(_branches(session, wish, shares))
+        _refuse_others(session, wish, branches)
+        return branches
 
 
 def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[Branch]:
@@ -107,11 +114,72 @@ def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares
         model = f"{wish.name}/{domain.removeprefix(f'{row.name}/')}"
         names = [f"{model}/{DENSE}", f"{model}/{domain}"]  # from a seed, from an expert
         there = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
-        expert, of_cluster = there or names[wish.branch_from is not None], shares.get(cluster.number, {})
+        expert = there.name if there else names[wish.branch_from is not None]
+        of_cluster = shares.get(cluster.number, {})
         yield Branch(
-            cluster.name, cluster.num_documents, domain, cluster.number in wanted, expert, num_steps,
+            cluster.name, cluster.num_documents, domain, cluster.number in wanted, expert,
+            there.config.get("num_steps", num_steps) if there else num_steps,
             there is not None, nearest_kin(of_cluster), of_cluster,
         )  # fmt: skip
+
+
+def _refuse_others(session: Session, wish: TrainClusters, branches: Sequence[Branch]) -> None:
+    """Raises BadSpec with all in which the models that are there differ from the wish.
+
+    Once clusters were edited, models that stay were trained for other shares of the steps than those that are trained
+    anew, and may have begun otherwise; only those that began alike must then have the knobs of the wish.
+    """
+    names = [one.expert for one in branches if one.is_there]
+    there = list(session.scalars(select(Expert).where(Expert.name.in_(names))))
+    if not there:
+        return
+    edited = _was_edited(session, wish, names)
+    kin = [one for one in there if _begins_as_wished(session, wish, one)]
+    goes_on = edited and len(there) < len(branches)
+    found = _other_knobs(wish, kin if goes_on else there)
+    if not (kin or goes_on):
+        found["beginning"] = f"not from {wish.branch_from or wish.seed_model}"
+    if not edited:
+        shares = split_steps(wish.training.num_steps, len(branches))
+        steps = [(one.num_steps, share) for one, share in zip(branches, shares, strict=True) if one.is_there]
+        if any(trained != share for trained, share in steps):
+            trained_for, shared = (", ".join(map(str, column)) for column in zip(*steps, strict=True))
+            found["num_steps"] = f"{trained_for} instead of {shared}"
+    if found:
+        told = "; ".join(f"{name}: {value}" for name, value in found.items())
+        raise BadSpec(
+            [f"The models of “{wish.name}” must be trained as is asked for now, but were trained otherwise: {told}."],
+            "Choose another name, or delete its mixture and models, or ask as before.",
+        )
+
+
+def _other_knobs(wish: TrainClusters, there: Sequence[Expert]) -> dict[str, str]:
+    """What models were trained with where it is not what is asked for; how often a training is saved is no matter."""
+    found = {
+        name: f"{expert.config[name]} instead of {value}"
+        for name, value in asdict(wish.training).items() for expert in there
+        if name not in ("num_steps", "checkpoint_every") and expert.config.get(name, value) != value
+    }  # fmt: skip
+    seeds = {one.seed.name for one in there if one.seed} - {wish.seed_model}
+    return found | (
+        {"seed_model": f"{', '.join(sorted(seeds))} instead of {wish.seed_model}"} if wish.seed_model and seeds else {}
+    )
+
+
+def _begins_as_wished(session: Session, wish: TrainClusters, expert: Expert) -> bool:
+    """From a seed model, or from an expert that was in the mixture to branch from or is called as such."""
+    if wish.branch_from is None or expert.parent is None:
+        return wish.branch_from is None and expert.parent is None
+    in_it = select(Mixture.id).join(Mixture.members).where(
+        Mixture.name == wish.branch_from, MixtureMember.expert_id == expert.parent_id
+    )  # fmt: skip
+    return session.scalar(in_it) is not None or expert.parent.name.startswith(f"{wish.branch_from}/")
+
+
+def _was_edited(session: Session, wish: TrainClusters, names: Sequence[str]) -> bool:
+    """Whether clusters changed since they were first trained on: then models are left over, or domains."""
+    left = select(Expert.id).where(Expert.name.startswith(f"{wish.name}/", autoescape=True), Expert.name.not_in(names))
+    return bool(former_domains(clustering_row(session, wish.clustering))) or session.scalar(left.limit(1)) is not None
 
 
 def _train(session: Session, wish: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
@@ -142,9 +210,9 @@ def _training(wish: TrainClusters, branch: Branch) -> TrainDemix | TrainExpert:
     )  # fmt: skip
 
 
-def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> str | None:
+def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> Expert | None:
     """The expert of one of these names that was trained on the domain."""
-    return session.scalar(select(Expert.name).where(Expert.name.in_(names), Expert.domain_id == domain_id))
+    return session.scalar(select(Expert).where(Expert.name.in_(names), Expert.domain_id == domain_id))
 
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:

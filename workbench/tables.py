@@ -135,7 +135,7 @@ class Clustering(Base):
     sources: Mapped[list[Any]] = mapped_column(default=list)  # [{"id", "name", "data_sha256"}] of the domains
     num_documents: Mapped[int]
     num_fitted: Mapped[int]
-    metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)  # also "former_domains": cluster ids by domain ids
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))  # whose hidden states embed, if any
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))

@@ -28,13 +28,14 @@ class Edited:
     """What an edit leaves.
 
     `before` [K]: the number that each cluster had, None for a new one; `changed`: numbers of clusters that hold other
-    documents now.
+    documents now; `merged`: those that went into the changed one, by the numbers that they had.
     """
 
     fitted: Fitted
     documents: ClusteredDocuments
     before: tuple[int | None, ...]
     changed: frozenset[int]
+    merged: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def merge(fitted: Fitted, documents: ClusteredDocuments, numbers: Sequence[int])
 
     after = _moved(fitted, merged(clusters.centres_KD), merged(fitted.words.centres_KD), now_K[clusters.labels_N])
     relabelled = replace(documents, labels_N=now_K[documents.labels_N].astype(np.int32))
-    return Edited(after, relabelled, tuple(kept.tolist()), frozenset({int(now_K[chosen[0]])}))
+    changed = frozenset({int(now_K[chosen[0]])})
+    return Edited(after, relabelled, tuple(kept.tolist()), changed, frozenset(chosen[1:]))
 
 
 def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: Part) -> Edited:

@@ -38,8 +38,11 @@ def facts(fitted: Fitted, documents: ClusteredDocuments) -> list[ClusterFacts]:
 
 
 def facts_after(edited: Edited) -> list[ClusterFacts]:
-    """What is known of each cluster after an edit, with the number that it had before."""
+    """What is known of each cluster after an edit, with the number that it had before, and of those merged into it."""
     return [
-        ClusterFacts(one.num_documents, one.terms, one.representatives, before, number in edited.changed)
+        ClusterFacts(
+            one.num_documents, one.terms, one.representatives, before, changed := number in edited.changed,
+            edited.merged if changed else frozenset(),
+        )
         for number, (one, before) in enumerate(zip(facts(edited.fitted, edited.documents), edited.before, strict=True))
-    ]
+    ]  # fmt: skip

@@ -55,7 +55,7 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
     names = ["ensemble/0/dense", "ensemble/1.2/topics/1.2", "ensemble/2/dense", "ensemble/3/topics/3"]
     assert [one.expert for one in offered] == names
     assert [one.is_there for one in offered] == [True, False, True, False]  # just what is missing
-    assert [one.num_steps for one in offered] == [3, 2, 2, 2]
+    assert [one.num_steps for one in offered] == [30, 2, 30, 2]  # what is there keeps its steps
     for part in (offered[1], offered[3]):
         assert part.parent == "ensemble/1/dense"
         assert part.shares == {f"ensemble/{number}/dense": float(number == 1) for number in range(3)}
@@ -82,6 +82,49 @@ def test_a_cluster_is_split_its_parts_are_trained_from_its_expert_and_the_mixtur
     assert row["perplexity"] < 1.3 * min(row["perplexity_by_expert"].values())
     again = submit_training(wish("topics", "ensemble", "ensemble", num_steps=9))
     assert again == [cards[-1].id]  # nothing is left to do
+
+
+def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
+    clustered: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from_seed = {"clustering": "topics", "name": "ensemble", "seed_model": "seed"}
+    other = {**BRANCHES, "num_steps": 96, "learning_rate": 1e-2, "seed": 4, "checkpoint_every": 7}
+    with pytest.raises(BadSpec) as refused:
+        submit_training(parse_as(TrainClusters, {**from_seed, "training": other}))
+    for told in ("learning_rate: 0.005 instead of 0.01", "seed: 0 instead of 4", "num_steps: 30, 30, 30 instead of 32"):
+        assert told in refused.value.problem
+    assert "checkpoint" not in refused.value.problem
+    assert "Choose another name" in refused.value.next_step
+    with pytest.raises(BadSpec, match="beginning: not from small"):
+        plan_training(wish("topics", "ensemble", "small", num_steps=90))
+    as_before = {**from_seed, "training": {**BRANCHES, "num_steps": 90}}
+    with pytest.raises(BadSpec, match="seed_model: seed instead of moon"):
+        plan_training(parse_as(TrainClusters, {**as_before, "seed_model": "moon"}))
+    assert [one.is_there for one in plan_training(parse_as(TrainClusters, as_before))] == [True] * 3
+
+    done(clustered({"kind": "split-cluster", "clustering": "topics", "cluster": "1"}))
+    again = plan_training(parse_as(TrainClusters, as_before))
+    assert [(one.is_there, one.num_steps) for one in again] == [(True, 30), (False, 23), (True, 30), (False, 22)]
+    knobs = [
+        "--block-size",
+        "32",
+        "--learning-rate",
+        "5e-3",
+        "--clip",
+        "1",
+        "--evaluate-every",
+        "15",
+        "--warmup",
+        "0.08",
+    ]
+    line = ["cluster", "train", "topics", "ensemble", "--seed-model", "seed", "--steps", "90", *knobs, "--plan"]
+    assert main(line) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The models that are there were trained for 30 steps each, new ones will be for 22 to 23:" in shown
+    slower = wish("topics", "ensemble", "ensemble", num_steps=90, learning_rate=1e-4)  # the parts begin from experts
+    assert [one.is_there for one in plan_training(slower)] == [True, False, True, False]
+    with pytest.raises(BadSpec, match="learning_rate"):
+        plan_training(parse_as(TrainClusters, {**from_seed, "training": {**BRANCHES, "learning_rate": 1}}))
 
 
 def _expert(name: str) -> Any:

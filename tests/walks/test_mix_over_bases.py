@@ -105,6 +105,30 @@ def test_an_edit_leaves_no_distances_to_what_was(clustered: Do) -> None:
     assert len(stored_distances()) == 3
 
 
+def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(clustered: Do) -> None:
+    text, domain = "the appeal is dismissed with costs", {**EVALUATE, "domains": ["court"]}
+    sharp = {"gate": GateConfig(**{**asdict_of("ensemble"), "temperature": 0.5})}
+    before = Host(device="cpu").posterior(planned(**sharp), text)
+    done(clustered({"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": [_document()]}))
+    done(clustered({"kind": "make-cluster-domains", "clustering": "topics"}))
+    with reading() as session:
+        clusters = get_clustering(session, "topics").clusters
+    assert [one.domain for one in clusters] == ["topics/0.2", "topics/1.2", "topics/2"]
+    assert Host(device="cpu").posterior(planned(**sharp), text) == before  # a pin moves no centre
+    mixed = planned(gate=GateConfig(**{**asdict_of("ensemble"), "kind": "cluster-posterior"})).route
+    assert mixed is not None
+    assert mixed.clusters == (0, 1, 2)
+    done(clustered(domain))
+    done(clustered({"kind": "merge-clusters", "clustering": "topics", "clusters": ["0", "1"]}))
+    done(clustered({"kind": "make-cluster-domains", "clustering": "topics"}))
+    route = planned().route
+    assert route is not None
+    assert route.clusters == (0, 0, 1)
+    first, second, _ = Host(device="cpu").posterior(planned(), text)["weights"][-1]
+    assert first == pytest.approx(second)  # both are of the one cluster now
+    done(clustered(domain))
+
+
 def stored_distances() -> list[str]:
     with reading() as session:
         return list(session.scalars(select(Artifact.id).where(Artifact.kind == "distances")))

@@ -27,8 +27,9 @@ from workbench.services.clusterings import (
     replace_clusters,
     set_domains,
 )
+from workbench.services.routing import cluster_numbers
 from workbench.specs import MixtureSpec
-from workbench.tables import Artifact
+from workbench.tables import Artifact, Domain
 
 
 def facts(*terms: str, **other: Any) -> ClusterFacts:
@@ -141,6 +142,28 @@ def test_changed_clusters_get_new_domains_under_free_names(world: World) -> None
     assert with_domains(world) == {0: "topics/0.2"}
     assert [one.name for one in corpora.list_corpora(world.session)] == ["library", "topics", "topics 2"]
     assert not any(one.stale for one in get_clustering(world.session, "topics").clusters)
+
+
+def test_a_former_domain_is_of_the_cluster_it_was_made_of_and_a_merge_carries_it_over(world: World) -> None:
+    id = clustering(world, facts("a"), facts("b"), facts("c")).id
+    with_domains(world)
+    edit(world, facts("a", before=0), facts("b", before=1, changed=True), facts("c", before=2, changed=True))
+    assert with_domains(world) == {1: "topics/1.2", 2: "topics/2.2"}
+    assert numbers(world, id) == {"topics/0": 0, "topics/1": 1, "topics/1.2": 1, "topics/2": 2, "topics/2.2": 2}
+    edit(world, facts("a", "c", before=0, changed=True, merged=frozenset({2})), facts("b", before=1))
+    assert numbers(world, id) == {"topics/0": 0, "topics/1": 1, "topics/1.2": 1, "topics/2": 0, "topics/2.2": 0}
+    with_domains(world)
+    edit(world, facts("a", "b", "c", before=0, changed=True, merged=frozenset({1})))
+    assert set(numbers(world, id).values()) == {0}
+    assert len(numbers(world, id)) == 6
+
+
+def numbers(world: World, id: str) -> dict[str, int]:
+    """The number of each domain's cluster by the domain's name."""
+    return {
+        world.session.get_one(Domain, domain).name: number
+        for domain, number in cluster_numbers(world.session, id).items()
+    }
 
 
 def test_an_edit_of_what_changed_meanwhile_is_refused(world: World) -> None:

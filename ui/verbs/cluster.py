@@ -278,12 +278,21 @@ def train(
 def _show_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
     """A row for each cluster: the model that is there, or what it begins from and for how many steps."""
     rows = [
-        (one.cluster, one.num_documents, one.expert, *(("is there", "", None) if one.is_there else
-         (_beginning(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "", one.num_steps)))
+        (one.cluster, one.num_documents, one.expert, *(("is there", "") if one.is_there else
+         (_beginning(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "")), one.num_steps)
         for one in branches
     ]  # fmt: skip
     columns = ["Cluster", "Documents", "Model", "Begins from", "Trained on of these", "Steps"]
     print_table(columns, rows, empty="It has no clusters.")
+    kept, new = ([one.num_steps for one in branches if one.is_there is there] for there in (True, False))
+    if kept and new:
+        say(f"The models that are there were trained for {_span(kept)} steps each, new ones will be for {_span(new)}:")
+        say(f"{spec.training.num_steps} steps are shared by {counted(len(branches), 'cluster')}.")
+
+
+def _span(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def _beginning(branch: Branch, spec: TrainClusters) -> str:

@@ -22,17 +22,22 @@ from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expe
 
 NAMED_AFTER = 3  # terms in the name of a cluster that nobody named
 _LONGEST = 60  # characters of such a name
+_FORMER = "former_domains"  # of Clustering.metrics
 
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What is known of a cluster; `before` is the number it had, None for a new one, `changed` if its documents did."""
+    """What is known of a cluster; `before` is the number it had, None for a new one, `changed` if its documents did.
+
+    `merged` are the numbers of those that went into it.
+    """
 
     num_documents: int
     terms: list[str]
     representatives: list[str]
     before: int | None = None
     changed: bool = False
+    merged: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ def replace_clusters(
 ) -> ClusteringCard:
     """A clustering after an edit: the clusters that stay keep names, notes and domains; those that changed are stale.
 
+    Domains of clusters that are merged away become former ones of the cluster that they went into.
     `was` is the id of the artifact that the edit began with. Raises JobError when another edit came first.
     """
     row = require_unedited(session, id, was)
@@ -142,12 +148,34 @@ def replace_clusters(
     for number, cluster in before.items():
         cluster.number = -1 - number  # out of the way: numbers are unique
     session.flush()
+    former = former_domains(row)
     row.clusters = _clusters(before, clusters)
     row.artifact, row.metrics = artifact, metrics
+    _keep_former(row, _carried(former, before, clusters))
     session.flush()
     forget_made_from(session, old.id)
     session.delete(old)
     return _card(session, row)
+
+
+def _carried(former: dict[str, str], before: dict[int, Cluster], clusters: Sequence[ClusterFacts]) -> dict[str, str]:
+    """The former domains after a merge: also those that the clusters merged away had, and with them their own."""
+    gone = {number: before[one.before] for one in clusters if one.before is not None for number in one.merged}
+    into = {before[number].id: cluster.id for number, cluster in gone.items()}
+    own = {str(before[number].domain_id): cluster.id for number, cluster in gone.items() if before[number].domain_id}
+    return {domain: into.get(cluster, cluster) for domain, cluster in former.items()} | own
+
+
+def former_domains(row: Clustering) -> dict[str, str]:
+    """The id of the cluster that each domain which others replaced was made of, or merged into, by the domain's id.
+
+    Experts that were trained on them are still weighed by that cluster.
+    """
+    return dict(row.metrics.get(_FORMER, {}))
+
+
+def _keep_former(row: Clustering, former: dict[str, str]) -> None:
+    row.metrics = {**row.metrics, _FORMER: former}
 
 
 def require_unedited(session: Session, id: str, was: str) -> Clustering:
@@ -238,10 +266,11 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
 
 
 def set_domains(session: Session, row: Clustering, domain_ids: dict[int, str]) -> None:
-    """Notes the domains that were made of clusters' documents, by the numbers of the clusters."""
-    for cluster in row.clusters:
-        if cluster.number in domain_ids:
-            cluster.domain, cluster.stale = session.get_one(Domain, domain_ids[cluster.number]), False
+    """Notes the domains that were made of clusters' documents, by the numbers of the clusters; keeps former ones."""
+    wanted = [cluster for cluster in row.clusters if cluster.number in domain_ids]
+    _keep_former(row, former_domains(row) | {one.domain_id: one.id for one in wanted if one.domain_id})
+    for cluster in wanted:
+        cluster.domain, cluster.stale = session.get_one(Domain, domain_ids[cluster.number]), False
     session.flush()
 
 

@@ -1,6 +1,7 @@
 """What a gate that weighs by nearness needs beside its config: its clustering's files, and the cluster of each expert.
 
-An expert is of a cluster by its domain, which was made of that cluster's documents.
+An expert is of a cluster by its domain, which was made of that cluster's documents as they are or as they were: an
+edit takes no mixture down before its models are trained anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 from engine.config import GateConfig
 from engine.errors import MixtureError
 from engine.files import Kept
+from workbench.services.clusterings import former_domains
 from workbench.storage import Storage
 from workbench.tables import Cluster, Clustering, Evaluation, Expert
 
@@ -79,9 +81,13 @@ def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert
 
 
 def cluster_numbers(session: Session, clustering_id: str | None) -> dict[str, int]:
-    """The number of the cluster that each domain was made of, by the domain's id."""
-    rows = select(Cluster.domain_id, Cluster.number).where(Cluster.clustering_id == clustering_id)
-    return {domain_id: number for domain_id, number in session.execute(rows) if domain_id is not None}
+    """The number of the cluster that each domain was made of, now or before an edit, by the domain's id."""
+    row = session.get(Clustering, clustering_id) if clustering_id else None
+    if row is None:
+        return {}
+    numbers = {cluster.id: cluster.number for cluster in row.clusters}
+    former = {domain: numbers[cluster] for domain, cluster in former_domains(row).items() if cluster in numbers}
+    return former | {cluster.domain_id: cluster.number for cluster in row.clusters if cluster.domain_id}
 
 
 @dataclass(frozen=True)
