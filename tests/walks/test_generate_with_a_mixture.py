@@ -68,7 +68,7 @@ def test_an_expert_switched_off_in_the_registry_takes_part_nowhere() -> None:
     with pytest.raises(MixtureError, match="disabled in the registry"):
         planned("small/court")
     with transaction() as session:
-        mixtures.set_active(session, "small", "small/kitchen", False)
+        experts.set_enabled(session, ["small/kitchen"], False)
     with pytest.raises(MixtureError, match="Switch an expert on"):
         planned()
 
@@ -81,7 +81,7 @@ def test_weights_of_a_request_replace_those_of_the_mixture() -> None:
 
 
 def test_unknown_names_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(NotFound, match=r"no mixture or expert called “big”.*small"):
+    with pytest.raises(NotFound, match=r"Neither a mixture nor an expert is called “big”.*small"):
         planned("big")
     with pytest.raises(NotFound, match="no expert in “small” called “moon”"):
         planned(active=["moon"])

@@ -43,6 +43,8 @@ def show_training(card: ClusteringCard) -> None:
         empty_until("make-seed", why, step, TRAIN.script, "Make a seed model")
         return
     questions = questions_of(TrainClusters, offers, skip=("clustering",))
+    (seed,) = [one for one in questions if one.path == ("seed_model",)]
+    st.session_state.setdefault(key_of(_FORM, seed), offers["seed_model"][0])  # as a rule; --branch-from asks for none
     _offer_stale(card, questions)
     _ask(card, questions)
     show_plan(_FORM)

@@ -74,7 +74,7 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
         found.append(spec)
         raise BadSpec(["seen enough"])
 
-    for name in ("submit_find", "submit_training"):
+    for name in ("submit_find", "plan_training"):
         monkeypatch.setattr(clusterings, name, stop)
     find = {("name",): NAME, ("num_clusters",): 16, ("domains",): ["a", "b"], ("scaling",): "unit_rows"}
     train = {("name",): NAME, ("clustering",): "c d", ("seed_model",): "s", ("training", "num_steps"): 9}
