@@ -14,7 +14,7 @@ from engine.errors import DamagedFile, MixtureError
 from engine.events import Done, Token
 from workbench.database import reading, transaction
 from workbench.errors import NotFound
-from workbench.services import experts, generation, mixtures
+from workbench.services import experts, generation
 from workbench.services.generation import Host, Plan
 from workbench.storage import get_storage
 
