@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
@@ -214,6 +215,7 @@ class Host:
         self._cache = ModelCache(cache_bytes, choose_device(device))
         self._tokenizers: dict[Kept, Tokenizer] = {}
         self._limits: dict[Kept, Limits] = {}
+        self._reading = Lock()  # the first to read a base wakes transformers, which two threads must not do at once
         self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_load_clustering)
 
     def stream(
@@ -252,8 +254,9 @@ class Host:
         from engine.ensemble import Group
         from engine.models.demix_files import read_limits
 
-        if base not in self._limits:
-            self._limits[base] = read_limits(base.folder)
+        with self._reading:
+            if base not in self._limits:
+                self._limits[base] = read_limits(base.folder)
         limits, kept = self._limits[base], {expert.id: expert.kept for expert in experts}
         return Group(tuple(kept), lambda: self._cache.get(base, kept), limits.max_positions, limits.vocab_size)
 
