@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from engine.errors import Problem
-from jobs.attempt import run_here
 from jobs.replications import submit_replication, wish_for
-from tests.walks.conftest import write_domain
-from workbench.cards import JobCard
+from tests.walks.conftest import carry_out
 from workbench.database import reading
-from workbench.services import experts, jobs, mixtures, reports
+from workbench.services import experts, mixtures, reports
 from workbench.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Two training domains and a novel one."""
-    for place, names in (("train", ("court", "kitchen")), ("novel", ("sea",))):
-        (tmp_path / place).mkdir()
-        for name in names:
-            write_domain(tmp_path / place, name)
-    return tmp_path
-
-
-def carry_out(ids: list[str]) -> list[JobCard]:
-    """Runs these jobs one after another, as one worker would; the cards they leave."""
-    for job_id in ids:
-        with suppress(Problem):  # the card has the words
-            list(run_here(job_id))
-    with reading() as session:
-        return [jobs.get_job(session, job_id) for job_id in ids]
-
-
-def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(folder: Path) -> None:
-    cards = carry_out(submit_replication(wish_for(folder, "rep", "smoke", 1)))
+def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
+    cards = carry_out(submit_replication(wish_for(novel_and_training, "rep", "smoke", 1)))
     assert [card.error for card in cards if card.state != "done"] == []
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")
