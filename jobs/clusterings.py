@@ -20,9 +20,10 @@ from workbench.services.clusterings import clustering_row, domain_names, former_
 from workbench.services.corpora import training_domains
 from workbench.services.names import ensure_free
 from workbench.settings import Settings, get_settings
-from workbench.specs import DENSE, MakeMixture, TrainClusters, TrainDemix, TrainExpert
+from workbench.specs import MakeMixture, TrainClusters
 from workbench.storage import get_storage
 from workbench.tables import Clustering, Domain, Expert, Mixture, MixtureMember
+from workbench.training_specs import DENSE, TrainDemix, TrainExpert
 
 
 def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[str]:

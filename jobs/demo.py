@@ -5,11 +5,13 @@ from __future__ import annotations
 from engine.config import ModelConfig, TrainingConfig
 from engine.text.found import SOURCES
 from jobs.submit import call_workers
+from workbench.corpus_specs import ImportCorpus
 from workbench.database import reading, transaction
 from workbench.services import jobs as rows
 from workbench.services.corpora import list_corpora
 from workbench.settings import Settings, get_settings
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, Spec, TrainDemix
+from workbench.specs import Evaluate, Spec
+from workbench.training_specs import MakeSeed, TrainDemix
 
 NAME = "demo"
 _DOMAIN_BYTES = 3_000_000  # of each domain: enough for some minutes of training

@@ -20,14 +20,16 @@ from engine.text.streams import TextFile, find_files
 from jobs.plans import submit_plan
 from workbench import database
 from workbench.cards import JobCard
+from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
+from workbench.replication_specs import Replicate
 from workbench.replications.papers import PAPERS
 from workbench.replications.plan import plan
 from workbench.replications.sizes import Size, SizeName
 from workbench.services import jobs as rows
 from workbench.services.wishes import Outlook
 from workbench.settings import Settings
-from workbench.specs import ImportCorpus, Replicate, parse_spec
+from workbench.specs import parse_spec
 
 GROUP = "source"
 _LEAST_GROUPS = 400  # a split of one in twenty then holds twenty of them, give or take

@@ -25,8 +25,9 @@ from workbench.services.experts import AVERAGE, domains_of, expert_row
 from workbench.services.mixtures import create_mixture
 from workbench.services.names import ensure_free
 from workbench.services.priors import weights_under
-from workbench.specs import AverageExperts, MixtureSpec
+from workbench.specs import MixtureSpec
 from workbench.tables import Expert, Mixture
+from workbench.training_specs import AverageExperts
 
 
 @dataclass(frozen=True)

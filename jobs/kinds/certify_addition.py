@@ -17,7 +17,7 @@ from jobs.work import Register, Work
 from workbench.services.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
 from workbench.services.evaluations import measure_for
 from workbench.services.reports import register_report
-from workbench.specs import CertifyAddition
+from workbench.training_specs import CertifyAddition
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from engine.text.split import keep_documents
 from engine.text.streams import size_on_disk
 from jobs.kinds.ids import made_by
 from jobs.work import Register, Work
+from workbench.corpus_specs import ImportCorpus
 from workbench.services.artifacts import register_artifact
 from workbench.services.corpora import register_corpus
 from workbench.services.names import ensure_free
-from workbench.specs import ImportCorpus
 from workbench.tables import Corpus
 
 

@@ -21,8 +21,8 @@ from jobs.work import Register, Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.names import ensure_free
 from workbench.services.seeds import register_seed
-from workbench.specs import MakeSeed
 from workbench.tables import SeedModel
+from workbench.training_specs import MakeSeed
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
 

@@ -30,6 +30,7 @@ from jobs.kinds.replication_report import (
 )
 from jobs.kinds.tokens import domain_files
 from jobs.work import Register, Work
+from workbench.replication_specs import ReplicateCbtm
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.findings import findings_of
 from workbench.replications.cbtm.plan import TASKS
@@ -42,7 +43,6 @@ from workbench.services.replications import (
     stored_distances,
     stored_scores,
 )
-from workbench.specs import ReplicateCbtm
 
 Texts = Mapping[str, Path]  # the folders of documents by domain
 

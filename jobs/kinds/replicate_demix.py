@@ -24,13 +24,14 @@ from jobs.kinds.replication_report import (
 )
 from jobs.work import Register, Work
 from workbench.plans import Step
+from workbench.replication_specs import ReplicateDemix
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.findings import findings_of
 from workbench.replications.demix.names import METHODS
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
 from workbench.replications.scored import Scores
 from workbench.services.replications import held_out_losses, overlap_by, stored_scores
-from workbench.specs import ReplicateDemix, TrainDemix, TrainExpert
+from workbench.training_specs import TrainDemix, TrainExpert
 
 
 def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:

@@ -16,6 +16,7 @@ from jobs.replications import jobs_of
 from jobs.work import Register, Work
 from workbench.cards import JobCard
 from workbench.plans import Step
+from workbench.replication_specs import Replicate
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.markdown import markdown
 from workbench.replications.page import page
@@ -25,7 +26,7 @@ from workbench.replications.scored import Stored
 from workbench.services.artifacts import register_artifact
 from workbench.services.replications import REPORT
 from workbench.services.reports import register_report
-from workbench.specs import Replicate, TrainDemix, TrainExpert
+from workbench.training_specs import TrainDemix, TrainExpert
 
 Asked = list[tuple[Step, JobCard | None]]  # each step of the plan, and the job that carries it out, if there is one
 

@@ -35,8 +35,9 @@ from workbench.services.artifacts import register_artifact
 from workbench.services.mixtures import create_mixture
 from workbench.services.names import ensure_free
 from workbench.services.seeds import seed_row
-from workbench.specs import MixtureSpec, TrainDemix
+from workbench.specs import MixtureSpec
 from workbench.tables import Artifact, Expert, Mixture
+from workbench.training_specs import TrainDemix
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,9 @@ from workbench.services.branching import share_of
 from workbench.services.generation import plan
 from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.services.names import ensure_free
-from workbench.specs import MixtureSpec, TrainExpert
+from workbench.specs import MixtureSpec
 from workbench.tables import Artifact, Expert, Mixture
+from workbench.training_specs import TrainExpert
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jobs.kinds.lending import at_once
 from jobs.kinds.tokens import DomainFiles, pack
 from jobs.work import Work
 from workbench.services.generation import Plan
-from workbench.specs import TrainExpert
+from workbench.training_specs import TrainExpert
 
 Watch = Callable[[], Mapping[str, float]]
 

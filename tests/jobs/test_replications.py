@@ -20,13 +20,16 @@ from jobs.replications import (
     wish_for,
     wish_on,
 )
+from workbench.corpus_specs import ImportCorpus
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
 from workbench.plans import Step
+from workbench.replication_specs import Replicate
 from workbench.replications.demix.sizes import SIZES
 from workbench.replications.plan import plan
 from workbench.services import jobs, leases
-from workbench.specs import Evaluate, ImportCorpus, Replicate, TrainDemix, TrainExpert
+from workbench.specs import Evaluate
+from workbench.training_specs import TrainDemix, TrainExpert
 
 pytestmark = pytest.mark.usefixtures("home")
 

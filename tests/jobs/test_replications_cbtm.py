@@ -8,24 +8,17 @@ import pytest
 
 from engine.config import TrainingConfig
 from jobs.replications import changed, jobs_of, replications, submit_replication, wish_on
+from workbench.corpus_specs import ImportCorpus
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
+from workbench.replication_specs import ReplicateCbtm
 from workbench.replications.cbtm.names import DENSE, arms_of, balanced
 from workbench.replications.cbtm.plan import shared
 from workbench.replications.cbtm.sizes import SIZES
 from workbench.replications.plan import plan
 from workbench.services import jobs
-from workbench.specs import (
-    Classify,
-    Evaluate,
-    FindClusters,
-    ImportCorpus,
-    MakeClusterDomains,
-    MakeMixture,
-    ReplicateCbtm,
-    TrainDemix,
-    TrainExpert,
-)
+from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture
+from workbench.training_specs import TrainDemix, TrainExpert
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -13,8 +13,8 @@ from tiny_kind import wish
 
 from jobs import submit, sweep
 from workbench import database
+from workbench.corpus_specs import ImportCorpus
 from workbench.services import jobs as rows
-from workbench.specs import ImportCorpus
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from workbench.database import reading, transaction
 from workbench.errors import BadSpec, InUse
 from workbench.services import experts, jobs, mixtures, reports, scores
 from workbench.services.additions import additions_of
-from workbench.specs import TrainExpert
 from workbench.storage import get_storage
+from workbench.training_specs import TrainExpert
 
 Do = Callable[[dict[str, Any]], JobCard]
 NEW = {

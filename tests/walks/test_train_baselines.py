@@ -15,8 +15,8 @@ from workbench.cards import ExpertCard
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec, InUse
 from workbench.services import corpora, evaluations, experts, generation, jobs, mixtures, scores
-from workbench.specs import TrainDemix
 from workbench.storage import get_storage
+from workbench.training_specs import TrainDemix
 
 METHODS = ["demix", "dense", "dense-balanced", "domain-token"]
 TWO = ["court", "kitchen"]

@@ -9,8 +9,9 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound, StorageError
 from workbench.services import corpora, experts, jobs, seeds
-from workbench.specs import Evaluate, MakeSeed, TrainDemix
+from workbench.specs import Evaluate
 from workbench.tables import Artifact, Corpus, Domain
+from workbench.training_specs import MakeSeed, TrainDemix
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

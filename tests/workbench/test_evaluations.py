@@ -14,8 +14,9 @@ from sqlalchemy import select
 from workbench.cards import EvaluationCard
 from workbench.errors import BadSpec, NotFound, StorageError
 from workbench.services import artifacts, corpora, evaluations, experts, jobs, mixtures
-from workbench.specs import MakeSeed, MixtureSpec
+from workbench.specs import MixtureSpec
 from workbench.tables import Artifact
+from workbench.training_specs import MakeSeed
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

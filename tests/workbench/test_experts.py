@@ -9,8 +9,9 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.services import experts, jobs, mixtures
-from workbench.specs import Evaluate, MixtureSpec, TrainExpert
+from workbench.specs import Evaluate, MixtureSpec
 from workbench.tables import Artifact
+from workbench.training_specs import TrainExpert
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -9,10 +9,12 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from workbench.corpus_specs import ImportCorpus
 from workbench.errors import JobError, NotFound
 from workbench.services import jobs, leases
-from workbench.specs import Evaluate, ImportCorpus, MakeSeed, MeasureOverlap, SelfCheck, TrainDemix
+from workbench.specs import Evaluate, MeasureOverlap, SelfCheck
 from workbench.tables import Artifact, Job, Metric
+from workbench.training_specs import MakeSeed, TrainDemix
 
 SPEC = MakeSeed(name="seed", domains=["law"])
 

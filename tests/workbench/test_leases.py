@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from workbench import database
 from workbench.errors import LeaseLost
 from workbench.services import jobs, leases
-from workbench.specs import MakeSeed
+from workbench.training_specs import MakeSeed
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])

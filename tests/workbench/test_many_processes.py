@@ -15,9 +15,9 @@ from sqlalchemy import select
 from workbench.database import reading, transaction
 from workbench.errors import LeaseLost
 from workbench.services import artifacts, jobs, leases
-from workbench.specs import MakeSeed
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, Mixture
+from workbench.training_specs import MakeSeed
 
 NUM_PROCESSES = 8
 SPEC = MakeSeed(name="seed", domains=["law"])

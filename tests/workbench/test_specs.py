@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from engine.text.found import SOURCES
+from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
-from workbench.specs import SPECS, ImportCorpus, MakeSeed, parse_spec
+from workbench.specs import SPECS, parse_spec
+from workbench.training_specs import MakeSeed
 
 
 def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path: Path, monkeypatch) -> None:

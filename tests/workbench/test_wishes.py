@@ -7,12 +7,14 @@ from sqlalchemy.orm import Session
 
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
+from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.services.jobs import create_job
 from workbench.services.wishes import refuse_impossible
 from workbench.spec_base import Spec
-from workbench.specs import Evaluate, ImportCorpus, MakeMixture, MakeSeed, MeasureOverlap, TrainDemix, TrainExpert
+from workbench.specs import Evaluate, MakeMixture, MeasureOverlap
 from workbench.tables import Corpus
+from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 
 def chain() -> list[Spec]:

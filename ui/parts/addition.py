@@ -13,7 +13,7 @@ from ui.parts.words import clock, plain
 from workbench.cards import ExpertCard, ReportCard
 from workbench.database import reading
 from workbench.services.additions import additions_of, can_be_certified
-from workbench.specs import CertifyAddition
+from workbench.training_specs import CertifyAddition
 
 
 def show_additions(card: ExpertCard) -> None:

@@ -14,8 +14,8 @@ from ui.parts.notices import explained
 from ui.parts.questions import Question, questions_of
 from ui.parts.uploads import keep_uploads
 from ui.parts.words import counted, listed, plain, size
+from workbench.corpus_specs import ImportCorpus
 from workbench.settings import get_settings
-from workbench.specs import ImportCorpus
 
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
 _NAME = "import-corpus.name"

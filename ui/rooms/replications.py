@@ -23,6 +23,7 @@ from ui.parts.words import ago, counted, duration, plain
 from workbench.cards import DomainCard, JobCard, ReportCard
 from workbench.database import reading
 from workbench.errors import BadSpec
+from workbench.replication_specs import Replicate
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
 from workbench.replications.papers import PAPERS, Paper
@@ -32,7 +33,6 @@ from workbench.replications.sizes import SizeName
 from workbench.services import corpora
 from workbench.services.replications import newest_report
 from workbench.settings import get_settings
-from workbench.specs import Replicate
 from workbench.storage import get_storage
 
 NEW = "Begin a new one"

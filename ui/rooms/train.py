@@ -15,7 +15,7 @@ from ui.parts.parents import show_proposal
 from ui.parts.questions import Offers
 from ui.parts.rooms import CORPORA, Room
 from ui.parts.words import plain
-from workbench.specs import TrainExpert
+from workbench.training_specs import TrainExpert
 
 SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
 _ABOUT = {

@@ -8,7 +8,7 @@ from ui.parts.words import size
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, takes
 from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
-from workbench.specs import ImportCorpus
+from workbench.corpus_specs import ImportCorpus
 
 app = typer.Typer(no_args_is_help=True, help="Bring in text, look at what came of it.")
 

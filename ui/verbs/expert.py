@@ -14,7 +14,8 @@ from ui.verbs.following import submit
 from ui.verbs.options import How, Json, takes
 from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say, tell
 from ui.verbs.removal import print_certificate
-from workbench.specs import CertifyAddition, CertifyRemoval
+from workbench.specs import CertifyRemoval
+from workbench.training_specs import CertifyAddition
 
 app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, certify, delete.")
 

@@ -31,7 +31,8 @@ from ui.verbs.wishes import (
     wish_of,
 )
 from workbench.cards import MixtureCard
-from workbench.specs import AverageExperts, MixtureSpec, Spec
+from workbench.specs import MixtureSpec, Spec
+from workbench.training_specs import AverageExperts
 
 app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
 

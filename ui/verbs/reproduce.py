@@ -14,8 +14,8 @@ from ui.parts.words import counted
 from ui.verbs.following_many import show_progress
 from ui.verbs.options import Here, Json, Wait, split_commas
 from ui.verbs.output import day, print_json, print_table, say
+from workbench.replication_specs import Replicate, ReplicateCbtm, ReplicateDemix
 from workbench.replications.sizes import SizeName
-from workbench.specs import Replicate, ReplicateCbtm, ReplicateDemix
 
 if TYPE_CHECKING:
     from workbench.cards import JobCard, ReportCard

@@ -9,7 +9,7 @@ from ui.parts.words import size
 from ui.verbs.following import submit
 from ui.verbs.options import Here, How, Json, Wait, build, takes
 from ui.verbs.output import day, print_done, print_fields, print_json, print_table
-from workbench.specs import MakeSeed
+from workbench.training_specs import MakeSeed
 
 app = typer.Typer(no_args_is_help=True, help="Seed models: make a fresh one, or take one that exists.")
 

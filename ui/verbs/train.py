@@ -9,7 +9,7 @@ import typer
 from ui.verbs.following import queue, run_here, submit
 from ui.verbs.options import How, takes
 from ui.verbs.output import tell
-from workbench.specs import CertifyAddition, TrainDemix, TrainExpert
+from workbench.training_specs import CertifyAddition, TrainDemix, TrainExpert
 
 app = typer.Typer(no_args_is_help=True, help="Train experts: several at once, or one more beside those you have.")
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from engine.config import TrainingConfig
 from workbench.plans import Step
+from workbench.replication_specs import Replicate
 from workbench.replications.runs import Run
-from workbench.specs import Evaluate, MakeSeed, Replicate, Spec
+from workbench.specs import Evaluate, Spec
+from workbench.training_specs import MakeSeed
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from workbench.plans import Step
+from workbench.replication_specs import Replicate
 from workbench.replications.papers import PAPERS
-from workbench.specs import Replicate
 
 
 def plan(wish: Replicate) -> list[Step]:

@@ -20,23 +20,13 @@ from workbench.cluster_specs import (
     PinDocuments,
     SplitCluster,
 )
+from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.services.names import unsayable
 from workbench.spec_base import Spec
-from workbench.specs import (
-    AverageExperts,
-    CertifyAddition,
-    CertifyRemoval,
-    Evaluate,
-    ImportCorpus,
-    MakeMixture,
-    MakeSeed,
-    MeasureOverlap,
-    TrainDemix,
-    TrainExpert,
-    parse_spec,
-)
+from workbench.specs import CertifyRemoval, Evaluate, MakeMixture, MeasureOverlap, parse_spec
 from workbench.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
+from workbench.training_specs import AverageExperts, CertifyAddition, MakeSeed, TrainDemix, TrainExpert
 
 Thing = tuple[str, str]  # what, name
 Named = type[Corpus] | type[Domain] | type[SeedModel] | type[Expert] | type[Mixture] | type[Clustering] | type[Prior]

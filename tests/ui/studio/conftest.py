@@ -16,9 +16,10 @@ from workbench.database import transaction
 from workbench.services import artifacts, corpora, evaluations, experts, jobs, leases, mixtures, seeds
 from workbench.services.corpora import domain_row
 from workbench.settings import Settings, get_settings
-from workbench.specs import Evaluate, MakeSeed, MixtureSpec, TrainDemix, TrainExpert
+from workbench.specs import Evaluate, MixtureSpec
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, new_id
+from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 # A name that would do harm on a page that forgot to escape it.
 HOSTILE = "<b>law</b> *x* :red[y] $z$ [a](http://b)"

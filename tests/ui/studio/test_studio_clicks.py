@@ -13,7 +13,8 @@ from ui.errors import ServerDown
 from workbench.database import transaction
 from workbench.services import experts, leases, mixtures, reports
 from workbench.services import jobs as rows
-from workbench.specs import SelfCheck, TrainExpert
+from workbench.specs import SelfCheck
+from workbench.training_specs import TrainExpert
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

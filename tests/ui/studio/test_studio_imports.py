@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.ui.studio.visits import named, open_room, read, told
+from workbench.corpus_specs import ImportCorpus
 from workbench.database import transaction
 from workbench.services import jobs as rows
 from workbench.services import leases
-from workbench.specs import ImportCorpus
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

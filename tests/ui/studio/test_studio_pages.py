@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from workbench.database import transaction
 from workbench.services.jobs import create_job
-from workbench.specs import TrainDemix
+from workbench.training_specs import TrainDemix
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 

@@ -12,9 +12,9 @@ from jobs.replications import submit_replication, wish_for
 from jobs.submit import run_now
 from tests.ui.studio.test_studio_pages import complaints, told
 from workbench.database import reading, transaction
+from workbench.replication_specs import Replicate
 from workbench.replications.plan import plan
 from workbench.services import jobs, leases
-from workbench.specs import Replicate
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
 pytestmark = pytest.mark.usefixtures("home")

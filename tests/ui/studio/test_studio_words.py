@@ -20,7 +20,8 @@ from ui.parts.tables import as_csv
 from ui.parts.uploads import keep_uploads, own_names, safe_suffix
 from ui.parts.words import ago, duration, plain, size, spoken
 from workbench.cards import JobCard
-from workbench.specs import SPECS, TrainExpert, parse_spec
+from workbench.specs import SPECS, parse_spec
+from workbench.training_specs import TrainExpert
 
 OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], "seed_model": ["s"]}
 

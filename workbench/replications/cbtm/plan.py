@@ -15,9 +15,11 @@ from engine.config import TrainingConfig
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import FindClusters, MakeClusterDomains
 from workbench.plans import Step
+from workbench.replication_specs import ReplicateCbtm
 from workbench.replications.cbtm.names import DENSE, Arm, CbtmRun, arms_of, balanced
 from workbench.replications.making import Maker, seeded
-from workbench.specs import MakeMixture, ReplicateCbtm, TrainDemix, TrainExpert
+from workbench.specs import MakeMixture
+from workbench.training_specs import TrainDemix, TrainExpert
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 

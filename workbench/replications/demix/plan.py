@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from engine.config import MethodName
 from workbench.plans import Step
+from workbench.replication_specs import ReplicateDemix
 from workbench.replications.demix.names import METHODS, DemixRun
 from workbench.replications.making import Maker, seeded
-from workbench.specs import MeasureOverlap, ReplicateDemix, TrainDemix, TrainExpert
+from workbench.specs import MeasureOverlap
+from workbench.training_specs import TrainDemix, TrainExpert
 
 
 def steps(wish: ReplicateDemix) -> list[Step]:

@@ -1,0 +1,40 @@
+"""What a person may ask for about text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from workbench.spec_base import LocalPath, Name, Spec
+
+
+class ImportCorpus(Spec):
+    """Read text, refuse what is broken, split it and keep it as one or several domains."""
+
+    kind: Literal["import-corpus"] = "import-corpus"
+    name: Name = Field(description="Name of the corpus, and of its domain unless the records name theirs.")
+    path: LocalPath = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
+    dataset: str = Field("", description="Name of a Hugging Face data set; downloads it.")
+    found: str = Field("", description="Text found on this machine: one of the demo's sources.")
+    role: Literal["train", "novel"] = Field("train", description="train, or novel: kept aside to test on.")
+    text_field: str = Field("text", description="Field or column that holds the text.")
+    domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
+    group_field: str = Field("", description="Records that agree in this field stay in one split (such as source).")
+    licence: str = Field("", description="Licence of the text, as you know it.")
+    max_bytes: int | None = Field(None, gt=0, description="Stop after this many bytes of text; empty reads all.")
+    skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
+    piece_length: int | None = Field(
+        None, ge=100, description="Cut longer documents into pieces of at most this many characters; empty: never."
+    )
+    anonymize: bool = Field(
+        False,
+        description="Replace e-mail addresses, phone, card and social security numbers, Facebook ids and user handles "
+        "by dummy tokens (DEMix table 8).",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ImportCorpus:
+        if sum(map(bool, (self.path, self.dataset, self.found))) != 1:
+            raise ValueError("give exactly one of path, dataset and found")
+        return self

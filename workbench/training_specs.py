@@ -1,0 +1,161 @@
+"""What a person may ask for that makes models: seeds, trainings, and what is made of trained experts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from engine.config import AdaptingConfig, LoraConfig, MethodName, ModelConfig, MoeConfig, TrainingConfig
+from engine.training.methods import METHODS
+from workbench.spec_base import ExpertName, Name, Spec, absolute
+
+
+class MakeSeed(Spec):
+    """Make a seed model: take one from a folder or the hub, or begin a fresh small one with a tokenizer."""
+
+    kind: Literal["make-seed"] = "make-seed"
+    name: Name = Field(description="Name of the seed model.")
+    source: Literal["fresh", "folder", "hub"] = Field("fresh", description="fresh, folder (local) or hub (downloads).")
+    location: str = Field("", description="Folder or hub name of the model; empty for a fresh one.")
+    shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
+    vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
+    domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
+    seed: int = Field(0, ge=0, description="Seed of the fresh weights.")
+
+    @field_validator("location")
+    @classmethod
+    def _local(cls, value: str, info: ValidationInfo) -> str:
+        return absolute(value) if info.data.get("source") == "folder" else value
+
+    @model_validator(mode="after")
+    def _complete(self) -> MakeSeed:
+        if self.source == "fresh" and not self.domains:
+            raise ValueError("a fresh seed needs at least one domain to train its tokenizer on")
+        if self.source != "fresh" and not self.location:
+            raise ValueError("give the location of the model: a folder, or its name on the hub")
+        return self
+
+
+DENSE = METHODS["dense"].only_expert  # what the one expert of a dense model is called
+
+
+def _told_methods() -> str:
+    """Every method with its sentence."""
+    return "; ".join(f"{name}: {method.sentence}" for name, method in METHODS.items()) + "."
+
+
+class TrainDemix(Spec):
+    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Or what it is compared with."""
+
+    kind: Literal["train-demix"] = "train-demix"
+    name: Name = Field(description="Name of the mixture that will hold the experts; they are called NAME/DOMAIN.")
+    seed_model: Name = Field(description="Seed model to start from.")
+    domains: list[Name] = Field(
+        min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
+    )
+    method: MethodName = Field("demix", description=_told_methods())
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+    lora: LoraConfig = Field(default_factory=LoraConfig, description="The adapters, with the method lora.")
+    moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> TrainDemix:
+        if len(set(self.domains)) < len(self.domains):
+            raise ValueError("name each domain once")
+        return self
+
+    @property
+    def experts(self) -> dict[str, list[str]]:
+        """The names of the experts that it makes, each with the domains that train it."""
+        if only := METHODS[self.method].only_expert:
+            return {f"{self.name}/{only}": self.domains}
+        return {f"{self.name}/{domain}": [domain] for domain in self.domains}
+
+
+class CertifyAddition(Spec):
+    """Certify an addition: nothing that was there has changed, and what each domain gained or lost (DEMix §6)."""
+
+    kind: Literal["certify-addition"] = "certify-addition"
+    expert: ExpertName = Field(description="Expert that was added.")
+    mixture: Name = Field(description="Mixture that holds it.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    block_size: int | None = Field(
+        None, ge=8, description="Tokens of context at most; empty: as in its stored scores, or as it was trained."
+    )
+    max_tokens: int | None = Field(
+        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+    )
+
+
+class TrainExpert(Spec):
+    """Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6)."""
+
+    kind: Literal["train-expert"] = "train-expert"
+    name: Name = Field(description="Name of the new expert.")
+    domain: Name = Field(description="Domain to train on.")
+    mixture: Name = Field(description="Mixture whose base the expert is for; its experts are the possible parents.")
+    parent: ExpertName | None = Field(
+        None, description="Expert to copy; empty takes the nearest by its posterior on held-out text."
+    )
+    join: bool = Field(True, description="Put the new expert into the mixture when it is done.")
+    whole: bool = Field(
+        False,
+        description="Train the shared parameters, too (dense-DAPT): makes a mixture NAME, on a base of its own, of one "
+        "expert NAME/DOMAIN; the model it began from stays as it is.",
+    )
+    watch: list[Name] = Field(
+        default_factory=list,
+        description="Domains whose held-out loss is measured at each evaluation, to see what is forgotten (Fig. 6).",
+    )
+    training: AdaptingConfig = Field(default_factory=AdaptingConfig, description="How to train.")
+
+    @property
+    def expert(self) -> str:
+        """What the new expert is called."""
+        return f"{self.name}/{self.domain}" if self.whole else self.name
+
+    @property
+    def certificate(self) -> CertifyAddition | None:
+        """The wish to certify its addition afterwards; None where it is added to nothing."""
+        if self.whole or not self.join:
+            return None
+        return CertifyAddition(expert=self.name, mixture=self.mixture)
+
+    @model_validator(mode="after")
+    def _watch_others(self) -> TrainExpert:
+        if len(set(self.watch)) < len(self.watch) or self.domain in self.watch:
+            raise ValueError(
+                "name each domain to watch once, and not the one that is trained on: it is measured anyway"
+            )
+        return self
+
+
+class AverageExperts(Spec):
+    """Make one model of several: the weighted average of their parameters (BTM, Li et al. 2022, §3.3)."""
+
+    kind: Literal["average-experts"] = "average-experts"
+    name: Name = Field(description="Name of the mixture that will hold the average; the expert is called NAME/average.")
+    experts: list[ExpertName] = Field(
+        min_length=2, description="Experts to average: of one architecture, and from one seed model."
+    )
+    weights: list[float] | None = Field(None, description="Weight of each expert; empty: equal.")
+    prior: Name | None = Field(None, description="Saved prior whose shares are the weights (BTM: a cached one).")
+
+    @property
+    def expert(self) -> str:
+        """What the average is called."""
+        return f"{self.name}/average"
+
+    @model_validator(mode="after")
+    def _weighable(self) -> AverageExperts:
+        if len(set(self.experts)) < len(self.experts):
+            raise ValueError("name each expert once")
+        if self.weights is not None and self.prior is not None:
+            raise ValueError("give weights or a prior, not both")
+        if self.weights is not None:
+            if len(self.weights) != len(self.experts):
+                raise ValueError(f"give one weight for each of the {len(self.experts)} experts")
+            if not (min(self.weights) >= 0 and 0 < sum(self.weights) < float("inf")):
+                raise ValueError("weights must be 0 or more, and one of them above 0")
+        return self
