@@ -28,8 +28,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
-from engine import cache as cache_module  # noqa: E402
-from engine.cache import ModelCache, size_bytes  # noqa: E402
+from engine.cache import ModelCache  # noqa: E402
 from engine.clusters.clusterers import find_clusters  # noqa: E402
 from engine.clusters.clustering import Clustering  # noqa: E402
 from engine.clusters.clusters import Clusters  # noqa: E402
@@ -41,6 +40,7 @@ from engine.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.files import Kept, new_folder  # noqa: E402
 from engine.generate import Mixing  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
+from engine.models import hosted  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
 from engine.models.demix_files import load_demix, save_base, save_expert  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
@@ -126,6 +126,11 @@ def store(shape: ModelConfig, root: Path, number: int) -> list[tuple[Kept, dict[
     return stored
 
 
+def size_bytes(model: torch.nn.Module) -> int:
+    """Bytes of all parameters."""
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
 def count_held() -> Callable[[], int]:
     """Gives the bytes of all models that were loaded and are still held by anything."""
     alive: list[weakref.ref[DemixModel]] = []
@@ -135,7 +140,7 @@ def count_held() -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    cache_module.load_demix = loading  # type: ignore[assignment]
+    hosted.load_demix = loading  # type: ignore[assignment]
     return lambda: sum(size_bytes(model) for one in alive if (model := one()) is not None)
 
 
@@ -146,10 +151,11 @@ def serve_many(shape: ModelConfig, texts: list[str], tokenizer: Tokenizer, num_t
     with tempfile.TemporaryDirectory() as root:
         stored = store(shape, Path(root), SUBJECTS)
         models = ModelCache(int(4.1 * one))
-        ensemble = Ensemble(tuple(
-            Group(tuple(experts), lambda base=base, experts=experts: models.get(base, experts), 512, VOCAB)
-            for base, experts in stored
-        ))  # fmt: skip
+
+        def group(base: Kept, experts: dict[str, Kept]) -> Group:
+            return Group(tuple(experts), lambda: models.get(base, experts).open(list(experts)), 512, VOCAB)
+
+        ensemble = Ensemble(tuple(group(base, experts) for base, experts in stored))
         clustering = clustering_of(texts, SUBJECTS)
         for text in texts[::24]:
             mixing = Mixing(ensemble, ensemble.keys, gate_of(clustering, tokenizer, 2))

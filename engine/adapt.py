@@ -17,7 +17,7 @@ from engine.errors import TrainingError
 from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
-from engine.models.demix import DemixModel
+from engine.models.expert_model import ExpertModel
 from engine.scores import as_blocks, score_text
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
@@ -94,7 +94,7 @@ def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) 
     return Excerpt.of_blocks(tokens, block_size, num_blocks)
 
 
-def losses_of(model: DemixModel, key: str, texts: Mapping[str, Excerpt]) -> dict[str, float]:
+def losses_of(model: ExpertModel, key: str, texts: Mapping[str, Excerpt]) -> dict[str, float]:
     """Mean loss (nats per token) of each text under the model with one of its experts."""
     return {name: -float(score_text(model, key, text).mean()) for name, text in texts.items()}
 
@@ -102,7 +102,7 @@ def losses_of(model: DemixModel, key: str, texts: Mapping[str, Excerpt]) -> dict
 def losses_mixed(
     gate: Gate,
     others: Mapping[str, Tensor],
-    model: DemixModel,
+    model: ExpertModel,
     key: str,
     texts: Mapping[str, Excerpt],
 ) -> dict[str, float]:

@@ -14,13 +14,12 @@ from pathlib import Path
 import torch
 
 from engine.files import Kept
-from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix, read_expert
+from engine.models.hosted import Hosted, host
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    model: DemixModel
+    model: Hosted
     num_bytes: int
 
 
@@ -37,8 +36,8 @@ class ModelCache:
         self._lock = threading.Lock()
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def get(self, base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
-        """The model of a base with at least these experts (by key), loaded and checked if need be."""
+    def get(self, base: Kept, experts: Mapping[str, Kept]) -> Hosted:
+        """A base with at least these experts (by key), loaded and checked if need be."""
         name = str(base.sha256)
         with self._lock:
             loading = self._loading[name]
@@ -50,11 +49,11 @@ class ModelCache:
                     return there.model
             model = self._completed(there, name, experts) if there is not None else None
             if model is None:
-                self._make_room(name, _stored_bytes(base.folder, *(expert.folder for expert in experts.values())))
+                self._make_room(name, _stored_bytes(base.folder, *_folders(experts)))
                 del there
-                model = load_demix(base, experts).to(self._device)
+                model = host(base, experts, self._device)
             with self._lock:
-                self._models[name] = _Loaded(model, size_bytes(model))
+                self._models[name] = _Loaded(model, model.num_bytes())
                 self._models.move_to_end(name)
             self._make_room(name)
             return model
@@ -69,18 +68,15 @@ class ModelCache:
         with self._lock:
             return sum(one.num_bytes for one in self._models.values())
 
-    def _completed(self, there: _Loaded, base_sha256: str, experts: Mapping[str, Kept]) -> DemixModel | None:
+    def _completed(self, there: _Loaded, base_sha256: str, experts: Mapping[str, Kept]) -> Hosted | None:
         """The model with what was missing, if that fits beside what it holds; else None, and it leaves the cache."""
-        model = there.model
-        missing = {key: expert for key, expert in experts.items() if key not in model.keys}
-        per_expert = sum(tensor.nbytes for tensor in model.expert_state(model.keys[0]).values())
-        if there.num_bytes + len(missing) * per_expert > self._capacity_bytes:
+        missing = {key: expert for key, expert in experts.items() if key not in there.model.keys}
+        if there.num_bytes + _stored_bytes(*_folders(missing)) > self._capacity_bytes:
             with self._lock:
                 self._models.pop(base_sha256, None)
             return None
-        for key, expert in missing.items():
-            model.add_expert(key, state=read_expert(expert, base_sha256))
-        return model
+        there.model.add(missing)
+        return there.model
 
     def _make_room(self, newest: str, coming_bytes: int = 0) -> None:
         """Lets go of models, the least recently used first, until what comes fits; never of the newest."""
@@ -92,9 +88,8 @@ class ModelCache:
                 held -= self._models.pop(name).num_bytes
 
 
-def size_bytes(model: torch.nn.Module) -> int:
-    """Bytes of all parameters."""
-    return sum(parameter.nbytes for parameter in model.parameters())
+def _folders(experts: Mapping[str, Kept]) -> list[Path]:
+    return [expert.folder for expert in experts.values()]
 
 
 def _stored_bytes(*folders: Path) -> int:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from engine.errors import MixtureError
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import Rows
+from engine.models.expert_model import ExpertModel
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Group:
     """Experts of one base, by their keys, and what gives the model that holds them."""
 
     keys: tuple[str, ...]
-    model: Callable[[], DemixModel]
+    model: Callable[[], ExpertModel]
     max_positions: int
     vocab_size: int
 
@@ -82,7 +83,7 @@ class Ensemble:
         return torch.cat(list(parts))[[self.keys.index(key) for key in keys]]
 
 
-Models = DemixModel | Ensemble
+Models = ExpertModel | Ensemble
 
 
 def as_ensemble(models: Models, keys: Sequence[str]) -> Ensemble:
@@ -92,7 +93,7 @@ def as_ensemble(models: Models, keys: Sequence[str]) -> Ensemble:
     return Ensemble((group_of(models, keys),))
 
 
-def group_of(model: DemixModel, keys: Sequence[str]) -> Group:
+def group_of(model: ExpertModel, keys: Sequence[str]) -> Group:
     """Experts of a model that is in memory."""
     return Group(tuple(keys), lambda: model, model.max_positions, model.vocab_size)
 
@@ -100,4 +101,4 @@ def group_of(model: DemixModel, keys: Sequence[str]) -> Group:
 def _logprobs(group: Group, ids_T: Tensor) -> Tensor:
     model = group.model()
     ids_ET = ids_T.to(model.device).expand(len(group.keys), -1)
-    return model(ids_ET, Rows.one_each(group.keys)).float().log_softmax(-1)  # type: ignore[no-any-return]
+    return model(ids_ET, Rows.one_each(group.keys)).float().log_softmax(-1)

@@ -148,10 +148,8 @@ def _continue(
     mixed: Mixed, prefixes_NP: Tensor, length: int, sampling: SamplingConfig, generator: torch.Generator
 ) -> Tensor:
     """All prefixes at once: E rows for each, each with its own cache, as one text alone in `engine.generate`."""
-    from transformers import DynamicCache
-
     ensemble = as_ensemble(mixed.models, mixed.keys)
-    caches = [DynamicCache() for _ in ensemble.groups]
+    caches = [group.model().new_cache() for group in ensemble.groups]
     streams = [_begun(mixed.gate, first) for first in prefixes_NP[:, 0].tolist()]
     ids_NT, drawn = prefixes_NP, list[Tensor]()
     while True:

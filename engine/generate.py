@@ -103,13 +103,11 @@ class _Reader:
     """The experts of one base on one growing text, with their caches; it reads only when it is asked."""
 
     def __init__(self, group: Group, keys: Sequence[str], chunk: int) -> None:
-        from transformers import DynamicCache
-
         self.places = [keys.index(key) for key in group.keys]  # of its experts among the gate's weights
         self._group = group
         self._rows = Rows.one_each(group.keys)
         self._chunk = chunk
-        self._cache: Any = DynamicCache()
+        self._cache: Any = None  # of the model, from when it first reads
         self._num_read = 0
         self._last_EV: Tensor | None = None  # log-probabilities after the token before the newest piece
         self._piece_ETV: Tensor | None = None  # and after each token of that piece
@@ -120,6 +118,7 @@ class _Reader:
         piece = list(ids[self._num_read : self._num_read + self._chunk])
         model = self._group.model()
         input_ET = torch.tensor([piece] * len(self.places), device=model.device)
+        self._cache = model.new_cache() if self._cache is None else self._cache
         self._last_EV = None if self._piece_ETV is None else self._piece_ETV[:, -1]
         self._piece_ETV = model(input_ET, self._rows, self._cache).float().log_softmax(-1)
         self._num_read += len(piece)

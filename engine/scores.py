@@ -22,7 +22,8 @@ from torch import Tensor
 from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.base import Gate
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import Rows
+from engine.models.expert_model import ExpertModel
 from engine.text.excerpt import Excerpt
 from engine.threads import side_by_side
 
@@ -33,7 +34,7 @@ Floats = NDArray[np.float32]
 
 
 def score_tokens(
-    model: DemixModel, key: str, text: Excerpt, folder: Path, *, batch_size: int = 8
+    model: ExpertModel, key: str, text: Excerpt, folder: Path, *, batch_size: int = 8
 ) -> Iterator[Progress]:
     """Writes one expert's log-likelihood of every token of an excerpt into a folder.
 
@@ -57,12 +58,12 @@ def score_tokens(
     (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
 
 
-def score_text(model: DemixModel, key: str, text: Excerpt, batch_size: int = 8) -> Floats:
+def score_text(model: ExpertModel, key: str, text: Excerpt, batch_size: int = 8) -> Floats:
     """One expert's log-likelihood of every token of an excerpt, in its order."""
     return np.concatenate([np.zeros(0, dtype=np.float32), *_score(model, key, text, batch_size)])
 
 
-def _score(model: DemixModel, key: str, text: Excerpt, batch_size: int) -> Iterator[Floats]:
+def _score(model: ExpertModel, key: str, text: Excerpt, batch_size: int) -> Iterator[Floats]:
     """The batches in their order; a processor computes each with one core, which is quicker than all cores in every
     operation, and the same to the bit on any number of cores."""
 

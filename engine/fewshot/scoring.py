@@ -17,11 +17,12 @@ from torch import Tensor
 
 from engine.events import Progress
 from engine.fewshot.prompts import Ids, Prompt
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import Rows
+from engine.models.expert_model import ExpertModel
 
 
 def score_options(
-    model: DemixModel, key: str, prompts: Sequence[Prompt], options: Sequence[Ids]
+    model: ExpertModel, key: str, prompts: Sequence[Prompt], options: Sequence[Ids]
 ) -> Iterator[Progress | Tensor]:
     """Progress, then one expert's log-likelihood [N, O, T] of each token of each option (nats; 0 behind its end)."""
     scores_NOT = torch.zeros(len(prompts), len(options), max(map(len, options)))
@@ -50,7 +51,7 @@ def _common_beginning(texts: Sequence[Ids]) -> Ids:
 class _Reader:
     """One expert reading prompts and options."""
 
-    def __init__(self, model: DemixModel, key: str, options: Sequence[Ids]) -> None:
+    def __init__(self, model: ExpertModel, key: str, options: Sequence[Ids]) -> None:
         self._model, self._key = model, key
         self._lengths_O = torch.tensor([len(option) for option in options])
         rows = [torch.tensor(option) for option in options]
@@ -59,9 +60,7 @@ class _Reader:
     @torch.inference_mode()
     def read_stem(self, stem: Ids) -> Any:
         """The cache after what many prompts begin with."""
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
+        cache = self._model.new_cache()
         if stem:
             self._read(torch.tensor([stem]), cache)
         return cache

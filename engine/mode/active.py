@@ -28,10 +28,15 @@ class ActiveExperts(nn.Module):
     one training.
     """
 
-    def __init__(self, model: ModeModel, active: Sequence[str], name: str, learning: Learning = "experts") -> None:
+    def __init__(
+        self, model: ModeModel, active: Sequence[str], name: str, learning: Learning = "experts",
+        names: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        """`names` are what the active experts are called where their weights are told; by default their keys."""
         super().__init__()
         self.model = model
         self.active = tuple(active)
+        self.names = tuple(names or active)
         self.keys = [name]
         self.learning: Learning = learning
         self.weights: Tensor | None = None
@@ -63,6 +68,12 @@ class ActiveExperts(nn.Module):
         """Natural log-likelihood [B, T] of each target, float32."""
         self._require(rows)
         return self.model.log_likelihoods(input_ids_BT, targets_BT, self.active)
+
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values."""
+        from transformers import DynamicCache
+
+        return DynamicCache()
 
     def shared_parameters(self) -> dict[str, nn.Parameter]:
         """None: the backbone is frozen."""

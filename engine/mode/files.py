@@ -1,16 +1,18 @@
-"""MoDE experts on disk: a folder for each, with its layers and gates alone. safetensors and JSON only.
+"""MoDE experts on disk: a folder for each, with its parts' layers and gates alone. safetensors and JSON only.
 
-The backbone is any decoder's folder, and is never written again: an expert's folder names it by the hash of its
-manifest, so that an expert of another backbone is refused before its tensors are read. A composed model is a set of
-such folders: each expert's row of the gate is relative to the backbone, and so goes with the expert.
+An expert that was trained alone has one part; a composed one has several, each in a file of its own, since each part's
+row of the gate is relative to the backbone and so goes with it. The backbone is any decoder's folder, and is never
+written again: an expert's folder names it by the hash of its manifest, so that an expert of another backbone is refused
+before its tensors are read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -21,61 +23,72 @@ from engine.mode.config import ModeConfig
 from engine.mode.model import ModeModel
 from engine.models.families import load_model
 
-_EXPERT, _CARD = "expert.safetensors", "expert.json"
+_CARD = "expert.json"
 
 
-def save_expert(model: ModeModel, key: str, folder: Path, *, backbone_sha256: str, tokenizer_sha256: str) -> None:
-    """Writes what an expert added into a folder, with the backbone and tokenizer it belongs to."""
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
-    save_file(state, folder / _EXPERT)
+@dataclass(frozen=True)
+class Part:
+    """What a trained expert adds to its backbone; `ModeModel.add_expert` takes shape and state."""
+
+    name: str
+    shape: ModeConfig
+    state: dict[str, Tensor]
+
+
+def save_parts(
+    model: ModeModel, parts: Mapping[str, str], folder: Path, *, base_sha256: str, tokenizer_sha256: str
+) -> None:
+    """Writes some of a model's experts, their keys given by their names, into a folder as the parts of one expert."""
+    for number, key in enumerate(parts.values()):
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
+        save_file(state, folder / _file(number))
     card = {
         "method": "mode",
-        "backbone_sha256": backbone_sha256,
+        "base_sha256": base_sha256,
         "tokenizer_sha256": tokenizer_sha256,
-        "shape": asdict(model.shape_of(key)),
+        "parts": [{"name": name, "shape": asdict(model.shape_of(key))} for name, key in parts.items()],
     }
     (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
-def load_mode(backbone: Kept, experts: Mapping[str, Kept], tokenizer_sha256: str | None = None) -> ModeModel:
-    """The model of a backbone's folder with these experts (by key), every byte checked before use.
-
-    Raises ModelError where an expert is of another backbone or, if that is given, another tokenizer; DamagedFile where
-    a folder is not what was written.
-    """
-    backbone_sha256 = backbone.check()
-    found = {key: read_expert(expert, backbone_sha256, tokenizer_sha256) for key, expert in experts.items()}
-    if not found:
-        raise ModelError("A MoDE model must have at least one expert, but none was given.", "Choose an expert.")
-    model = ModeModel(load_model(backbone.folder), next(iter(found.values()))[0].num_blocks)
-    for key, (config, state) in found.items():
-        model.add_expert(key, config, state)
-    return model.eval()
+def _file(number: int) -> str:
+    return f"part-{number}.safetensors"
 
 
-def read_expert(
-    expert: Kept, backbone_sha256: str, tokenizer_sha256: str | None = None
-) -> tuple[ModeConfig, dict[str, Tensor]]:
-    """An expert's shape and tensors, after its bytes, its backbone and its tokenizer were checked.
+def open_backbone(base: Kept, num_blocks: int) -> ModeModel:
+    """The model of a backbone's folder, without experts as yet, every byte checked before use."""
+    base.check()
+    return ModeModel(load_model(base.folder), num_blocks).eval()
 
-    They are what `ModeModel.add_expert` takes: switching domain reads no more than this.
+
+def read_parts(expert: Kept, base_sha256: str) -> list[Part]:
+    """An expert's parts, after its bytes and its backbone were checked: switching domain reads no more than this.
+
+    Raises ModelError where it is of another backbone, DamagedFile where the folder is not what was written.
     """
     expert.check()
-    folder = expert.folder
+    card = _read_card(expert.folder)
+    if card["base_sha256"] != base_sha256:
+        raise ModelError(
+            f"The expert in {expert.folder} was trained on another backbone than the one it is to be put beside.",
+            "Compose experts of the same backbone.",
+        )
+    return [
+        Part(name, shape, load_file(expert.folder / _file(number)))
+        for number, (name, shape) in enumerate(card["parts"].items())
+    ]
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    """An expert's card; raises ModelError for one of another method, DamagedFile when it cannot be read."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
-        method, config = card["method"], ModeConfig(**card["shape"]) if card["method"] == "mode" else None
+        if card["method"] == "mode":
+            parts = {part["name"]: ModeConfig(**part["shape"]) for part in card["parts"]}
+            return {"base_sha256": card["base_sha256"], "parts": parts}
     except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
         raise DamagedFile(f"{folder} must hold an expert's {_CARD}, but does not.", "Restore the expert.") from error
-    if config is None:
-        raise ModelError(
-            f"The expert in {folder} must be one of MoDE, but is one of “{method}” instead.",
-            "Mix it on the base that it was trained on.",
-        )
-    for part, wanted in (("backbone", backbone_sha256), ("tokenizer", tokenizer_sha256)):
-        if wanted is not None and card.get(f"{part}_sha256") != wanted:
-            raise ModelError(
-                f"The expert in {folder} was trained on another {part} than the one it is to be put beside.",
-                f"Compose experts of the same {part}.",
-            )
-    return config, load_file(folder / _EXPERT)
+    raise ModelError(
+        f"The expert in {folder} must be one of MoDE, but is one of “{card['method']}” instead.",
+        "Mix it on the base that it was trained on.",
+    )

@@ -202,6 +202,12 @@ class DemixModel(nn.Module):
             out = self.lm.base_model(**self._text(input_ids_BT, None), use_cache=False)
         return log_likelihoods(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
 
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values."""
+        from transformers import DynamicCache
+
+        return DynamicCache()
+
     def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
         """What the decoder reads: the text, or at its beginning its embeddings behind the domain's token."""
         if self.tokens is None or (cache is not None and cache.get_seq_length()):

@@ -28,8 +28,8 @@ from engine.fewshot.scoring import score_options
 from engine.fewshot.tasks import Task, read_tasks
 from engine.files import Kept
 from engine.mixing.cluster import ClusterGate, Routing
-from engine.models.demix import DemixModel
 from engine.models.demix_files import read_limits
+from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.kinds.classify_findings import Measured, findings
 from jobs.kinds.lending import load
@@ -179,7 +179,7 @@ def _is_missing(work: Work, experts: Mapping[str, Kept], asked: Sequence[_Asked]
         return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in asked)
 
 
-def _fill(model: DemixModel | None, expert_id: str, one: _Asked, start: Progress, folder: Path) -> Iterator[Event]:
+def _fill(model: ExpertModel | None, expert_id: str, one: _Asked, start: Progress, folder: Path) -> Iterator[Event]:
     """Writes one expert's answers [N, O, T] to each part of an episode."""
     assert model is not None, "answers were there a moment ago"
     done = start.done

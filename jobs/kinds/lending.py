@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping
 from engine.device import choose_device
 from engine.ensemble import Ensemble, Group
 from engine.files import Kept
-from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix, read_limits
+from engine.models.demix_files import read_limits
+from engine.models.expert_model import ExpertModel
+from engine.models.hosted import host
 from engine.training.loop import require_context
 from jobs.work import Work
 
 Experts = Mapping[Kept, Mapping[str, Kept]]  # by base, then by id
 
 
-def load(work: Work, base: Kept, experts: Mapping[str, Kept], block_size: int) -> DemixModel:
+def load(work: Work, base: Kept, experts: Mapping[str, Kept], block_size: int) -> ExpertModel:
     """Experts of one base on the job's device; raises TrainingError when its context is shorter than a block."""
     require_context(read_limits(base.folder), block_size)
-    return load_demix(base, experts).to(choose_device(work.settings.device))
+    return host(base, experts, choose_device(work.settings.device)).open(list(experts))
 
 
 def in_turn(work: Work, experts: Experts, block_size: int) -> Ensemble:
@@ -32,7 +33,7 @@ def at_once(work: Work, experts: Experts, block_size: int) -> Ensemble:
     return _ensemble(experts, block_size, lambda base: lambda: loaded[base])
 
 
-def _ensemble(experts: Experts, block_size: int, lend: Callable[[Kept], Callable[[], DemixModel]]) -> Ensemble:
+def _ensemble(experts: Experts, block_size: int, lend: Callable[[Kept], Callable[[], ExpertModel]]) -> Ensemble:
     groups = []
     for base, kept in experts.items():
         limits = read_limits(base.folder)

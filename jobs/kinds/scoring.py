@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
 from engine.files import Kept
-from engine.models.demix import DemixModel
+from engine.models.expert_model import ExpertModel
 from engine.scores import score_tokens
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
@@ -140,7 +140,7 @@ def _score_all(work: Work, experts: Experts, todo: Sequence[_Missing], block_siz
 
 
 def _score_base(
-    model: DemixModel, work: Work, todo: Sequence[_Missing], before: int, total: int
+    model: ExpertModel, work: Work, todo: Sequence[_Missing], before: int, total: int
 ) -> Generator[Event, None, None]:
     for one in todo:
         if not work.storage.path(one.artifact_id).exists():

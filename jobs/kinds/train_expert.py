@@ -15,17 +15,17 @@ from sqlalchemy.orm import Session
 
 from engine.adapt import with_rate
 from engine.config import TrainingConfig
+from engine.device import choose_device
 from engine.events import Decided, Evaluated, Event, Settled
 from engine.models.demix import DemixModel
-from engine.models.demix_files import save_base
+from engine.models.demix_files import load_demix, save_base
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
-from engine.training.loop import train
+from engine.training.loop import require_context, train
 from engine.training.methods import METHOD_OF_ONE
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
-from jobs.kinds.lending import load
 from jobs.kinds.parents import Choice, Parent, choose_parent, possible_parents, require_parent
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.kinds.watching import Watch, Watched, start_watch
@@ -73,7 +73,8 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
     known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
     yield from _tell(spec, choice, training)
-    model = load(work, parent.base, {key: parent.kept}, spec.training.block_size)
+    model = load_demix(parent.base, {key: parent.kept}).to(choose_device(work.settings.device))
+    require_context(model, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)

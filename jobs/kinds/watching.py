@@ -10,7 +10,7 @@ import torch
 from engine.adapt import losses_mixed, losses_of, score_each, watched_blocks
 from engine.events import Event, Progress
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel
+from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer
 from jobs.kinds.lending import at_once
@@ -32,7 +32,7 @@ class Watched:
 
 
 def start_watch(
-    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: DemixModel, key: str
+    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: ExpertModel, key: str
 ) -> Generator[Event, None, Watch]:
     """Gives each watched domain's held-out loss (nats per token) whenever it is called.
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine import cache
-from engine.cache import ModelCache, size_bytes
+from engine.cache import ModelCache
 from engine.ensemble import Ensemble, Group
 from engine.files import Kept
 from engine.generate import Mixing
 from engine.mixing.cluster import ClusterGate
+from engine.models import hosted
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, read_limits
 from engine.models.families import fresh_model
@@ -24,6 +24,10 @@ from tests.engine.conftest import VOCAB, small_shape
 from tests.engine.models.test_demix_files import save
 
 Pair = tuple[Kept, dict[str, Kept]]
+
+
+def size_bytes(model: torch.nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in model.parameters())
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(cache, "load_demix", loading)
+    monkeypatch.setattr(hosted, "load_demix", loading)
 
     def count() -> int:
         gc.collect()
@@ -82,7 +86,7 @@ def test_many_experts_on_disk_answer_within_the_bytes_of_two(stored, held: Calla
 
     def group(key: str) -> Group:
         limits = read_limits(stored[key][0].folder)
-        return Group((key,), lambda: models.get(*stored[key]), limits.max_positions, limits.vocab_size)
+        return Group((key,), lambda: models.get(*stored[key]).open([key]), limits.max_positions, limits.vocab_size)
 
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=2)
     bounded = Mixing(Ensemble(tuple(map(group, keys))), keys, gate)

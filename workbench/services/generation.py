@@ -258,7 +258,9 @@ class Host:
             if base not in self._limits:
                 self._limits[base] = read_limits(base.folder)
         limits, kept = self._limits[base], {expert.id: expert.kept for expert in experts}
-        return Group(tuple(kept), lambda: self._cache.get(base, kept), limits.max_positions, limits.vocab_size)
+        return Group(
+            tuple(kept), lambda: self._cache.get(base, kept).open(list(kept)), limits.max_positions, limits.vocab_size
+        )
 
     def _gate(self, plan: Plan) -> Gate:
         from engine.clusters.distances import GrowingContext

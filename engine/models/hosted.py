@@ -1,0 +1,106 @@
+"""All experts of one base in memory, whatever their method: the one place where a method chooses how it is loaded.
+
+Experts that are rows of one model (DEMix layers, tokens, adapters) lie in that model. Those of MoDE stand beside their
+backbone; those that divide it alike share it in memory, so switching domain reads an expert alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from engine.errors import ModelError
+from engine.files import Kept
+from engine.mode.active import ActiveExperts
+from engine.mode.files import open_backbone, read_parts
+from engine.mode.model import ModeModel
+from engine.models.demix import DemixModel
+from engine.models.demix_files import load_demix, read_expert
+from engine.models.expert_model import ExpertModel
+from engine.models.together import Together
+
+CARD = "expert.json"
+
+
+class Hosted:
+    """A base's experts by their keys. What it opens is a view for one request; the experts stay as they are."""
+
+    def __init__(self, base: Kept, device: torch.device | str = "cpu") -> None:
+        self._base = base
+        self._device = torch.device(device)
+        self._rows: DemixModel | None = None
+        self._backbones: dict[int, ModeModel] = {}  # by how many blocks they have
+        self._parts: dict[str, tuple[ModeModel, dict[str, str]]] = {}  # of each expert: where, and their keys by names
+
+    @property
+    def keys(self) -> list[str]:
+        """The experts in memory."""
+        return [*(self._rows.keys if self._rows else ()), *self._parts]
+
+    def add(self, experts: Mapping[str, Kept]) -> None:
+        """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
+        of_mode = {key: kept for key, kept in experts.items() if _method(kept) == "mode"}
+        rows = {key: kept for key, kept in experts.items() if key not in of_mode}
+        if rows:
+            self._add_rows(rows)
+        for key, kept in of_mode.items():
+            self._add_parts(key, kept)
+
+    def _add_rows(self, experts: Mapping[str, Kept]) -> None:
+        if self._rows is None:
+            self._rows = load_demix(self._base, experts).to(self._device)
+            return
+        for key, kept in experts.items():
+            self._rows.add_expert(key, state=read_expert(kept, str(self._base.sha256)))
+
+    def _add_parts(self, key: str, kept: Kept) -> None:
+        parts = read_parts(kept, str(self._base.sha256))
+        num_blocks = parts[0].shape.num_blocks
+        model = self._backbones.get(num_blocks)
+        if model is None:
+            model = self._backbones[num_blocks] = open_backbone(self._base, num_blocks).to(self._device)
+        keys = {part.name: f"{key}-{number}" for number, part in enumerate(parts)}
+        for part in parts:
+            model.add_expert(keys[part.name], part.shape, part.state)
+        self._parts[key] = model, keys
+
+    def open(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]] | None = None) -> ExpertModel:
+        """Some of the experts, for one request. `parts` names those of an expert of MoDE that are active (else all)."""
+        in_rows = [key for key in keys if key not in self._parts]
+        models: list[Any] = [self._rows] if in_rows and self._rows else []
+        models += [self._active(key, (parts or {}).get(key)) for key in keys if key in self._parts]
+        if len(models) == 1:
+            return models[0]  # type: ignore[no-any-return]
+        return Together(models)
+
+    def _active(self, key: str, names: Sequence[str] | None) -> ActiveExperts:
+        model, keys = self._parts[key]
+        chosen = list(keys) if names is None else list(names)
+        if strangers := [name for name in chosen if name not in keys]:
+            raise ModelError(f"There is no part “{strangers[0]}” in this expert.", f"It has: {', '.join(keys)}.")
+        return ActiveExperts(model, [keys[name] for name in chosen], key, names=chosen)
+
+    def num_bytes(self) -> int:
+        """Bytes of all parameters."""
+        models = [*([self._rows] if self._rows else []), *self._backbones.values()]
+        return sum(parameter.nbytes for model in models for parameter in model.parameters())
+
+
+def host(base: Kept, experts: Mapping[str, Kept], device: torch.device | str = "cpu") -> Hosted:
+    """These experts of a base, loaded; raises ModelError when there is none."""
+    if not experts:
+        raise ModelError("A model must have at least one expert, but none was given.", "Choose an expert.")
+    hosted = Hosted(base, device)
+    hosted.add(experts)
+    return hosted
+
+
+def _method(expert: Kept) -> str:
+    """What an expert's card says it is; what cannot be read is left to those who check it."""
+    try:
+        return str(json.loads((expert.folder / CARD).read_text(encoding="utf-8"))["method"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,69 @@
+"""Models with a body each, as one: rows of a batch go to the model that holds their expert.
+
+Shapes: B rows, T positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.models.demix import Rows
+from engine.models.expert_model import ExpertModel
+
+
+class Together:
+    """Several models that read the same tokens. No two hold an expert of the same key."""
+
+    def __init__(self, models: Sequence[ExpertModel]) -> None:
+        self.models = tuple(models)
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for model in self.models for key in model.keys]
+
+    @property
+    def device(self) -> torch.device:
+        return self.models[0].device
+
+    @property
+    def max_positions(self) -> int:
+        return min(model.max_positions for model in self.models)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.models[0].vocab_size
+
+    def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """Logits [B, T, V]."""
+        caches = [None] * len(self.models) if cache is None else cache
+        return self._each(
+            rows, lambda number, share, text: self.models[number](text, share, caches[number]), input_ids_BT
+        )
+
+    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Natural log-likelihood [B, T] of each target, float32."""
+        return self._each(
+            rows, lambda number, share, *both: self.models[number].log_likelihoods(*both, share),
+            input_ids_BT, targets_BT,
+        )  # fmt: skip
+
+    def new_cache(self) -> list[Any]:
+        """A cache for each model."""
+        return [model.new_cache() for model in self.models]
+
+    def _each(self, rows: Rows, call: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """What the models say of their rows, each called once, in the order of the rows."""
+        spans = [tensor.split(rows.num_rows) for tensor in tensors]
+        answers: list[Tensor] = [tensors[0]] * len(rows.keys)
+        for number, model in enumerate(self.models):
+            places = [place for place, key in enumerate(rows.keys) if key in model.keys]
+            if places:
+                share = Rows(tuple(rows.keys[i] for i in places), tuple(rows.num_rows[i] for i in places))
+                answer = call(number, share, *(torch.cat([span[i] for i in places]) for span in spans))
+                for place, part in zip(places, answer.split(share.num_rows), strict=True):
+                    answers[place] = part
+        return torch.cat(answers)
