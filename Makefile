@@ -38,7 +38,7 @@ layers:
 	$(BIN)/lint-imports
 
 tests:
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done
