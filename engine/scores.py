@@ -1,8 +1,10 @@
 """Token log-likelihoods of every expert on held-out text: computed once, kept, mixed any number of times (law L19).
 
-A score folder holds `logprobs.npy`, float32 [tokens], in the order of the excerpt's blocks; where each of these begins
-(`starts.npy`) and in which document (`documents.npy`); and `scores.json` with the block size and the text's hash. The
-blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
+A score folder holds `logprobs.npy`, float32 [tokens], and `hits.npy`, bool [tokens]: whether the token was the most
+probable one. Both are in the order of the excerpt's blocks; where each of these begins is in `starts.npy`, in which
+document in `documents.npy`; and `scores.json` has the block size and the text's hash. Older folders have no hits.
+The blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
+Log-likelihoods of several experts can be mixed, hits cannot: what a mixture finds most probable depends on all tokens.
 Shapes: E experts, N blocks, T positions.
 """
 
@@ -31,12 +33,13 @@ if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
 Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
 
 
 def score_tokens(
     model: ExpertModel, key: str, text: Excerpt, folder: Path, *, batch_size: int = 8
 ) -> Iterator[Progress]:
-    """Writes one expert's log-likelihood of every token of an excerpt into a folder.
+    """Writes one expert's log-likelihood of every token of an excerpt into a folder, and which tokens it hit.
 
     Raises ScoresError when there is nothing to predict.
     """
@@ -45,13 +48,16 @@ def score_tokens(
         raise ScoresError(
             "Text to score must hold at least 2 tokens, but holds fewer.", "Import more text for this domain."
         )
-    scores = np.lib.format.open_memmap(folder / "logprobs.npy", mode="w+", dtype=np.float32, shape=(total,))
+    logprobs = np.lib.format.open_memmap(folder / "logprobs.npy", mode="w+", dtype=np.float32, shape=(total,))
+    hits = np.lib.format.open_memmap(folder / "hits.npy", mode="w+", dtype=np.bool_, shape=(total,))
     done = 0
-    for part in _score(model, key, text, batch_size):
-        scores[done : done + len(part)] = part
-        done += len(part)
+    for some_logprobs, some_hits in _score(model, key, text, batch_size):
+        these = slice(done, done + len(some_hits))
+        logprobs[these], hits[these] = some_logprobs, some_hits
+        done = these.stop
         yield Progress(done, total, "tokens")
-    scores.flush()
+    logprobs.flush()
+    hits.flush()
     np.save(folder / "starts.npy", text.starts_N)
     np.save(folder / "documents.npy", text.documents_N)
     card = {"block_size": text.block_size, "num_tokens": total, "text_sha256": text.sha256}
@@ -60,21 +66,28 @@ def score_tokens(
 
 def score_text(model: ExpertModel, key: str, text: Excerpt, batch_size: int = 8) -> Floats:
     """One expert's log-likelihood of every token of an excerpt, in its order."""
-    return np.concatenate([np.zeros(0, dtype=np.float32), *_score(model, key, text, batch_size)])
+    parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size)]
+    return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
 
-def _score(model: ExpertModel, key: str, text: Excerpt, batch_size: int) -> Iterator[Floats]:
+def _score(model: ExpertModel, key: str, text: Excerpt, batch_size: int) -> Iterator[tuple[Floats, Bools]]:
     """The batches in their order; a processor computes each with one core, which is quicker than all cores in every
     operation, and the same to the bit on any number of cores."""
 
     @torch.inference_mode()
-    def score(batch: tuple[Any, Any]) -> Floats:
+    def score(batch: tuple[Any, Any]) -> tuple[Floats, Bools]:
         inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in batch)
-        logprobs_NT = model.log_likelihoods(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
-        return logprobs_NT.flatten().cpu().numpy()
+        scores = model.token_scores(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
+        return scores.logprobs_BT.flatten().cpu().numpy(), scores.hits_BT.flatten().cpu().numpy()
 
     batches = text.batches(batch_size)
     return side_by_side(score, batches) if model.device.type == "cpu" else map(score, batches)
+
+
+def token_hits(folder: Path) -> Bools | None:
+    """Which tokens were the most probable ones [tokens], in the order of the scores; None where that was not kept."""
+    path = folder / "hits.npy"
+    return np.asarray(np.load(path, allow_pickle=False), dtype=np.bool_) if path.exists() else None
 
 
 def block_documents(folder: Path) -> NDArray[np.int32]:

@@ -19,6 +19,7 @@ from engine.flops import Shape
 from engine.mode.flops import Learning, training_flops
 from engine.mode.model import ModeModel
 from engine.models.demix import Rows
+from engine.models.likelihoods import TokenScores
 
 
 class ActiveExperts(nn.Module):
@@ -64,10 +65,14 @@ class ActiveExperts(nn.Module):
         self.weights = weights_KGBT
         return logits_BTV  # type: ignore[no-any-return]
 
+    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target."""
+        self._require(rows)
+        return self.model.token_scores(input_ids_BT, targets_BT, self.active)
+
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Natural log-likelihood [B, T] of each target, float32."""
-        self._require(rows)
-        return self.model.log_likelihoods(input_ids_BT, targets_BT, self.active)
+        return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values."""

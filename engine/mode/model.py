@@ -26,7 +26,7 @@ from engine.errors import ModelError
 from engine.mode.config import ModeConfig
 from engine.mode.gate import OPENING, gate_weights
 from engine.models.families import layout_of, max_positions
-from engine.models.likelihoods import log_likelihoods
+from engine.models.likelihoods import TokenScores, token_scores
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,12 @@ class ModeModel(nn.Module):
         hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, cache, mask_BS)
         return self.lm.get_output_embeddings()(hidden_BTD), weights_KGBT
 
-    def log_likelihoods(
+    def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, keys: Sequence[str], mask_BS: Tensor | None = None
-    ) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32; the logits never exist all at once."""
+    ) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target; the logits never exist all at once."""
         hidden_BTD, _ = self._read(input_ids_BT, keys, None, mask_BS)
-        return log_likelihoods(self.lm, hidden_BTD, targets_BT)
+        return token_scores(self.lm, hidden_BTD, targets_BT)
 
     def _read(
         self, input_ids_BT: Tensor, keys: Sequence[str], cache: Any, mask_BS: Tensor | None

@@ -27,7 +27,7 @@ from engine.config import ExpertsIn
 from engine.errors import ModelError
 from engine.flops import Shape, training_flops
 from engine.models.families import ffn_places, linear_places, max_positions
-from engine.models.likelihoods import log_likelihoods
+from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.lora import adapters_of, merge
 
 
@@ -195,12 +195,16 @@ class DemixModel(nn.Module):
         return out.logits  # type: ignore[no-any-return]
 
     @torch.no_grad()
-    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32, without gradients; never all logits at once."""
+    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target, without gradients; never all logits at once."""
         num_positions = input_ids_BT.shape[1]
         with _routed(rows):
             out = self.lm.base_model(**self._text(input_ids_BT, None), use_cache=False)
-        return log_likelihoods(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
+        return token_scores(self.lm, out.last_hidden_state[:, -num_positions:], targets_BT)
+
+    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Natural log-likelihood [B, T] of each target, float32, without gradients."""
+        return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values."""

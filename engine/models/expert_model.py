@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.models.demix import Rows
+from engine.models.likelihoods import TokenScores
 
 
 class ExpertModel(Protocol):
@@ -32,8 +33,8 @@ class ExpertModel(Protocol):
         """Logits [B, T, V]; `cache` is one of `new_cache`, filled and used, or None."""
         ...
 
-    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32."""
+    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target."""
         ...
 
     def new_cache(self) -> Any:

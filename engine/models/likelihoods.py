@@ -1,11 +1,12 @@
 """What a decoder's last hidden states say of the tokens that come, without all logits at once.
 
-Shapes: B rows, T positions, D width of the embeddings, N = B·T.
+Shapes: B rows, T positions, D width of the embeddings, V vocabulary, N some of the B·T positions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,22 +14,40 @@ from torch import Tensor
 _LOGITS_AT_ONCE = 1 << 20  # 4 MB in float32
 
 
+class TokenScores(NamedTuple):
+    """Of each target its natural log-likelihood (float32), and whether it was the most probable token (bool)."""
+
+    logprobs_BT: Tensor
+    hits_BT: Tensor
+
+
 @torch.no_grad()
-def log_likelihoods(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """Natural log-likelihood [B, T] of each target, float32, without gradients; never all logits at once.
+def token_scores(lm: Any, hidden_BTD: Tensor, targets_BT: Tensor) -> TokenScores:
+    """The scores [B, T] of each target, without gradients; never all logits at once.
 
     They are made for some positions at a time, few enough to stay in a processor's cache: quicker, and a large
-    vocabulary takes no more memory than a small one.
+    vocabulary takes no more memory than a small one. Of tokens that are equally probable the one with the lowest id
+    counts as the most probable, as in torch.argmax.
     """
     head = lm.get_output_embeddings()
     at_once = max(1, _LOGITS_AT_ONCE // int(lm.config.vocab_size))
     pieces = zip(hidden_BTD.flatten(0, 1).split(at_once), targets_BT.flatten().split(at_once), strict=True)
-    return torch.cat([_of_targets(head(some), wanted) for some, wanted in pieces]).view(targets_BT.shape)
+    logprobs, hits = zip(*(_of_targets(head(some), wanted) for some, wanted in pieces), strict=True)
+    return TokenScores(torch.cat(logprobs).view(targets_BT.shape), torch.cat(hits).view(targets_BT.shape))
 
 
-def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-    """float32 [N]; spends the logits: a second array of their size would take as long as the exponentials."""
-    logits_NV = logits_NV.float()
-    chosen_N = logits_NV.gather(-1, targets_N[:, None])[:, 0]
-    greatest_N = logits_NV.amax(-1)
-    return chosen_N - greatest_N - logits_NV.sub_(greatest_N[:, None]).exp_().sum(-1).log()
+def _of_targets(logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    """float32 [N] and bool [N]; spends the logits: a second array of their size would take as long as the exponentials.
+
+    The greatest logit is found among the others and then beside the target's: so it also tells who is greater.
+    """
+    logits_NV, targets_N1 = logits_NV.float(), targets_N[:, None]
+    chosen_N1 = logits_NV.gather(-1, targets_N1)
+    others_N1 = logits_NV.scatter_(-1, targets_N1, -math.inf).amax(-1, keepdim=True)
+    logits_NV.scatter_(-1, targets_N1, chosen_N1)
+    hits_N, ties_N = (chosen_N1 > others_N1)[:, 0], (chosen_N1 == others_N1)[:, 0]
+    if ties_N.any():  # argmax takes as long as all the rest
+        hits_N[ties_N] = logits_NV[ties_N].argmax(-1) == targets_N[ties_N]
+    greatest_N1 = torch.maximum(chosen_N1, others_N1)
+    logprobs_N = (chosen_N1 - greatest_N1)[:, 0] - logits_NV.sub_(greatest_N1).exp_().sum(-1).log()
+    return logprobs_N, hits_N

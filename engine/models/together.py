@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
+from engine.models.likelihoods import TokenScores
 
 
 class Together:
@@ -40,30 +41,31 @@ class Together:
     def __call__(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
         """Logits [B, T, V]."""
         caches = [None] * len(self.models) if cache is None else cache
-        return self._each(
-            rows, lambda number, share, text: self.models[number](text, share, caches[number]), input_ids_BT
+        (logits_BTV,) = self._each(
+            rows, lambda number, share, text: [self.models[number](text, share, caches[number])], input_ids_BT
         )
+        return logits_BTV
 
-    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
-        """Natural log-likelihood [B, T] of each target, float32."""
-        return self._each(
-            rows, lambda number, share, *both: self.models[number].log_likelihoods(*both, share),
+    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target."""
+        return TokenScores(*self._each(
+            rows, lambda number, share, *both: self.models[number].token_scores(*both, share),
             input_ids_BT, targets_BT,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def new_cache(self) -> list[Any]:
         """A cache for each model."""
         return [model.new_cache() for model in self.models]
 
-    def _each(self, rows: Rows, call: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        """What the models say of their rows, each called once, in the order of the rows."""
+    def _each(self, rows: Rows, call: Callable[..., Sequence[Tensor]], *tensors: Tensor) -> list[Tensor]:
+        """What the models say of their rows, each called once: its tensors, in the order of the rows."""
         spans = [tensor.split(rows.num_rows) for tensor in tensors]
-        answers: list[Tensor] = [tensors[0]] * len(rows.keys)
+        answers: list[Sequence[Tensor]] = [()] * len(rows.keys)
         for number, model in enumerate(self.models):
             places = [place for place, key in enumerate(rows.keys) if key in model.keys]
             if places:
                 share = Rows(tuple(rows.keys[i] for i in places), tuple(rows.num_rows[i] for i in places))
-                answer = call(number, share, *(torch.cat([span[i] for i in places]) for span in spans))
-                for place, part in zip(places, answer.split(share.num_rows), strict=True):
-                    answers[place] = part
-        return torch.cat(answers)
+                found = call(number, share, *(torch.cat([span[i] for i in places]) for span in spans))
+                for place, *parts in zip(places, *(one.split(share.num_rows) for one in found), strict=True):
+                    answers[place] = parts
+        return [torch.cat(parts) for parts in zip(*answers, strict=True)]

@@ -14,7 +14,7 @@ from engine.errors import ScoresError
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel, Rows
-from engine.scores import as_blocks, mix_scores, open_scores, perplexity, score_text, score_tokens
+from engine.scores import as_blocks, mix_scores, open_scores, perplexity, score_text, score_tokens, token_hits
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt, excerpt_of
 
@@ -45,6 +45,48 @@ def test_scores_are_the_log_likelihoods_of_the_tokens(model: DemixModel, make_to
     expected = logprobs_TV.gather(1, ids[1:, None])[:, 0]
     found = torch.from_numpy(score_text(model, "law", excerpt_of(ids.numpy(), BLOCK)))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_hits_are_the_tokens_that_the_model_finds_most_probable(
+    model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path
+) -> None:
+    ids = _often_right(model, torch.from_numpy(make_tokens(3, 75).array.astype("int64")))
+    blocks = [ids[start : start + BLOCK + 1] for start in range(0, 74, BLOCK)]
+    wanted = torch.cat([_most_probable(model, block[:-1]) == block[1:] for block in blocks])
+    for batch_size in (1, 2, 8):
+        folder = tmp_path / str(batch_size)
+        folder.mkdir()
+        list(score_tokens(model, "law", excerpt_of(ids.numpy(), BLOCK), folder, batch_size=batch_size))
+        found = token_hits(folder)
+        assert found is not None
+        assert found.dtype == bool
+        assert found.tolist() == wanted.tolist()
+    assert 0 < wanted.sum() < 74
+
+
+def _often_right(model: DemixModel, ids: Tensor) -> Tensor:
+    """Every third token, within its block, is the one that the model finds most probable."""
+    for place in range(3, len(ids), 3):
+        ids[place] = _most_probable(model, ids[(place - 1) // BLOCK * BLOCK : place])[-1]
+    return ids
+
+
+@torch.no_grad()
+def _most_probable(model: DemixModel, ids_T: Tensor) -> Tensor:
+    return model(ids_T[None], Rows.all_to("law", 1))[0].argmax(-1)
+
+
+def test_scores_of_before_hits_were_kept_are_mixed_with_those_of_today(
+    model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path
+) -> None:
+    folders = [tmp_path / "before", tmp_path / "today"]
+    for folder in folders:
+        folder.mkdir()
+        list(score_tokens(model, "law", Excerpt.of(make_tokens(3, 75), BLOCK), folder))
+    (folders[0] / "hits.npy").unlink()
+    assert token_hits(folders[0]) is None
+    assert token_hits(folders[1]) is not None
+    assert torch.equal(*open_scores(folders)[0])
 
 
 def test_perplexity_does_not_depend_on_the_batch_size(score: Score, model: DemixModel) -> None:  # L9

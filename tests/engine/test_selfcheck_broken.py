@@ -17,7 +17,8 @@ from engine import generate, scores
 from engine.clusters import clusterers
 from engine.clusters.vectorize import TfidfEmbedder
 from engine.mixing import fixed, posterior
-from engine.models.demix import DemixModel
+from engine.models.demix import DemixModel, Rows
+from engine.models.likelihoods import TokenScores
 from engine.selfcheck.law import Checked
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.text import corpus
@@ -116,12 +117,13 @@ def meddling(name: str) -> Callable[[Patch], None]:
 
 
 def crowded_batches(patch: Patch) -> None:
-    real = DemixModel.log_likelihoods
-    patch.setattr(
-        DemixModel,
-        "log_likelihoods",
-        lambda self, ids, targets, rows: real(self, ids, targets, rows) - 1e-4 * len(ids),
-    )
+    real = DemixModel.token_scores
+
+    def crowded(self: DemixModel, ids: Tensor, targets: Tensor, rows: Rows) -> TokenScores:
+        logprobs, hits = real(self, ids, targets, rows)
+        return TokenScores(logprobs - 1e-4 * len(ids), hits)
+
+    patch.setattr(DemixModel, "token_scores", crowded)
 
 
 def coarse_scores(patch: Patch) -> None:
@@ -253,7 +255,10 @@ def test_a_model_on_which_nothing_could_fail_proves_nothing(number: str, monkeyp
     monkeypatch.setattr(
         DemixModel, "forward", lambda self, ids, *_: torch.zeros(*ids.shape, self.vocab_size, device=ids.device)
     )
-    monkeypatch.setattr(DemixModel, "log_likelihoods", lambda _, ids, *__: torch.full(ids.shape, -5.0))
+    same = TokenScores(torch.tensor(-5.0), torch.tensor(False))
+    monkeypatch.setattr(
+        DemixModel, "token_scores", lambda _, ids, *__: TokenScores(*(one.expand(ids.shape) for one in same))
+    )
     found = verdict(number)
     assert not found.passed
     assert "proves nothing" in found.message

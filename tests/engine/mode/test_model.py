@@ -156,17 +156,23 @@ def test_permuting_experts_permutes_the_weights_and_changes_nothing_else(family:
 
 @every_family
 @torch.no_grad()
-def test_likelihoods_do_not_depend_on_the_batch_or_on_padding(family: str) -> None:  # L9
+def test_likelihoods_and_hits_do_not_depend_on_the_batch_or_on_padding(family: str) -> None:  # L9
     model, ids, targets = mode_model(["law", "code"], family), some_ids(), some_ids(seed=1)
-    together = model.log_likelihoods(ids, targets, model.keys)
-    one_by_one = [model.log_likelihoods(ids[i : i + 1], targets[i : i + 1], model.keys) for i in range(3)]
-    torch.testing.assert_close(together, torch.cat(one_by_one), atol=1e-5, rtol=0)
+    most_probable = model(ids, model.keys)[0].argmax(-1)
+    targets[:, ::2] = most_probable[:, ::2]
+    together = model.token_scores(ids, targets, model.keys)
+    assert torch.equal(together.hits_BT, most_probable == targets)
+    one_by_one = [model.token_scores(ids[i : i + 1], targets[i : i + 1], model.keys) for i in range(3)]
+    logprobs, hits = map(torch.cat, zip(*one_by_one, strict=True))
+    torch.testing.assert_close(together.logprobs_BT, logprobs, atol=1e-5, rtol=0)
+    assert torch.equal(together.hits_BT, hits)
     lengths = torch.tensor([12, 7, 3])
     mask = (torch.arange(12) >= (12 - lengths)[:, None]).long()
-    padded = model.log_likelihoods(ids * mask, targets, model.keys, mask)
+    padded = model.token_scores(ids * mask, targets, model.keys, mask)
     for row, length in enumerate(lengths.tolist()):
-        alone = model.log_likelihoods(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
-        torch.testing.assert_close(padded[row, -length:], alone[0], atol=1e-5, rtol=0)
+        alone = model.token_scores(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
+        torch.testing.assert_close(padded.logprobs_BT[row, -length:], alone.logprobs_BT[0], atol=1e-5, rtol=0)
+        assert torch.equal(padded.hits_BT[row, -length:], alone.hits_BT[0])
 
 
 @every_family

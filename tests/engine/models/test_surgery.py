@@ -77,7 +77,7 @@ def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
 @torch.no_grad()
-def test_the_likelihood_of_a_text_is_what_its_logits_say(
+def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
     family: str, experts_in: ExpertsIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.models.likelihoods._LOGITS_AT_ONCE", 300 * 7)  # 7 of the 30 positions at a time
@@ -85,8 +85,13 @@ def test_the_likelihood_of_a_text_is_what_its_logits_say(
     for number, parameter in enumerate(model.expert_parameters("b").values()):
         parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
     ids, targets, rows = torch.randint(0, 300, (3, 10)), torch.randint(0, 300, (3, 10)), Rows(("a", "b"), (1, 2))
+    most_probable = model(ids, rows).argmax(-1)
+    targets[:, ::3] = most_probable[:, ::3]
     wanted = model(ids, rows).log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-    torch.testing.assert_close(model.log_likelihoods(ids, targets, rows), wanted, atol=1e-5, rtol=0)
+    found = model.token_scores(ids, targets, rows)
+    torch.testing.assert_close(found.logprobs_BT, wanted, atol=1e-5, rtol=0)
+    assert torch.equal(found.hits_BT, most_probable == targets)
+    assert torch.equal(model.log_likelihoods(ids, targets, rows), found.logprobs_BT)
 
 
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
