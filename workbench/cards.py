@@ -183,4 +183,5 @@ class EvaluationCard(Card):
     block_size: int
     num_tokens: int
     perplexity: float
+    accuracy: float | None = None  # the share of tokens that were the most probable ones; None: not counted
     created_at: float

@@ -23,7 +23,7 @@ from workbench.settings import Settings, get_settings
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION = "0004"  # the newest file of alembic/versions; a test holds the two together
+VERSION = "0005"  # the newest file of alembic/versions; a test holds the two together
 _HERE = Path(__file__).resolve().parent
 MIGRATIONS = (
     _HERE / "migrations" if (_HERE / "migrations").is_dir() else _HERE.parent / "alembic"

@@ -43,6 +43,9 @@ class Evaluate(Spec):
     max_tokens: int | None = Field(
         None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
     )
+    again: bool = Field(
+        False, description="Score what has scores already, too, such as those without the number of right tokens."
+    )
 
 
 class CertifyRemoval(Spec):

@@ -246,7 +246,7 @@ class Prior(Base):
 
 
 class Evaluation(Base):
-    """One expert on one split of one domain; the token log-likelihoods lie in the artifact."""
+    """One expert on one split of one domain; what it said of every token lies in the artifact."""
 
     __tablename__ = "evaluations"
     __table_args__ = (UniqueConstraint("expert_id", "domain_id", "split", "block_size", "num_tokens"),)
@@ -257,6 +257,7 @@ class Evaluation(Base):
     block_size: Mapped[int]
     num_tokens: Mapped[int]
     log_likelihood: Mapped[float]  # nats, summed
+    num_correct: Mapped[int | None]  # tokens that were the most probable ones; None: scored before they were counted
     artifact_id: Mapped[str] = mapped_column(ForeignKey("artifacts.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float] = mapped_column(default=time.time)

@@ -16,10 +16,12 @@ from workbench.specs import Evaluate
 
 
 def run(work: Work, spec: Evaluate) -> Generator[Event, None, Register]:
-    """One folder of scores per expert and domain that has none."""
+    """One folder of scores per expert and domain that has none, or of all."""
     with work.reading() as session:
         measure = measure_for(session, spec.mixture, spec.split, spec.block_size, spec.max_tokens)
-    scores = yield from score_missing(work, spec.mixture, spec.domains, spec.split, *measure, also=spec.experts)
+    scores = yield from score_missing(
+        work, spec.mixture, spec.domains, spec.split, *measure, also=spec.experts, again=spec.again
+    )
     yield from measure_missing(work, spec.mixture, spec.domains, spec.split, *measure)
 
     def register(session: Session) -> dict[str, Any]:

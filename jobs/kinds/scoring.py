@@ -1,8 +1,8 @@
-"""Scores of a mixture's experts on held-out text: every token's log-likelihood is kept, none is computed twice."""
+"""Scores of a mixture's experts on held-out text: every token's log-likelihood is kept, none is computed twice unasked."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from engine.events import Event, Progress
 from engine.files import Kept
 from engine.models.expert_model import ExpertModel
-from engine.scores import score_tokens
+from engine.scores import score_tokens, token_hits
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import load_tokenizer
@@ -26,6 +26,8 @@ from workbench.services.experts import expert_row
 from workbench.services.mixtures import mixture_row
 from workbench.tables import Domain, Evaluation, Expert
 
+_Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -38,6 +40,7 @@ class Scored:
     artifact_id: str
     num_tokens: int
     log_likelihood: float  # of all its tokens, nats
+    num_correct: int | None  # tokens that were the most probable ones
 
 
 def score_missing(
@@ -49,10 +52,12 @@ def score_missing(
     max_tokens: int,
     *,
     also: Sequence[str] = (),
+    again: bool = False,
 ) -> Generator[Event, None, list[Scored]]:
     """The scores that no evaluation holds yet, of every expert on every domain (None: all domains).
 
-    `also` names experts with the same tokenizer that are not in the mixture. One base is in memory at a time.
+    `also` names experts with the same tokenizer that are not in the mixture; `again` takes what has scores already as
+    missing. One base is in memory at a time.
     One folder per expert and domain; a resumed job keeps those that are whole. Register them with `register_scores`.
     """
     with work.reading() as session:
@@ -65,7 +70,8 @@ def score_missing(
         folder = yield from pack(work, domain, tokenizer)
         texts[domain] = Excerpt.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
-        todo = _missing(session, work, inputs, texts, split)
+        done = set() if again else _done(session, split)
+    todo = _missing(work, inputs, texts, split, done)
     yield from _score_all(work, inputs.experts, todo, block_size)
     return [_scored(work, one, split) for one in todo]
 
@@ -77,7 +83,8 @@ def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> i
         artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
         register_evaluation(
             session, expert_id=one.expert_id, domain_id=one.domain_id, split=one.split, block_size=one.block_size,
-            num_tokens=one.num_tokens, log_likelihood=one.log_likelihood, artifact=artifact, job_id=work.job_id,
+            num_tokens=one.num_tokens, log_likelihood=one.log_likelihood, num_correct=one.num_correct,
+            artifact=artifact, job_id=work.job_id,
         )  # fmt: skip
     return len(kept)
 
@@ -111,16 +118,17 @@ def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | N
     )
 
 
+def _done(session: Session, split: str) -> set[_Measure]:
+    rows = session.scalars(select(Evaluation).where(Evaluation.split == split))
+    return {(row.expert_id, row.domain_id, row.block_size, row.num_tokens) for row in rows}
+
+
 def _missing(
-    session: Session, work: Work, inputs: _Inputs, texts: dict[DomainFiles, Excerpt], split: str
+    work: Work, inputs: _Inputs, texts: dict[DomainFiles, Excerpt], split: str, done: Collection[_Measure]
 ) -> list[_Missing]:
     def measure(text: Excerpt) -> str:  # one job may score a domain more than once
         return f"{split} {text.block_size} {text.num_tokens}"
 
-    done = {
-        (row.expert_id, row.domain_id, row.block_size, row.num_tokens)
-        for row in session.scalars(select(Evaluation).where(Evaluation.split == split))
-    }
     return [
         _Missing(expert_id, domain, text, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
         for experts in inputs.experts.values()
@@ -151,11 +159,14 @@ def _score_base(
 
 
 def _scored(work: Work, one: _Missing, split: str) -> Scored:
-    path = work.storage.path(one.artifact_id) / "logprobs.npy"
-    logprobs = np.load(path, mmap_mode="r", allow_pickle=False)
-    total = float(logprobs.sum(dtype=np.float64))
-    size = one.text.block_size
-    return Scored(one.expert_id, one.domain.id, split, size, one.artifact_id, len(logprobs), total)
+    folder = work.storage.path(one.artifact_id)
+    logprobs = np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False)
+    hits = token_hits(folder)  # None in the folder of a job that began before hits were kept
+    return Scored(
+        one.expert_id, one.domain.id, split, one.text.block_size, one.artifact_id, len(logprobs),
+        log_likelihood=float(logprobs.sum(dtype=np.float64)),
+        num_correct=None if hits is None else int(np.count_nonzero(hits)),
+    )  # fmt: skip
 
 
 def _is_there(session: Session, one: Scored) -> bool:

@@ -12,6 +12,7 @@ from ui.parts.curves import show_curves
 from ui.parts.expert_end import show_end
 from ui.parts.forgetting import show_forgetting, show_forgotten
 from ui.parts.lineage import lineage_dot, lineage_words
+from ui.parts.measures import in_percent
 from ui.parts.notices import explained, keep
 from ui.parts.parent_words import known_words
 from ui.parts.parents import show_posterior
@@ -89,6 +90,7 @@ def _show_scores(card: ExpertCard) -> None:
         {
             "domain": one.domain,
             "perplexity (per token)": one.perplexity,
+            "accuracy (%)": in_percent(one.accuracy),
             "split": one.split,
             "tokens": one.num_tokens,
             "context (tokens)": one.block_size,

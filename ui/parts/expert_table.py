@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ui.parts.measures import comparable, told_measure
+from ui.parts.measures import comparable, in_percent, told_measure
 from ui.parts.words import clock, counted, millions, short, size
 from workbench.cards import EvaluationCard, ExpertCard
 
@@ -18,6 +18,7 @@ def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard]) -> dict[str, 
         "enabled": card.enabled,
         "domains": ", ".join(card.domains),
         "perplexity at home (per token)": home.perplexity if home else None,
+        "accuracy at home (%)": in_percent(home.accuracy) if home else None,
         "measured on": told_measure(home) if home else _elsewhere(card, scores),
         "method": card.method,
         "parent": card.parent or card.seed,

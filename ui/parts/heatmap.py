@@ -9,6 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ui.parts.measures import in_percent
 from ui.parts.pictures import MARK, Picture, label, name_axis, new_figure
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
@@ -24,6 +25,7 @@ class Scores:
     home_of: Mapping[str, str]  # expert -> the domain that trained it; without those that several trained
     disabled: Collection[str] = ()
     measured: str = ""  # of which tokens the numbers are
+    accuracy: Cells | None = None  # shares of tokens that were the most probable ones
 
     def is_home(self, expert: str, domain: str) -> bool:
         return self.home_of.get(expert) == domain
@@ -49,6 +51,10 @@ class Scores:
         """The experts that no number is known of."""
         return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
 
+    def accuracy_is_known(self) -> bool:
+        """Whether right tokens were counted in any of the scores."""
+        return any(cell is not None for row in self.accuracy or () for cell in row)
+
     def told(self, expert: str) -> str:
         """An expert's name, with what keeps it from having numbers or from taking part."""
         marks = [
@@ -60,8 +66,9 @@ class Scores:
     def _of(self, domains: Iterable[str]) -> Scores:
         kept = list(domains)
         order = [self.domains.index(domain) for domain in kept]
-        perplexity, ratios = ([[row[i] for i in order] for row in cells] for cells in (self.perplexity, self.ratios))
-        return replace(self, domains=kept, perplexity=perplexity, ratios=ratios)
+        cells = {"perplexity": self.perplexity, "ratios": self.ratios, "accuracy": self.accuracy}
+        chosen = {name: rows and [[row[i] for i in order] for row in rows] for name, rows in cells.items()}
+        return replace(self, domains=kept, **chosen)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each cell, as the data table shows it."""
@@ -73,6 +80,7 @@ class Scores:
                     "at home": self.is_home(expert, domain),
                     "perplexity (per token)": self.perplexity[i][j],
                     "ratio to own expert": self.ratios[i][j],
+                    "accuracy (%)": in_percent(self.accuracy[i][j]) if self.accuracy else None,
                 }
 
 
@@ -142,6 +150,8 @@ def _hover(scores: Scores) -> list[list[str]]:
 def _cell(row: Mapping[str, Any]) -> str:
     value = row["perplexity (per token)"]
     told = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    if (accuracy := row["accuracy (%)"]) is not None:
+        told += f", accuracy {accuracy:.1f} %"
     return f"{label(row['expert'])} on {label(row['domain'])}<br>{told}"
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ui.parts.words import counted
 from workbench.cards import EvaluationCard
 
 
@@ -24,6 +25,21 @@ def table_measure_words(table: Mapping[str, Any]) -> str:
     """The same sentence on a table of experts and domains."""
     pairs = zip(table["domains"], table["measures"], strict=True)
     return measure_words([{"domain": domain, **measure} for domain, measure in pairs])
+
+
+def unknown_accuracy_words(table: Mapping[str, Any], mixture: str) -> str:
+    """One sentence where scores were stored without their accuracy, and how to count it; none where all are known."""
+    pairs = zip(table["perplexity"], table["accuracy"], strict=True)
+    unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
+    if not unknown:
+        return ""
+    told = f"The accuracy of {counted(unknown, 'score')} is not known: right tokens were not counted yet."
+    return f"{told} Score them again: workbench eval run {mixture} --again."
+
+
+def in_percent(share: float | None) -> float | None:
+    """A share as a percentage; what is not known stays so."""
+    return None if share is None else 100 * share
 
 
 def told_measure(score: EvaluationCard) -> str:

@@ -59,6 +59,8 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours follow their logarithm, and end at the 95th percentile, so that one far cell does not hide the others."
     )
+    if scores.accuracy_is_known():
+        st.caption("Accuracy, in the table and on a cell, is the share of tokens that the expert found most probable.")
     if scores.at_home_somewhere().domains:
         show_contrast(scores, split)
 
@@ -131,7 +133,9 @@ def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
     home_of = {card.name: card.domain for card in cards if card.domain}
     numbers = (table["perplexity"], table["specialization"])
     disabled = [card.name for card in cards if not card.enabled]
-    return Scores(table["experts"], table["domains"], *numbers, home_of, disabled, table_measure_words(table))
+    return Scores(
+        table["experts"], table["domains"], *numbers, home_of, disabled, table_measure_words(table), table["accuracy"]
+    )
 
 
 if __name__ == "__main__":

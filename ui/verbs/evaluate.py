@@ -12,7 +12,7 @@ from ui.parts.cluster_grid import grid_rows, grid_words
 from ui.parts.contrasts import contrast_words
 from ui.parts.correlations import affinity_words
 from ui.parts.forgetting_words import forgetting_rows, forgetting_words
-from ui.parts.measures import table_measure_words
+from ui.parts.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.parts.posterior_words import posterior_title, stable_words
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
@@ -45,7 +45,7 @@ def show(
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """Perplexity of each expert on each domain, and its ratio to the domain's own expert."""
+    """Perplexity and accuracy of each expert on each domain, and its ratio to the domain's own expert."""
     from workbench.database import reading
     from workbench.services.evaluations import perplexity_table
 
@@ -57,6 +57,7 @@ def show(
     _print("Perplexity (lower is better)", found, found["perplexity"])
     if words := table_measure_words(found):
         say(words)
+    _show_accuracy(mixture, found)
     if found.get("specialization"):
         say("")
         _print(
@@ -263,6 +264,16 @@ def contrast(
     ]
     print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="Nothing was scored.")
     say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
+
+
+def _show_accuracy(mixture: str, found: dict[str, Any]) -> None:
+    """The table where anything is known, and how to learn the rest."""
+    if any(value is not None for row in found["accuracy"] for value in row):
+        say("")
+        shares = [[*map(in_percent, row)] for row in found["accuracy"]]
+        _print("Accuracy: % of tokens that were the most probable one (higher is better)", found, shares)
+    if words := unknown_accuracy_words(found, shlex.quote(mixture)):
+        say(words)
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

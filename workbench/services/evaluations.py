@@ -1,10 +1,14 @@
-"""Evaluations: how well each expert predicts each domain's held-out text, and who is at home where."""
+"""Evaluations: how well each expert predicts each domain's held-out text, and who is at home where.
+
+Perplexities of a mixture can be had from those of its experts' tokens, accuracies cannot: which token a mixture finds
+most probable depends on all tokens. So an accuracy is always that of one expert by itself.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -33,9 +37,13 @@ def register_evaluation(
     num_tokens: int,
     log_likelihood: float,
     artifact: Artifact,
+    num_correct: int | None = None,
     job_id: str | None = None,
 ) -> EvaluationCard:
-    """An expert's log-likelihood on a domain, summed (nats); a second one of the same measure replaces it."""
+    """An expert's log-likelihood on a domain, summed (nats); a second one of the same measure replaces it.
+
+    `num_correct` counts the tokens that it found the most probable ones; None where that is not known.
+    """
     if num_tokens < 1 or not math.isfinite(log_likelihood):
         raise BadSpec([f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."])
     measure = {
@@ -47,7 +55,8 @@ def register_evaluation(
     }
     row = session.scalar(select(Evaluation).filter_by(**measure)) or Evaluation(**measure)
     before: Artifact | None = row.artifact
-    row.log_likelihood, row.artifact, row.job_id = log_likelihood, artifact, job_id
+    row.log_likelihood, row.num_correct = log_likelihood, num_correct
+    row.artifact, row.job_id = artifact, job_id
     session.add(row)
     session.flush()
     if before is not None and before is not artifact:
@@ -89,8 +98,8 @@ def measure_for(
 def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
     """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
 
-    `experts`, `domains`, `perplexity` (expert × domain) and `specialization`: the ratio to the perplexity of
-    the domain's own expert, above 1 where an expert is worse than that. None stands where nothing was
+    `experts`, `domains`, `perplexity` and `accuracy` (expert × domain) and `specialization`: the ratio to the
+    perplexity of the domain's own expert, above 1 where an expert is worse than that. None stands where nothing was
     measured. All numbers of a domain are of the same tokens: of several measures the one most experts share;
     `measures` holds the {block_size, num_tokens} of each domain.
     """
@@ -99,14 +108,20 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
     rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})
     shown = _comparable(rows)
-    cells = {(row.expert_id, row.domain.name): perplexity(row) for row in shown}
+    cells = {(row.expert_id, row.domain.name): row for row in shown}
     measures = {row.domain.name: {"block_size": row.block_size, "num_tokens": row.num_tokens} for row in shown}
-    table: Table = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
+
+    def cells_of(number: Callable[[Evaluation], float | None]) -> Table:
+        rows = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
+        return [[None if cell is None else number(cell) for cell in row] for row in rows]
+
+    table = cells_of(perplexity)
     return {
         "experts": [one.name for one in experts],
         "domains": domains,
         "measures": [measures[domain] for domain in domains],
         "perplexity": table,
+        "accuracy": cells_of(accuracy),
         "specialization": _specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
     }
 
@@ -114,6 +129,11 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
 def perplexity(row: Evaluation) -> float:
     """exp of the mean negative log-likelihood per token."""
     return math.exp(min(-row.log_likelihood / row.num_tokens, _LARGEST))
+
+
+def accuracy(row: Evaluation) -> float | None:
+    """The share of tokens that the expert found the most probable ones; None where they were not counted."""
+    return None if row.num_correct is None else row.num_correct / row.num_tokens
 
 
 def _experts(session: Session, mixture: str | None) -> list[Expert]:
@@ -174,4 +194,5 @@ def _card(row: Evaluation) -> EvaluationCard:
         expert=row.expert.name,
         domain=row.domain.name,
         perplexity=perplexity(row),
+        accuracy=accuracy(row),
     )

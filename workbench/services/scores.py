@@ -183,6 +183,13 @@ def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64],
     return block_starts(folder), block_documents(folder)
 
 
+def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
+    """Which tokens the expert found the most probable ones [tokens]; None where that was not kept."""
+    from engine.scores import token_hits
+
+    return token_hits(_checked(storage.kept(evaluation.artifact)))
+
+
 def mixed_perplexity(session: Session, storage: Storage, planned: Plan, evaluations: Sequence[Evaluation]) -> float:
     """The perplexity of a plan's mixture, by its gate, on one text that all its experts were scored on."""
     from engine.scores import mixed_perplexity as mixed
