@@ -1,10 +1,10 @@
-"""Intervals of averaged perplexities: a paired bootstrap over documents and seeds.
+"""Intervals of averaged perplexities and accuracies: a paired bootstrap over documents and seeds.
 
 A draw takes test documents with replacement, within each domain and the same for every system and seed, since they read
 the same text, and then seeds with replacement. A block belongs to the document in which it begins: blocks of
 one document resemble each other and are drawn together, and so are the pieces of a document that was cut. Of each draw
-perplexities are computed per domain, averaged over domains as the paper averages, then over the seeds drawn. The
-interval is the middle 95 % of draws.
+a perplexity or an accuracy is computed per domain, averaged over domains as the paper averages, then over the seeds
+drawn. The interval is the middle 95 % of draws.
 
 Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
 a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so.
@@ -31,6 +31,7 @@ from engine.replication.estimates import NUM_DRAWS, Estimate, Floats, middle
 _MOST_NATS = 700.0  # per token: its exponential is still a number that JSON can hold
 
 Ints = NDArray[np.integer]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,21 @@ class Loss:
     @classmethod
     def of(cls, logprobs_X: Floats, block_size: int, documents_N: Ints) -> Loss:
         """From the log-likelihood of every token; the last block may be shorter."""
-        starts = np.arange(0, len(logprobs_X), block_size)
-        return cls(-np.add.reduceat(logprobs_X, starts), np.diff(starts, append=len(logprobs_X)) * 1.0, documents_N)
+        nats_N, tokens_N = _by_block(logprobs_X, block_size)
+        return cls(-nats_N, tokens_N, documents_N)
+
+    @property
+    def totals_N(self) -> Floats:
+        return self.nats_N
+
+    @staticmethod
+    def number(nats_per_token: Floats) -> Floats:
+        """The perplexity."""
+        return np.asarray(np.exp(np.minimum(nats_per_token, _MOST_NATS)))
 
     @property
     def perplexity(self) -> float:
-        return float(_perplexity(self.nats_N.sum() / self.tokens_N.sum()))
+        return _number(self)
 
     def half(self, which: int) -> Loss | None:
         """Every second document, of a single one every second block; None where that is nothing."""
@@ -59,6 +69,44 @@ class Loss:
         is_in_N = of_N % 2 == which
         found = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
         return found if is_in_N.any() else None
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Which tokens of a text a system found the most probable ones: of each block how many, of how many, and which
+    document it begins in."""
+
+    hits_N: Floats
+    tokens_N: Floats
+    documents_N: Ints
+
+    @classmethod
+    def of(cls, hits_X: Bools, block_size: int, documents_N: Ints) -> Hits:
+        """From whether every token was hit; the last block may be shorter."""
+        return cls(*_by_block(hits_X.astype(float), block_size), documents_N)
+
+    @property
+    def totals_N(self) -> Floats:
+        return self.hits_N
+
+    @staticmethod
+    def number(hits_per_token: Floats) -> Floats:
+        """The accuracy."""
+        return hits_per_token
+
+    @property
+    def accuracy(self) -> float:
+        return _number(self)
+
+
+def _by_block(values_X: Floats, block_size: int) -> tuple[Floats, Floats]:
+    """The sum of what was measured in each block of a text, and its tokens."""
+    starts = np.arange(0, len(values_X), block_size)
+    return np.add.reduceat(values_X, starts), np.diff(starts, append=len(values_X)) * 1.0
+
+
+def _number(measured: Loss | Hits) -> float:
+    return float(measured.number(measured.totals_N.sum() / measured.tokens_N.sum()))
 
 
 @dataclass(frozen=True)
@@ -153,30 +201,25 @@ class Draws:
         return self._counts[key]
 
 
-class Resampled:
-    """Losses of systems by (system, seed, domain), and what they give under the same draws of text."""
+class Averages:
+    """What was measured of systems, by (system, seed, domain): its averages under the same draws of text."""
 
-    def __init__(self, losses: Mapping[Place, Loss], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
-        self.losses = losses
+    def __init__(self, measured: Mapping[Place, Loss | Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
         self.draws = Draws(num_draws, seed)
+        self._measured = measured
         self._drawn: dict[Place, Floats] = {}
 
     @cached_property
     def seeds(self) -> list[int]:
-        """Every seed that has any loss."""
-        return sorted({seed for _, seed, _ in self.losses})
-
-    def half(self, which: int) -> Resampled:
-        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
-        halves = {place: half for place, loss in self.losses.items() if (half := loss.half(which)) is not None}
-        return Resampled(halves, self.draws.num_draws)
+        """Every seed that anything was measured in."""
+        return sorted({seed for _, seed, _ in self._measured})
 
     def seeds_with(self, systems: Sequence[Hashable], domains: Sequence[str]) -> list[int]:
         """The seeds in which every one of these systems was scored on every one of these domains."""
-        return [s for s in self.seeds if all((m, s, d) in self.losses for m in systems for d in domains)]
+        return [s for s in self.seeds if all((m, s, d) in self._measured for m in systems for d in domains)]
 
     def estimate(self, systems: Sequence[Hashable], domains: Sequence[str], statistic: Statistic) -> Estimate | None:
-        """A statistic of the systems' average perplexities, averaged over seeds; None where no seed has them all.
+        """A statistic of the systems' averages over domains, averaged over seeds; None where no seed has them all.
 
         `statistic` is given one array for each system, one number for each draw.
         """
@@ -189,12 +232,48 @@ class Resampled:
         )
 
     def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
-        """A system's perplexity, averaged over domains and seeds."""
+        """A system's number, averaged over domains and seeds."""
         return self.estimate([system], domains, lambda own: own)
 
     def difference(self, system: Hashable, other: Hashable, domains: Sequence[str]) -> Estimate | None:
-        """How much more perplexity a system has than another (less: negative)."""
+        """How much more a system has than another (less: negative)."""
         return self.estimate([system, other], domains, lambda one, two: one - two)
+
+    def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
+        return float(np.mean([_number(self._measured[system, seed, domain]) for domain in domains]))
+
+    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str]) -> Floats:
+        return np.asarray(np.mean([self._drawn_at(system, seed, domain) for domain in domains], axis=0))
+
+    def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
+        """The number under every draw of the domain's text [R]."""
+        place = (system, seed, domain)
+        if place not in self._drawn:
+            one = self._measured[place]
+            totals_R, tokens_R = self.draws.sums(domain, one.documents_N, one.totals_N, one.tokens_N)
+            self._drawn[place] = one.number(totals_R / tokens_R)
+        return self._drawn[place]
+
+
+class Accuracies(Averages):
+    """Accuracies of systems by (system, seed, domain), and their averages under the same draws of text."""
+
+    def __init__(self, hits: Mapping[Place, Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        super().__init__(hits, num_draws, seed)
+        self.hits = hits
+
+
+class Resampled(Averages):
+    """Losses of systems by (system, seed, domain), and what they give under the same draws of text: perplexities."""
+
+    def __init__(self, losses: Mapping[Place, Loss], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        super().__init__(losses, num_draws, seed)
+        self.losses = losses
+
+    def half(self, which: int) -> Resampled:
+        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
+        halves = {place: half for place, loss in self.losses.items() if (half := loss.half(which)) is not None}
+        return Resampled(halves, self.draws.num_draws)
 
     def changes(self, changes: Sequence[Change]) -> Estimate | None:
         """The mean change of perplexity, in %, as in table 13.
@@ -217,21 +296,6 @@ class Resampled:
         after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
         return 100 * (after_R / before_R - 1)
 
-    def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
-        return float(np.mean([self.losses[system, seed, domain].perplexity for domain in domains]))
-
-    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str]) -> Floats:
-        return np.asarray(np.mean([self._drawn_at(system, seed, domain) for domain in domains], axis=0))
-
-    def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
-        """Perplexity under every draw of the domain's text [R]."""
-        place = (system, seed, domain)
-        if place not in self._drawn:
-            loss = self.losses[place]
-            nats_R, tokens_R = self.draws.sums(domain, loss.documents_N, loss.nats_N, loss.tokens_N)
-            self._drawn[place] = _perplexity(nats_R / tokens_R)
-        return self._drawn[place]
-
 
 def _kinds(counted_S: Sequence[Counted]) -> tuple[Floats, Ints]:
     """Each way [S, U, cells] in which the pieces of a document lie in the tables, and how many documents lie so [U]."""
@@ -244,7 +308,3 @@ def _kinds(counted_S: Sequence[Counted]) -> tuple[Floats, Ints]:
     rows = [np.bincount(cells, minlength=len(counted_S) * num_cells) for cells in kinds]
     kinds_USC = np.array(rows, dtype=np.float64).reshape(-1, len(counted_S), num_cells)
     return kinds_USC.transpose(1, 0, 2), np.array(list(kinds.values()))
-
-
-def _perplexity(nats_per_token: Floats) -> Floats:
-    return np.asarray(np.exp(np.minimum(nats_per_token, _MOST_NATS)))

@@ -1,4 +1,4 @@
-"""Scores of a mixture's experts on held-out text: every token's log-likelihood is kept, none is computed twice unasked."""
+"""Scores of a mixture's experts on held-out text: every token's are kept, and none are computed twice unasked."""
 
 from __future__ import annotations
 

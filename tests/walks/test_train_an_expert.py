@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 
 from engine.config import GateConfig
 from engine.events import Step
@@ -27,6 +28,7 @@ from workbench.errors import BadSpec
 from workbench.services import evaluations, experts, jobs, mixtures, scores
 from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
+from workbench.tables import Evaluation
 
 Do = Callable[[dict[str, Any]], JobCard]
 NEW = {
@@ -128,8 +130,26 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     assert next(row for row in alone["domains"] if row["domain"] == "sea")["perplexity"] == pytest.approx(sea)  # L1
     by_domain = {row["domain"]: row for row in mixed["domains"]}
     assert by_domain["sea"]["best_expert"] == "sailor"
+    assert all(0 < accuracy < 1 for row in table["accuracy"] for accuracy in row)
     assert by_domain["court"]["best_expert"] == "small/court"
     assert by_domain["sea"]["perplexity"] < next(r for r in uniform["domains"] if r["domain"] == "sea")["perplexity"]
+
+
+def test_scores_of_before_right_tokens_were_counted_stay_and_are_made_again_when_asked(trained: Do) -> None:
+    wish = {"kind": "evaluate", "mixture": "small", "domains": ["sea"], "block_size": 32, "max_tokens": 500}
+    trained(wish)
+    with transaction() as session:
+        before = evaluations.perplexity_table(session, "small")
+        session.execute(update(Evaluation).values(num_correct=None))
+    assert trained(wish).result["scored"] == 0
+    with reading() as session:
+        assert evaluations.perplexity_table(session, "small") == {**before, "accuracy": [[None], [None]]}
+    assert trained({**wish, "again": True}).result["scored"] == 2
+    with reading() as session:
+        assert evaluations.perplexity_table(session, "small") == before
+        rows = session.scalars(select(Evaluation)).all()
+        counted = [scores.hits(get_storage(), row) for row in rows]
+    assert [int(hits.sum()) for hits in counted if hits is not None] == [row.num_correct for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sqlite3
@@ -15,15 +16,16 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import select, text
+from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from alembic import command
 from workbench import database
 from workbench.database import reading, transaction
 from workbench.errors import DiskFull, NoRegistry, RegistryAway
+from workbench.services.evaluations import list_evaluations
 from workbench.settings import Settings, get_settings
-from workbench.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Mixture
+from workbench.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
 
 fork = get_context("fork")
 
@@ -95,6 +97,29 @@ def test_a_registry_from_before_clusters_keeps_its_corpora_domains_and_experts(h
         domain.corpus.clustering_id = clustering.id
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.execute(text("UPDATE corpora SET clustering_id = 'nothing'"))
+
+
+def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_unknown(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        artifact = Artifact(kind="scores", sha256="0" * 64)
+        domain = Domain(name="law", corpus=Corpus(name="kept", source="here"), num_documents=1, num_words=1,
+                        num_bytes=1, data_sha256="0" * 64, artifact=artifact)  # fmt: skip
+        expert = Expert(name="law", method="demix", domain=domain, base=artifact, artifact=artifact, num_parameters=1,
+                        tokenizer_sha256="0" * 64, data_sha256="0" * 64, code_version="0")  # fmt: skip
+        session.add(Evaluation(expert=expert, domain=domain, artifact=artifact, split="test", block_size=8,
+                               num_tokens=10, log_likelihood=-20.0, num_correct=5))  # fmt: skip
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0004")
+        columns = {column["name"] for column in inspect(connection).get_columns("evaluations")}
+    engine.dispose()
+    assert "num_correct" not in columns
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        (card,) = list_evaluations(session)
+    assert (card.perplexity, card.accuracy) == (pytest.approx(math.exp(2)), None)
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

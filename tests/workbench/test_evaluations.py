@@ -41,6 +41,17 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(world: World) -> None:
     assert evaluations.list_evaluations(world.session) == [card]
 
 
+def test_accuracy_is_the_share_of_right_tokens_and_unknown_where_they_were_not_counted(world: World) -> None:
+    world.experts("law", "news")
+    assert score(world, "law", "law", 7.5, num_correct=40).accuracy == pytest.approx(0.4)
+    assert score(world, "news", "law", 7.5).accuracy is None
+    assert score(world, "law", "news", 7.5, num_correct=0).accuracy == 0
+    table = evaluations.perplexity_table(world.session, None)
+    assert table["accuracy"] == [[pytest.approx(0.4), 0], [None, None]]
+    score(world, "news", "law", 7.5, num_correct=50)  # scored again
+    assert evaluations.perplexity_table(world.session, None)["accuracy"] == [[0.4, 0], [0.5, None]]
+
+
 def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
     world.experts("law")
     score(world, "law", "law", 9.0)

@@ -66,9 +66,14 @@ class Scores:
     def _of(self, domains: Iterable[str]) -> Scores:
         kept = list(domains)
         order = [self.domains.index(domain) for domain in kept]
-        cells = {"perplexity": self.perplexity, "ratios": self.ratios, "accuracy": self.accuracy}
-        chosen = {name: rows and [[row[i] for i in order] for row in rows] for name, rows in cells.items()}
-        return replace(self, domains=kept, **chosen)
+
+        def columns(cells: Cells) -> Cells:
+            return [[row[i] for i in order] for row in cells]
+
+        accuracy = None if self.accuracy is None else columns(self.accuracy)
+        return replace(
+            self, domains=kept, perplexity=columns(self.perplexity), ratios=columns(self.ratios), accuracy=accuracy
+        )
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row for each cell, as the data table shows it."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import Evidence
 from engine.files import Kept
-from engine.replication.bootstrap import Ints, Loss, Place
+from engine.replication.bootstrap import Hits, Ints, Loss, Place
 from workbench.replications.sizes import Size
 
 if TYPE_CHECKING:
@@ -90,6 +90,16 @@ class ScoredText:
         """The loss of an expert by itself."""
         test = self.load([expert], "test")
         return None if test is None else self.loss(test, test.logprobs_EX[0])
+
+    def hits(self, expert: str) -> Hits | None:
+        """Which tokens an expert by itself finds the most probable ones; None where that was not counted."""
+        from engine.scores import token_hits
+
+        test = self.load([expert], "test")
+        found_X = None if test is None else token_hits(self.scores[expert, self.domain, "test"].kept.folder)
+        if test is None or found_X is None:
+            return None
+        return Hits.of(found_X, self.size.block_size, test.documents_N)
 
     def mixed(self, gate: Gate, test: Loaded, distances: Distances | None = None) -> Loss:
         """The loss of a mixture; `distances` for a gate that looks at them."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from engine.replication.bootstrap import Change, Counted, Draws, Loss, Place, Resampled
+from engine.replication.bootstrap import Accuracies, Change, Counted, Draws, Hits, Loss, Place, Resampled
 from engine.replication.estimates import Floats
 from tests.engine.replication.texts import TOKENS, losses_of
 
@@ -196,3 +196,32 @@ def test_halves_share_no_document_and_leave_none_out() -> None:
     single = Loss(np.arange(3.0), np.ones(3), np.zeros(3, dtype=int))
     assert [one.nats_N.tolist() for which in range(2) if (one := single.half(which))] == [[0.0, 2.0], [1.0]]
     assert Loss(np.ones(1), np.ones(1), np.zeros(1, dtype=int)).half(1) is None
+
+
+def test_an_accuracy_is_the_share_of_all_tokens_whatever_the_blocks() -> None:
+    hits = Hits.of(np.array([True, False, False, True, True]), 2, np.arange(3))
+    assert (hits.hits_N.tolist(), hits.tokens_N.tolist()) == ([1.0, 1.0, 1.0], [2.0, 2.0, 1.0])
+    assert hits.accuracy == pytest.approx(3 / 5)
+    assert Hits.of(np.ones(7, dtype=bool), 3, np.arange(3)).accuracy == 1
+
+
+def test_accuracies_are_drawn_by_documents_in_pairs_and_averaged_over_domains() -> None:
+    draw = np.random.default_rng(0)
+    measured: dict[Place, Hits] = {}
+    for domain, share in (("x", 0.4), ("y", 0.2)):
+        text_N = np.clip(draw.normal(share, 0.1, 60), 0, 0.9) * TOKENS
+        for system, more in (("a", 0.02 * TOKENS), ("b", 0.0)):
+            measured[system, 0, domain] = Hits(text_N + more, np.full(60, float(TOKENS)), np.arange(60) // 3)
+    found = Accuracies(measured)
+    alone, apart = found.average("b", ("x", "y")), found.difference("a", "b", ("x", "y"))
+    assert alone is not None
+    assert apart is not None
+    assert alone.value == pytest.approx(np.mean([measured["b", 0, domain].accuracy for domain in "xy"]))
+    assert alone.low < alone.value < alone.high
+    assert (apart.low, apart.value, apart.high) == pytest.approx((0.02, 0.02, 0.02))  # the same text for both
+    tripled = {key: Hits(np.repeat(one.hits_N, 3), np.repeat(one.tokens_N, 3), np.repeat(one.documents_N, 3))
+               for key, one in measured.items()}  # fmt: skip
+    wide = Accuracies(tripled).average("b", ("x", "y"))
+    assert wide is not None
+    assert (wide.low, wide.high) == pytest.approx((alone.low, alone.high))  # blocks of one document count as one
+    assert found.average("b", ("x", "gone")) is None

@@ -152,6 +152,7 @@ def _scores(session: Session, storage: Storage) -> None:
                 block_size=128,
                 num_tokens=2048,
                 log_likelihood=-loss * 2048,
+                num_correct=round(math.exp(-loss) * 2048),
                 artifact=_artifact(session, storage, "scores"),
             )
 

@@ -8,7 +8,7 @@ import pytest
 
 from ui.parts.charts import expert_bars
 from ui.parts.expert_table import expert_row
-from ui.parts.measures import measure_words
+from ui.parts.measures import measure_words, unknown_accuracy_words
 from ui.rooms.overview import holdings
 from workbench.cards import EvaluationCard, ExpertCard
 from workbench.database import reading, transaction
@@ -16,10 +16,12 @@ from workbench.services.experts import expert_row as row_of
 from workbench.services.experts import list_experts
 
 
-def scored(expert: str, domain: str, perplexity: float, block_size: int = 128, at: float = 0.0) -> EvaluationCard:
+def scored(
+    expert: str, domain: str, perplexity: float, block_size: int = 128, at: float = 0.0, accuracy: float | None = None
+) -> EvaluationCard:
     return EvaluationCard(
         expert=expert, domain=domain, split="test", block_size=block_size, num_tokens=4096, perplexity=perplexity,
-        created_at=at,
+        accuracy=accuracy, created_at=at,
     )  # fmt: skip
 
 
@@ -47,6 +49,20 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
     assert "on alone" not in picture.words
     assert "1 domain not counted" in picture.words
     assert "2 more domains in the table" in picture.words
+
+
+def test_accuracy_at_home_is_told_in_percent_and_left_open_where_it_was_not_counted(cards: list[ExpertCard]) -> None:
+    card, other = cards
+    scores = [scored(card.name, card.domain or "", 10.0, accuracy=0.25), scored(other.name, other.domain or "", 10.0)]
+    assert [expert_row(one, scores)["accuracy at home (%)"] for one in cards] == [25.0, None]
+
+
+def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
+    table = {"perplexity": [[10.0, 9.0], [None, 8.0]], "accuracy": [[0.25, None], [None, None]]}
+    told = unknown_accuracy_words(table, "mix")
+    assert told.startswith("The accuracy of 2 scores is not known")
+    assert told.endswith("workbench eval run mix --again.")
+    assert unknown_accuracy_words({**table, "accuracy": [[0.25, 0.1], [None, 0.0]]}, "mix") == ""
 
 
 def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(cards: list[ExpertCard]) -> None:

@@ -49,6 +49,16 @@ def test_the_hover_tells_the_absolute_perplexity() -> None:
     assert "perplexity 30.00 per token" in hover[0][1]
 
 
+def test_hover_and_table_tell_the_accuracy_where_it_was_counted() -> None:
+    known = replace(scores(), accuracy=[[0.3, 0.125, 0.1], [None, 0.2, None]])
+    assert known.accuracy_is_known()
+    assert not scores().accuracy_is_known()
+    hover = specialization(known).figure.data[0].customdata
+    assert "accuracy 12.5 %" in hover[0][1]
+    assert "accuracy" not in hover[1][0]
+    assert [row["accuracy (%)"] for row in specialization(known).table] == [30.0, 12.5, 10.0, None, 20.0, None]
+
+
 def test_a_domain_without_an_own_expert_stands_in_the_table_only() -> None:
     picture = specialization(scores())
     assert scores().strangers() == ["novel"]

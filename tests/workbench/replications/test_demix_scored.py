@@ -18,7 +18,7 @@ from engine.scores import mix_scores, perplexity, whole_blocks
 from workbench.replications.demix.names import CODE, PAPER, DemixRun, Mode, Reading, System, alone, demix_dapt, system
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
 from workbench.replications.demix.sizes import SIZES
-from workbench.replications.scored import ScoreKey, Stored
+from workbench.replications.scored import ScoredText, ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK)
@@ -135,3 +135,17 @@ def test_a_belief_holds_the_posteriors_of_the_development_text(scores: dict[Scor
     assert belief.posterior_EN.shape == (2, DEV // BLOCK)
     assert belief.updating_EN.shape == (2, DEV // BLOCK + 1)
     assert belief.posterior_EN.sum(0) == pytest.approx(np.ones(DEV // BLOCK))
+
+
+def test_hits_are_read_beside_the_scores_and_are_none_where_they_were_not_counted(
+    scores: dict[ScoreKey, Stored],
+) -> None:
+    text, counted = ScoredText(SUBJECT.size, "law", scores), RUN.experts("demix", SUBJECT.domains)[0]
+    assert text.hits(counted) is None
+    assert text.hits("nobody") is None
+    right = np.random.default_rng(1).random(TEST) < 0.3
+    np.save(scores[counted, "law", "test"].kept.folder / "hits.npy", right)
+    found = text.hits(counted)
+    assert found is not None
+    assert found.accuracy == pytest.approx(right.mean())
+    assert found.documents_N.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
