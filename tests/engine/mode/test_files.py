@@ -106,9 +106,12 @@ def test_an_adapter_and_an_expert_of_one_seed_answer_side_by_side(tmp_path: Path
     rows, ids = Rows.one_each(["lora", "law"]), some_ids()[:1].expand(2, -1)
     pieces = [model(ids[:, :5], rows, cache), model(ids[:, 5:], rows, cache)]
     torch.testing.assert_close(torch.cat(pieces, 1), logits, atol=1e-5, rtol=1e-5)
-    likelihoods = model.log_likelihoods(ids[:, :-1], ids[:, 1:], rows)
-    expected = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    most_probable, targets = logits.argmax(-1), ids.clone()
+    targets[:, ::2] = most_probable[:, ::2]
+    likelihoods, hits = model.token_scores(ids, targets, rows)
+    expected = logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
     torch.testing.assert_close(likelihoods, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(hits, most_probable == targets)
 
 
 @torch.no_grad()
