@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from ui.cli import main
 from ui.parts.charts import expert_bars
 from ui.parts.expert_table import expert_row
 from ui.parts.measures import measure_words, unknown_accuracy_words
@@ -14,6 +16,7 @@ from workbench.cards import EvaluationCard, ExpertCard
 from workbench.database import reading, transaction
 from workbench.services.experts import expert_row as row_of
 from workbench.services.experts import list_experts
+from workbench.tables import Evaluation
 
 
 def scored(
@@ -63,6 +66,26 @@ def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
     assert told.startswith("The accuracy of 2 scores is not known")
     assert told.endswith("workbench eval run mix --again.")
     assert unknown_accuracy_words({**table, "accuracy": [[0.25, 0.1], [None, 0.0]]}, "mix") == ""
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(forgotten: int) -> str:
+        with transaction() as session:
+            for row in session.scalars(select(Evaluation).limit(forgotten)):
+                row.num_correct = None
+        assert main(["eval", "show", "first"]) == 0
+        return capsys.readouterr().out
+
+    known, some, none = told(0), told(1), told(1000)
+    assert "Accuracy: % of tokens" in known
+    assert "--again" not in known
+    assert "The accuracy of 1 score is not known" in some
+    assert "Accuracy: % of tokens" in some
+    assert "workbench eval run first --again" in none
+    assert "Accuracy: %" not in none
 
 
 def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(cards: list[ExpertCard]) -> None:
