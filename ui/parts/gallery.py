@@ -13,7 +13,10 @@ from ui.parts.words import plain
 
 Way = Literal["points", "box", "lasso"]  # to select in a chart
 _CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
-_CONFIG_OF_MAPS = {"displaylogo": False, "displayModeBar": True, "scrollZoom": True}
+_CONFIG_OF_MAPS = {
+    "displaylogo": False, "displayModeBar": True, "scrollZoom": True,
+    "plotGlPixelRatio": 1,  # of 2, Plotly's own, a processor without a graphics card draws half as often
+}  # fmt: skip
 
 LEGEND_PIXELS = 92  # the toolbar, and two rows of names beneath it
 
