@@ -13,6 +13,8 @@ KINDS: dict[str, str] = {
     "make-seed": "jobs.kinds.make_seed:run",
     "train-demix": "jobs.kinds.train_demix:run",
     "train-expert": "jobs.kinds.train_expert:run",
+    "train-mode": "jobs.kinds.train_mode:run",
+    "compose-mode": "jobs.kinds.compose_mode:run",
     "average-experts": "jobs.kinds.average_experts:run",
     "evaluate": "jobs.kinds.evaluate:run",
     "certify-addition": "jobs.kinds.certify_addition:run",

@@ -14,7 +14,7 @@ from typer._click.exceptions import ClickException
 
 from engine.errors import Problem
 from ui.errors import BadUsage
-from ui.verbs import cluster, corpus, evaluate, expert, jobs, mix, prior, report, reproduce, seed, train
+from ui.verbs import cluster, corpus, evaluate, expert, jobs, mix, mode, prior, report, reproduce, seed, train
 from ui.verbs.doctor import doctor
 from ui.verbs.house import migrate, up
 from ui.verbs.output import print_problem, tell
@@ -58,6 +58,7 @@ def _add_verbs() -> None:
         "cluster": cluster,
         "seed": seed,
         "train": train,
+        "mode": mode,
         "expert": expert,
         "mix": mix,
         "prior": prior,

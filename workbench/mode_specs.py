@@ -10,6 +10,8 @@ from engine.config import TrainingConfig
 from engine.mode.config import ModeConfig
 from workbench.spec_base import ExpertName, Name, Spec
 
+_RETAIN = "Domains that must not be forgotten: their held-out loss is measured at each evaluation."
+
 
 class TrainMode(Spec):
     """Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1)."""
@@ -25,17 +27,30 @@ class TrainMode(Spec):
     num_parts: int = Field(1, ge=1, le=64, description="Experts side by side, all trained on all of the text.")
     shape: ModeConfig = Field(default_factory=ModeConfig, description="Blocks, layers, and how the expert starts.")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+    retain: list[Name] = Field(default_factory=list, description=_RETAIN)
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainMode:
         if len(set(self.domains)) < len(self.domains):
             raise ValueError("name each domain once")
+        if self.num_parts > 1 and self.shape.init == "copy":
+            raise ValueError("several experts must start at random (init), since copies would learn alike for ever")
+        _require_others(self.retain, self.domains)
         return self
 
     @property
     def expert(self) -> str:
         """What the expert is called."""
-        return f"{self.name}/{self.domains[0] if len(self.domains) == 1 else 'mixed'}"
+        return f"{self.name}/{self._text}"
+
+    @property
+    def parts(self) -> list[str]:
+        """What the expert's parts are called."""
+        return [self._text] if self.num_parts == 1 else [f"{self._text}-{i + 1}" for i in range(self.num_parts)]
+
+    @property
+    def _text(self) -> str:
+        return self.domains[0] if len(self.domains) == 1 else "mixed"
 
 
 class ComposeMode(Spec):
@@ -49,22 +64,33 @@ class ComposeMode(Spec):
     experts: list[ExpertName] = Field(
         min_length=1, description="Experts of MoDE on one backbone, their parts side by side."
     )
-    without: list[str] = Field(default_factory=list, description="Parts to leave out, by the names of their experts.")
+    without: list[str] = Field(
+        default_factory=list, description="Parts to leave out, by the names that they have in the composition."
+    )
     domains: list[Name] = Field(
         default_factory=list,
         description="Domains of the mixed text, equal samples of each; empty: put together without training.",
     )
     frozen: bool = Field(False, description="Only the gates learn; otherwise the experts do, too (paper: better).")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+    retain: list[Name] = Field(default_factory=list, description=_RETAIN)
 
     @model_validator(mode="after")
     def _distinct(self) -> ComposeMode:
         for what, names in (("expert", self.experts), ("part", self.without), ("domain", self.domains)):
             if len(set(names)) < len(names):
                 raise ValueError(f"name each {what} once")
+        if self.retain and not self.domains:
+            raise ValueError("domains to retain are looked at while it trains: give domains to train on, too")
+        _require_others(self.retain, self.domains)
         return self
 
     @property
     def expert(self) -> str:
         """What the composition is called."""
         return f"{self.name}/composed"
+
+
+def _require_others(retained: list[str], domains: list[str]) -> None:
+    if len(set(retained)) < len(retained) or set(retained) & set(domains):
+        raise ValueError("name each domain to retain once, and none that is trained on: that is measured anyway")

@@ -23,6 +23,7 @@ from workbench.cluster_specs import (
 )
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
+from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.replication_specs import ReplicateCbtm, ReplicateDemix
 from workbench.spec_base import ExpertName, Name, Stem
 from workbench.spec_base import Spec as Spec
@@ -108,6 +109,8 @@ AnySpec = Annotated[
     | MakeSeed
     | TrainDemix
     | TrainExpert
+    | TrainMode
+    | ComposeMode
     | AverageExperts
     | Evaluate
     | CertifyAddition
@@ -132,6 +135,8 @@ SPECS: dict[str, type[Spec]] = {
     "make-seed": MakeSeed,
     "train-demix": TrainDemix,
     "train-expert": TrainExpert,
+    "train-mode": TrainMode,
+    "compose-mode": ComposeMode,
     "average-experts": AverageExperts,
     "evaluate": Evaluate,
     "certify-addition": CertifyAddition,

@@ -101,7 +101,9 @@ class ActiveExperts(nn.Module):
             raise ModelError(f"There is no expert “{min(strangers)}” here.", f"There is: {self.keys[0]}.")
 
 
-def compose(model: ModeModel, active: Sequence[str], name: str, *, frozen: bool = False) -> ActiveExperts:
+def compose(
+    model: ModeModel, active: Sequence[str], name: str, *, frozen: bool = False, names: Sequence[str] | None = None
+) -> ActiveExperts:
     """Experts that were trained one by one, to be trained side by side (stage 2, §3.2); `frozen`: their gates alone.
 
     Raises ModelError when there are fewer than two.
@@ -111,4 +113,4 @@ def compose(model: ModeModel, active: Sequence[str], name: str, *, frozen: bool 
             f"A composition must have at least two experts, but has {len(set(active))} instead.",
             "Add an expert of another domain, or train the expert by itself.",
         )
-    return ActiveExperts(model, active, name, "gates" if frozen else "experts")
+    return ActiveExperts(model, active, name, "gates" if frozen else "experts", names)

@@ -10,12 +10,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.mode.active import ActiveExperts
+from engine.mode.files import save_parts
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_expert
 from jobs.kinds.tokens import DomainFiles, data_sha256_of
 from jobs.work import Work
 from workbench.services.artifacts import register_artifact
-from workbench.services.experts import register_expert
+from workbench.services.experts import MODE, register_expert
 from workbench.tables import Artifact
 
 
@@ -29,6 +31,7 @@ class NewExpert:
     domains: tuple[DomainFiles, ...]
     num_parameters: int
     dev_loss: float | None
+    kind: str = "demix-expert"  # of its artifact
 
 
 def keep_expert(
@@ -42,13 +45,26 @@ def keep_expert(
     return NewExpert(id, name, method, tuple(domains), size, dev_loss)
 
 
+def keep_parts(
+    work: Work, active: ActiveExperts, name: str, domains: Sequence[DomainFiles], *,
+    dev_loss: float | None, base_sha256: str, tokenizer_sha256: str,
+) -> NewExpert:  # fmt: skip
+    """Keeps experts of MoDE as the parts of one, as an artifact under the id that they are known by together."""
+    model, (id,) = active.model, active.keys
+    with work.storage.new(id) as folder:
+        parts = dict(zip(active.names, active.active, strict=True))
+        save_parts(model, parts, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
+    size = sum(model.num_added(key) for key in active.active)
+    return NewExpert(id, name, MODE, tuple(domains), size, dev_loss, "mode-expert")
+
+
 def register_new_expert(
     session: Session, work: Work, expert: NewExpert, *, base: Artifact, seed_id: str | None, parent_id: str | None,
     tokenizer_sha256: str, config: Mapping[str, Any], metrics: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Writes the expert's row, with all that says where it came from: of several domains, their names in its config."""
     several = len(expert.domains) > 1
-    artifact = register_artifact(session, work.storage, expert.id, "demix-expert", job_id=work.job_id)
+    artifact = register_artifact(session, work.storage, expert.id, expert.kind, job_id=work.job_id)
     measured = {} if expert.dev_loss is None else {"dev_perplexity": math.exp(expert.dev_loss)}
     register_expert(
         session, id=expert.id, name=expert.name, method=expert.method, seed_id=seed_id,

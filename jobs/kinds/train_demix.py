@@ -5,17 +5,15 @@ Where a method leaves the seed as it is, the seed itself is the base, and only w
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.device import choose_device
-from engine.events import Evaluated, Event, Settled
+from engine.events import Event
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
@@ -29,6 +27,7 @@ from engine.training.methods import METHODS, Recipe
 from engine.training.start import start
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
+from jobs.kinds.losses import last_losses, mean_loss
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Register, Work, log_path
 from workbench.services.artifacts import register_artifact
@@ -65,7 +64,7 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     experts = [
         keep_expert(
             work, model, made_by(work.job_id, name), name, domains, method=spec.method,
-            dev_loss=_mean_loss(losses, domains), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
+            dev_loss=mean_loss(losses, domains), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
         )
         for name, domains in inputs.experts.items()
     ]  # fmt: skip
@@ -91,7 +90,7 @@ def _train(
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
     if num_processes > 1:
-        losses = yield from _follow(
+        losses = yield from last_losses(
             train_on(
                 num_processes, seed_folder, domains, config, work.folder, recipe=recipe,
                 device=settings.device, threads=settings.threads, log=log_path(settings, work.job_id),
@@ -102,27 +101,10 @@ def _train(
         model = model.to(choose_device(settings.device))
         require_context(model, config.block_size)
         texts, balanced = [domain.open() for domain in domains], METHODS[spec.method].balanced
-        losses = yield from _follow(
+        losses = yield from last_losses(
             train(model, texts, config, work.folder, only_experts=recipe.learns(keys), balanced=balanced)
         )
     return model, losses
-
-
-def _mean_loss(losses: Mapping[str, float], domains: Sequence[DomainFiles]) -> float | None:
-    """The loss over these domains, each of the same weight; None where nothing was evaluated."""
-    found = [losses[domain.name] for domain in domains if domain.name in losses]
-    return fmean(found) if found else None
-
-
-def _follow(events: Iterator[Event]) -> Generator[Event, None, dict[str, float]]:
-    """Passes events on; gives the losses of the last evaluation, with patience of the best."""
-    losses: dict[str, float] = {}
-    with closing(cast(Generator[Event, None, None], events)):
-        for event in events:
-            if isinstance(event, Evaluated | Settled):
-                losses |= event.loss_by_domain
-            yield event
-    return losses
 
 
 def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:

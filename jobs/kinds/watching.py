@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from engine.adapt import losses_mixed, losses_of, score_each, watched_blocks
+from engine.config import AdaptingConfig
 from engine.events import Event, Progress
 from engine.mixing.gates import make_gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import Tokenizer
 from jobs.kinds.lending import at_once
 from jobs.kinds.tokens import DomainFiles, pack
@@ -31,6 +33,18 @@ class Watched:
     weight: float
 
 
+def pack_watched(
+    work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, config: AdaptingConfig
+) -> Generator[Event, None, dict[str, Excerpt]]:
+    """The held-out blocks of each domain, by its name, that are looked at in every evaluation."""
+    texts = {}
+    for domain in domains:
+        folder = yield from pack(work, domain, tokenizer)
+        dev = Tokens.open(folder, "dev")
+        texts[domain.name] = watched_blocks(domain.name, dev, config.block_size, config.evaluation_blocks)
+    return texts
+
+
 def start_watch(
     work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: ExpertModel, key: str
 ) -> Generator[Event, None, Watch]:
@@ -39,12 +53,7 @@ def start_watch(
     When the whole model is trained, it alone speaks. Otherwise the mixture as it will be, by its own gate: the experts
     that were there are scored once, since they do not change.
     """
-    size, texts = spec.training.block_size, {}
-    for domain in watched.domains:
-        folder = yield from pack(work, domain, tokenizer)
-        texts[domain.name] = watched_blocks(
-            domain.name, Tokens.open(folder, "dev"), size, spec.training.evaluation_blocks
-        )
+    size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
     if spec.whole:
         return lambda: losses_of(model, key, texts)
     gate = make_gate(watched.mixture.gate, [*(one.weight for one in watched.mixture.experts), watched.weight])

@@ -12,6 +12,8 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "make-seed": ("seed make", ("name",)),
     "train-demix": ("train demix", ("name",)),
     "train-expert": ("train expert", ("name",)),
+    "train-mode": ("mode train", ("name",)),
+    "compose-mode": ("mode compose", ("name",)),
     "average-experts": ("mix average", ("name",)),
     "evaluate": ("eval run", ("mixture",)),
     "find-clusters": ("cluster find", ("name",)),

@@ -53,6 +53,8 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     ),
     "train-demix": (EXPERTS, "See the experts", lambda r: {"experts.chosen": r["experts"]}),
     "train-expert": (EXPERTS, "See the expert", lambda r: {"experts.chosen": [r["expert"]]}),
+    "train-mode": (EXPERTS, "See the expert", lambda r: {"experts.chosen": [r["expert"]]}),
+    "compose-mode": (EXPERTS, "See the composition", lambda r: {"experts.chosen": [r["expert"]]}),
     "average-experts": (EXPERTS, "See the average", lambda r: {"experts.chosen": [r["expert"]]}),
     "evaluate": (SPECIALIZATION, "See the specialization", lambda r: {"specialization.mixture": r["mixture"]}),
     "certify-addition": (EXPERTS, "See the certificate", lambda r: {"experts.chosen": [r["expert"]]}),
@@ -97,11 +99,18 @@ def _expert_words(result: Mapping[str, Any]) -> str:
     return f"{told.rstrip()}{where}"
 
 
+def _mode_words(result: Mapping[str, Any]) -> str:
+    parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
+    return f"{parts} beside the backbone, {size} parameters, in the mixture {result['mixture']}."
+
+
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "import-corpus": lambda r: f"{counted(r['num_documents'], 'document')} in {listed(r['domains'])}.",
     "make-seed": lambda r: f"{r['num_parameters']:,} parameters; the tokenizer has {r['vocab_size']:,} entries.",
     "train-demix": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "train-expert": _expert_words,
+    "train-mode": _mode_words,
+    "compose-mode": _mode_words,
     "average-experts": lambda r: f"{counted(len(r['weights']), 'expert')} averaged in the mixture {r['mixture']}.",
     "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
     "certify-addition": lambda r: str(r["sentence"]),

@@ -119,7 +119,11 @@ def parse_mixture(**given: Any) -> MixtureSpec:
 
 
 def knobs(spec: type[Spec]) -> Iterator[Knob]:
-    """Every option of a spec, those of its groups last."""
+    """Every option of a spec, those of its groups last; what several of them call alike is one option for all."""
+    return iter({knob.name: knob for knob in _knobs(spec)}.values())
+
+
+def _knobs(spec: type[Spec]) -> Iterator[Knob]:
     groups = dict(_groups(spec))
     for name, field in spec.model_fields.items():
         if name == "kind" or name in groups:

@@ -109,7 +109,7 @@ def delete_corpus(session: Session, name: str) -> None:
     users: dict[str, Iterable[str]] = {
         "expert": [one.name for one in session.scalars(select(Expert)) if set(names) & set(domains_of(one))],
         "clustering": [one.name for one in session.scalars(select(Clustering)) if _is_source(one, ids)],
-        "job": unfinished_jobs(session, ["domain", "domains", "watch"], names),
+        "job": unfinished_jobs(session, ["domain", "domains", "watch", "retain"], names),
     }
     refuse_if_used("corpus", name, users)
     for cluster in session.scalars(select(Cluster).where(Cluster.domain_id.in_(ids))):

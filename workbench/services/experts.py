@@ -194,6 +194,7 @@ def ancestors(row: Expert) -> list[Expert]:
 
 
 AVERAGE = "average"  # the method of an expert whose parameters are the mean of others'
+MODE = "mode"  # that of one whose parts stand beside a frozen backbone (MoDE)
 
 
 def averaged(session: Session, row: Expert) -> list[Expert]:

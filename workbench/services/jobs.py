@@ -76,6 +76,8 @@ _KINDS = {
     "pin-documents": "Pin documents in",
     "classify": "Classify few-shot by",
     "average-experts": "Average into",
+    "train-mode": "Train MoDE expert",
+    "compose-mode": "Compose experts into",
 }
 
 

@@ -22,6 +22,8 @@ from workbench.cluster_specs import (
 )
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.services.modes import mode_complaints
 from workbench.services.names import unsayable
 from workbench.spec_base import Spec
 from workbench.specs import CertifyRemoval, Evaluate, MakeMixture, MeasureOverlap, parse_spec
@@ -74,6 +76,8 @@ class Outlook:
         for what, name in dict.fromkeys(needed_by(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
                 complaints.append(str(NotFound(what, name, _known(self._session, what, self._coming))))
+        if not complaints and isinstance(spec, TrainMode | ComposeMode):
+            complaints = mode_complaints(self._session, spec)
         if complaints:
             raise BadSpec(complaints)
 
@@ -106,7 +110,7 @@ def made_by(spec: Spec) -> set[Thing]:
             return {("corpus", spec.name), ("domain", spec.name)}
         case MakeClusterDomains():
             return {("domain", name) for name in spec.domains}
-        case AverageExperts():
+        case AverageExperts() | TrainMode() | ComposeMode():
             return {("expert", spec.expert), ("mixture", spec.name)}
     return set()
 
@@ -122,6 +126,11 @@ def needed_by(spec: Spec) -> list[Thing]:
             parent = [("expert", spec.parent)] if spec.parent else []
             watched = [("domain", name) for name in spec.watch]
             return [("domain", spec.domain), ("mixture", spec.mixture), *parent, *watched]
+        case TrainMode():
+            return [("seed model", spec.seed_model), *(("domain", name) for name in (*spec.domains, *spec.retain))]
+        case ComposeMode():
+            domains = [("domain", name) for name in (*spec.domains, *spec.retain)]
+            return [*(("expert", name) for name in spec.experts), *domains]
         case AverageExperts():
             prior = [("prior", spec.prior)] if spec.prior else []
             return [*(("expert", name) for name in spec.experts), *prior]

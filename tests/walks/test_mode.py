@@ -1,0 +1,276 @@
+"""MoDE from wish to use: experts trained beside a frozen seed, put together, taken apart, scored and asked."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.config import SamplingConfig
+from engine.events import Step, Token
+from engine.models.demix import Rows
+from engine.models.families import load_model
+from engine.models.hosted import host
+from jobs.attempt import run_here
+from jobs.submit import run_now, submit
+from tests.walks.conftest import done, work
+from workbench.cards import ExpertCard
+from workbench.database import close_engines, reading, transaction
+from workbench.errors import BadSpec
+from workbench.services import evaluations, experts, generation, jobs, mixtures, seeds
+from workbench.settings import Settings
+from workbench.storage import get_storage
+from workbench.tables import SeedModel
+
+TRAINING = {
+    "num_steps": 30, "block_size": 32, "learning_rate": 1e-2, "clip": 1.0, "evaluate_every": 15, "checkpoint_every": 10,
+}  # fmt: skip
+SHAPE = {"num_blocks": 2, "expert_layers": 1}
+STAGE_ONE: dict[str, Any] = {
+    "kind": "train-mode", "name": "law", "seed_model": "seed", "domains": ["court"], "training": TRAINING,
+    "shape": SHAPE, "retain": ["sea"],
+}  # fmt: skip
+FOOD = {**STAGE_ONE, "name": "food", "domains": ["kitchen"], "retain": []}
+BOTH: dict[str, Any] = {"kind": "compose-mode", "name": "both", "experts": ["law/court", "food/kitchen"]}
+STAGE_TWO = {**BOTH, "name": "tuned", "domains": ["court", "kitchen"], "training": TRAINING, "retain": ["sea"]}
+TWO = ["court", "kitchen"]
+
+
+@pytest.fixture(scope="module")
+def mode_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained home with two experts of MoDE, put together without training (“both”). Made once."""
+    home = tmp_path_factory.mktemp("mode") / "home"
+    shutil.copytree(trained_home, home)
+    for wish in (STAGE_ONE, FOOD, BOTH):
+        done(work(wish, Settings(home=home)))
+    close_engines()
+    return home
+
+
+@pytest.fixture
+def moded(do, home: Path, mode_home: Path):
+    shutil.copytree(mode_home, home, dirs_exist_ok=True)
+    return do
+
+
+def card_of(name: str) -> ExpertCard:
+    with reading() as session:
+        return experts.get_expert(session, name)
+
+
+def hosted(*names: str):
+    """Experts of one backbone in memory, and their ids."""
+    with reading() as session:
+        rows = [experts.expert_row(session, name) for name in names]
+        storage = get_storage()
+        base = storage.kept(rows[0].base)
+        return host(base, {row.id: storage.kept(row.artifact) for row in rows}), [row.id for row in rows]
+
+
+IDS = torch.arange(24)[None] % 300
+
+
+@torch.no_grad()
+def logits(name: str, parts: list[str] | None = None) -> torch.Tensor:
+    """What an expert says, or some parts of it."""
+    models, (id,) = hosted(name)
+    return models.open([id], None if parts is None else {id: parts})(IDS, Rows.all_to(id, 1))
+
+
+@torch.no_grad()
+def backbone_logits() -> torch.Tensor:
+    with reading() as session:
+        folder = get_storage().path(session.query(SeedModel).filter_by(name="seed").one().artifact_id)
+    return load_model(folder)(input_ids=IDS).logits  # type: ignore[no-any-return]
+
+
+def part_hashes(name: str) -> list[str]:
+    """The SHA-256 of the files of an expert's parts, in their order."""
+    folder = get_storage().path(card_of(name).id)
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("part-*.safetensors"))]
+
+
+def test_an_expert_says_where_it_comes_from_and_its_curve_what_was_retained(moded) -> None:
+    law, seed = card_of("law/court"), None
+    with reading() as session:
+        seed = seeds.get_seed(session, "seed")
+        row = experts.expert_row(session, "law/court")
+        (job,) = [one for one in jobs.list_jobs(session) if one.title == "Train MoDE expert law"]
+        curve = jobs.metrics(session, job.id)
+        kind, base_id, seed_artifact = row.artifact.kind, row.base_id, row.seed.artifact_id
+    assert (law.method, law.domain, law.seed, law.parent) == ("mode", "court", "seed", None)
+    assert (kind, base_id) == ("mode-expert", seed_artifact)
+    shape = {"num_blocks": 2, "expert_layers": 1, "init": "copy", "start": "backbone", "seed": 0}
+    assert law.config["shape"] == shape
+    assert law.config["parts"] == [
+        {"name": "court", "domain": "court", "domains": ["court"], "of": None, "shape": shape}
+    ]
+    assert law.config["learning"] == "experts"
+    assert 0 < law.num_parameters < seed.num_parameters
+    assert 1 < law.metrics["dev_perplexity"] < 320
+    assert job.result["throughput"]["flops_per_token"] > 0
+    steps = {name: [p.step for p in curve if p.name == name] for name in ("dev_loss/court", "dev_loss/sea")}
+    assert steps == {"dev_loss/court": [0, 15, 30], "dev_loss/sea": [0, 15, 30]}
+
+
+def test_before_its_first_update_a_model_is_its_backbone(moded) -> None:  # L12
+    """An update at a rate of zero is none: the rate rises from there."""
+    still = {**TRAINING, "num_steps": 1, "warmup": 1.0}
+    done(moded({**STAGE_ONE, "name": "still", "training": still}))
+    assert torch.equal(logits("still/court"), backbone_logits())
+    assert not torch.equal(logits("law/court"), backbone_logits())
+
+
+def test_a_composition_with_one_part_is_that_expert_and_without_any_the_backbone(moded) -> None:  # L12
+    assert [part["name"] for part in card_of("both/composed").config["parts"]] == TWO
+    for name, part in (("law/court", "court"), ("food/kitchen", "kitchen")):
+        assert torch.equal(logits("both/composed", [part]), logits(name))
+    assert torch.equal(logits("both/composed", []), backbone_logits())
+    assert not torch.equal(logits("both/composed"), logits("law/court"))
+
+
+def test_adding_and_leaving_out_change_no_tensor_of_the_others(moded) -> None:  # L8, L12
+    law, food = part_hashes("law/court"), part_hashes("food/kitchen")
+    assert part_hashes("both/composed") == law + food
+    done(moded({**FOOD, "name": "again"}))
+    done(moded({**BOTH, "name": "three", "experts": ["both/composed", "again/kitchen"]}))
+    three = card_of("three/composed")
+    assert [part["name"] for part in three.config["parts"]] == [*TWO, "kitchen-2"]
+    ids = [card_of(name).id for name in ("law/court", "food/kitchen", "again/kitchen")]
+    assert [part["of"] for part in three.config["parts"]] == ids
+    assert three.parent == "both/composed"
+    assert [one["name"] for one in three.config["composed_of"]] == ["both/composed", "again/kitchen"]
+    assert part_hashes("three/composed") == law + food + part_hashes("again/kitchen")
+    done(moded({**BOTH, "name": "fewer", "experts": ["three/composed"], "without": ["court", "kitchen-2"]}))
+    fewer = card_of("fewer/composed")
+    assert (fewer.domains, part_hashes("fewer/composed")) == (["kitchen"], food)
+    assert torch.equal(logits("fewer/composed"), logits("food/kitchen"))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_stage_two_trains_gates_or_all_and_leaves_what_it_is_made_of(moded, frozen: bool) -> None:
+    before = part_hashes("law/court"), part_hashes("food/kitchen")
+    card = done(moded({**STAGE_TWO, "frozen": frozen}))
+    assert (card.result["expert"], card.result["parts"]) == ("tuned/composed", TWO)
+    assert (part_hashes("law/court"), part_hashes("food/kitchen")) == before
+    tuned = card_of("tuned/composed")
+    assert tuned.config["learning"] == ("gates" if frozen else "experts")
+    assert (tuned.domain, tuned.domains, tuned.config["block_size"]) == ("", TWO, 32)
+    assert tuned.num_parameters == 2 * card_of("law/court").num_parameters
+    (older, _), (newer, _) = hosted("both/composed"), hosted("tuned/composed")
+    states = [next(iter(one._backbones.values())).state_dict() for one in (older, newer)]
+    names = [list(state) for state in states]
+    assert [name.split(".experts.")[0] for name in names[0]] == [name.split(".experts.")[0] for name in names[1]]
+    changed = [
+        name for name, one, two in zip(names[0], *(state.values() for state in states), strict=True)
+        if not torch.equal(one, two)
+    ]  # fmt: skip
+    assert any(name.endswith("odds") for name in changed)
+    assert any(".layers." in name.rpartition(".experts.")[2] for name in changed) is not frozen
+    assert all(".experts." in name for name in changed)
+    with reading() as session:
+        curve = {point.name for point in jobs.metrics(session, card.id)}
+    assert curve >= {"loss/court", "loss/kitchen", "dev_loss/court", "dev_loss/kitchen", "dev_loss/sea"}
+
+
+def test_it_is_scored_and_asked_like_any_mixture(moded) -> None:
+    for name in ("law", "food", "both"):
+        card = done(moded({"kind": "evaluate", "mixture": name, "block_size": 32, "max_tokens": 400}))
+        assert card.result["scored"] == 3
+    with reading() as session:
+        table = evaluations.perplexity_table(session, None)
+        planned = generation.plan(session, get_storage(), "both")
+    cells = {
+        name: dict(zip(table["domains"], row, strict=True))
+        for name, row in zip(table["experts"], table["perplexity"], strict=True)
+    }
+    assert cells["law/court"]["court"] < cells["food/kitchen"]["court"]
+    assert cells["food/kitchen"]["kitchen"] < cells["law/court"]["kitchen"]
+    told = list(generation.Host(device="cpu").stream(planned, "the court", SamplingConfig(max_tokens=3, seed=1)))
+    assert [set(event.weights) for event in told if isinstance(event, Token)] == [{"both/composed"}] * 3
+
+
+def test_several_experts_on_mixed_text_begin_apart_and_are_one(moded) -> None:
+    wish = {
+        **STAGE_ONE, "name": "wide", "domains": TWO, "num_parts": 2, "shape": {**SHAPE, "init": "random"}, "retain": [],
+    }  # fmt: skip
+    card = done(moded(wish))
+    wide = card_of("wide/mixed")
+    assert card.result["parts"] == ["mixed-1", "mixed-2"]
+    assert (wide.domains, [part["shape"]["seed"] for part in wide.config["parts"]]) == (TWO, [0, 1])
+    assert len(set(part_hashes("wide/mixed"))) == 2
+    with pytest.raises(BadSpec, match="copies would learn alike"):
+        submit({**wish, "name": "twins", "shape": SHAPE})
+
+
+@pytest.mark.parametrize("wish", [STAGE_ONE, STAGE_TWO], ids=["alone", "together"])
+def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, wish) -> None:  # L17
+    done(moded({**wish, "name": "whole"}))
+    job_id, events = run_now({**wish, "name": "cut"})
+    for event in events:
+        if isinstance(event, Step) and event.step == 17:
+            break
+    events.close()  # type: ignore[attr-defined]
+    list(run_here(job_id))
+    suffix = "court" if wish is STAGE_ONE else "composed"
+    assert part_hashes(f"cut/{suffix}") == part_hashes(f"whole/{suffix}")
+    assert math.isclose(*(card_of(f"{name}/{suffix}").metrics["dev_perplexity"] for name in ("whole", "cut")))
+
+
+def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> None:
+    done(moded({**FOOD, "name": "other", "shape": {**SHAPE, "num_blocks": 1}}))
+    for wish, words in (
+        ({**STAGE_ONE, "name": "x", "shape": {"num_blocks": 3}}, "at most the 2 layers of “seed”, but is 3"),
+        ({**BOTH, "name": "x", "experts": ["law/court"]}, "at least two experts, but has “court” alone"),
+        ({**BOTH, "name": "x", "experts": ["law/court"], "domains": TWO}, "at least two experts"),
+        ({**BOTH, "name": "x", "experts": ["both/composed"]}, "composed already"),
+        ({**BOTH, "name": "x", "without": ["sea"]}, "no part “sea” to leave out; there is: court, kitchen"),
+        ({**BOTH, "name": "x", "without": TWO}, "at least one part left"),
+        ({**BOTH, "name": "x", "experts": ["law/court", "small/court"]}, "must be an expert of MoDE"),
+        ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "as many blocks as “law/court”, 2, but"),
+        ({**STAGE_TWO, "name": "x", "retain": ["court"]}, "none that is trained on"),
+        ({**BOTH, "name": "x", "retain": ["sea"]}, "give domains to train on"),
+    ):
+        with pytest.raises(BadSpec, match=words):
+            submit(wish)
+    with reading() as session:
+        assert "x" not in [one.name for one in mixtures.list_mixtures(session)]
+
+
+def test_strangers_to_the_backbone_or_the_tokenizer_are_refused(moded) -> None:
+    twin = {"domains": TWO, "vocab_size": 320, "shape": {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}}
+    moded({"kind": "make-seed", "name": "twin", **twin, "seed": 7})
+    moded({"kind": "make-seed", "name": "foreign", **twin, "vocab_size": 310})
+    for name, words in (("twin", "must be trained on the backbone of “law/court”"), ("foreign", "share its tokenizer")):
+        done(moded({**FOOD, "name": name, "seed_model": name}))
+        with pytest.raises(BadSpec, match=words):
+            submit({**BOTH, "name": "x", "experts": ["law/court", f"{name}/kitchen"]})
+
+
+def test_a_part_cut_short_is_named_and_nothing_changes(moded) -> None:
+    part = get_storage().path(card_of("food/kitchen").id) / "part-0.safetensors"
+    part.write_bytes(part.read_bytes()[:-100])
+    with reading() as session:
+        before = [one.name for one in experts.list_experts(session)]
+    card = moded({**BOTH, "name": "x"})
+    assert card.state == "failed"
+    assert "part-0.safetensors is not the file that was written" in card.error
+    with reading() as session:
+        assert [one.name for one in experts.list_experts(session)] == before
+
+
+def test_a_composition_outlives_what_it_was_made_of(moded) -> None:
+    said = logits("both/composed")
+    with transaction() as session:
+        for name in ("law", "food"):
+            mixtures.delete_mixture(session, name)
+        for name in BOTH["experts"]:
+            experts.delete_expert(session, name)
+    both = card_of("both/composed")
+    assert (both.parent, [one["name"] for one in both.config["composed_of"]]) == (None, BOTH["experts"])
+    assert torch.equal(logits("both/composed"), said)
