@@ -6,11 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from engine.files import Kept
-from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix, read_expert
+from engine.models.hosted import Hosted, host
 
 
 @dataclass(frozen=True)
@@ -27,29 +24,29 @@ def add_and_compare(base: Kept, others: Mapping[str, Kept], key: str, newcomer: 
     One after another, so that no more than two experts are in memory, however many there are.
     Raises DamagedFile, and ModelError when the new expert's own file names another base than this one.
     """
-    state = read_expert(newcomer, base.check())
+    base = Kept(base.folder, base.check())
     names: set[str] = set()
     changed: set[str] = set()
     for id, kept in others.items():
-        before, after = _before_and_after(base, id, kept, key, state)
+        before, after = _before_and_after(base, id, kept, key, newcomer)
         names |= before.keys()
         changed |= {name for name, sha256 in before.items() if after.get(name) != sha256}
     return Untouched(len(names), tuple(sorted(changed)))
 
 
 def _before_and_after(
-    base: Kept, id: str, kept: Kept, key: str, state: Mapping[str, Tensor]
+    base: Kept, id: str, kept: Kept, key: str, newcomer: Kept
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The hashes of a model of one expert, without the new one and with it; the model is gone afterwards."""
-    model = load_demix(base, {id: kept})
-    before = tensor_hashes(model)
-    model.add_expert(key, state=state)
-    return before, tensor_hashes(model)
+    hosted = host(base, {id: kept})
+    before = tensor_hashes(hosted)
+    hosted.add({key: newcomer})
+    return before, tensor_hashes(hosted)
 
 
-def tensor_hashes(model: DemixModel) -> dict[str, str]:
+def tensor_hashes(hosted: Hosted) -> dict[str, str]:
     """The SHA-256 of the bytes of every tensor, by name."""
     return {
         name: hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
-        for name, tensor in model.state_dict().items()
+        for name, tensor in hosted.tensors().items()
     }

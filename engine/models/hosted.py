@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.errors import ModelError
 from engine.files import Kept
@@ -82,6 +83,13 @@ class Hosted:
         if strangers := [name for name in chosen if name not in keys]:
             raise ModelError(f"There is no part “{strangers[0]}” in this expert.", f"It has: {', '.join(keys)}.")
         return ActiveExperts(model, [keys[name] for name in chosen], key, names=chosen)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors in memory by their names; those of a backbone say into how many blocks it is divided."""
+        found: dict[str, Tensor] = self._rows.state_dict() if self._rows is not None else {}
+        for num_blocks, model in self._backbones.items():
+            found |= {f"{num_blocks} blocks: {name}": tensor for name, tensor in model.state_dict().items()}
+        return found
 
     def num_bytes(self) -> int:
         """Bytes of all parameters."""

@@ -21,7 +21,7 @@ from jobs.kinds.tokens import DomainFiles, domain_files
 from jobs.work import Register, Work
 from workbench.errors import BadSpec
 from workbench.services.artifacts import register_artifact
-from workbench.services.experts import AVERAGE, domains_of, expert_row
+from workbench.services.experts import AVERAGE, MODE, domains_of, expert_row
 from workbench.services.mixtures import create_mixture
 from workbench.services.names import ensure_free
 from workbench.services.priors import weights_under
@@ -94,6 +94,7 @@ def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
     ensure_free(session, Mixture, "mixture", spec.name)
     ensure_free(session, Expert, "expert", spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
+    _require_whole(rows)
     _require_one_tokenizer(rows)
     _require_one_seed(rows)
     names = dict.fromkeys(domain for row in rows for domain in domains_of(row))
@@ -117,6 +118,15 @@ def _weights(session: Session, spec: AverageExperts) -> list[float]:
     if not sum(told) > 0:
         raise BadSpec([f"The prior “{spec.prior}” must give one of these experts a share, but gives none."])
     return [weight / sum(told) for weight in told]
+
+
+def _require_whole(rows: list[Expert]) -> None:
+    for row in rows:
+        if row.method == MODE:
+            raise ModelError(
+                f"Experts must be whole models with their base to be averaged, but “{row.name}” is one of MoDE.",
+                "Put experts of MoDE side by side: workbench mode compose.",
+            )
 
 
 def _require_one_tokenizer(rows: list[Expert]) -> None:

@@ -20,7 +20,7 @@ from jobs.kinds.lending import in_turn
 from jobs.work import Work
 from workbench.errors import NotFound
 from workbench.services.branching import domain_folders
-from workbench.services.experts import first_of_line
+from workbench.services.experts import can_be_parent, first_of_line
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
 
@@ -60,12 +60,21 @@ class Choice:
 
 
 def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
-    """The mixture's experts, or of them the one that was asked for; raises NotFound."""
+    """The mixture's experts, or of them the one that was asked for; raises NotFound.
+
+    One of MoDE has no copies: raises TrainingError where it was asked for, or there is no other.
+    """
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
         raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
-    return tuple(_parent(session, storage, one) for one in chosen)
+    able = [one for one in chosen if can_be_parent(one)]
+    if not able:
+        raise TrainingError(
+            f"A parent must be an expert whose copy can be trained, but “{chosen[0].name}” is one of MoDE instead.",
+            "Train an expert of its own beside the backbone: workbench mode train; then workbench mode compose.",
+        )
+    return tuple(_parent(session, storage, one) for one in able)
 
 
 def choose_parent(

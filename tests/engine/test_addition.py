@@ -13,7 +13,8 @@ from engine.addition import add_and_compare
 from engine.errors import ModelError
 from engine.files import Kept, faults_in, new_folder, write_manifest
 from engine.models.demix import DemixModel
-from engine.models.demix_files import load_demix, save_base, save_expert
+from engine.models.demix_files import save_base, save_expert
+from engine.models.hosted import Hosted, host
 
 
 @pytest.fixture
@@ -39,14 +40,14 @@ def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, Kept], model:
 def test_no_more_than_two_experts_are_in_memory(kept: dict[str, Kept], monkeypatch) -> None:
     alive, seen = weakref.WeakSet(), []
 
-    def watched(base: Kept, experts: dict[str, Kept]) -> DemixModel:
+    def watched(base: Kept, experts: dict[str, Kept]) -> Hosted:
         gc.collect()
         seen.append((len(alive), len(experts)))
-        model = load_demix(base, experts)
+        model = host(base, experts)
         alive.add(model)
         return model
 
-    monkeypatch.setattr("engine.addition.load_demix", watched)
+    monkeypatch.setattr("engine.addition.host", watched)
     others = {key: kept[key] for key in ("law", "code", "news")}
     assert add_and_compare(kept["base"], others, "new", kept["verse"]).changed == ()
     assert seen == [(0, 1)] * 3

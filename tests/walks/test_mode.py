@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from engine.config import SamplingConfig
+from engine.errors import ScoresError
 from engine.events import Step, Token
+from engine.flops import Shape, forward_flops
 from engine.models.demix import Rows
 from engine.models.families import load_model
 from engine.models.hosted import host
@@ -23,6 +25,8 @@ from workbench.cards import ExpertCard
 from workbench.database import close_engines, reading, transaction
 from workbench.errors import BadSpec
 from workbench.services import evaluations, experts, generation, jobs, mixtures, seeds
+from workbench.services.costs import mixture_costs
+from workbench.services.nearest import nearest
 from workbench.settings import Settings
 from workbench.storage import get_storage
 from workbench.tables import SeedModel
@@ -119,8 +123,8 @@ def test_an_expert_says_where_it_comes_from_and_its_curve_what_was_retained(mode
 
 
 def test_before_its_first_update_a_model_is_its_backbone(moded) -> None:  # L12
-    """An update at a rate of zero is none: the rate rises from there."""
-    still = {**TRAINING, "num_steps": 1, "warmup": 1.0}
+    """A step of no size to speak of is none."""
+    still = {**TRAINING, "num_steps": 1, "learning_rate": 1e-30}
     done(moded({**STAGE_ONE, "name": "still", "training": still}))
     assert torch.equal(logits("still/court"), backbone_logits())
     assert not torch.equal(logits("law/court"), backbone_logits())
@@ -216,6 +220,8 @@ def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, wish) -> None: 
         if isinstance(event, Step) and event.step == 17:
             break
     events.close()  # type: ignore[attr-defined]
+    with transaction() as session:
+        jobs.resume(session, job_id)
     list(run_here(job_id))
     suffix = "court" if wish is STAGE_ONE else "composed"
     assert part_hashes(f"cut/{suffix}") == part_hashes(f"whole/{suffix}")
@@ -274,3 +280,62 @@ def test_a_composition_outlives_what_it_was_made_of(moded) -> None:
     both = card_of("both/composed")
     assert (both.parent, [one["name"] for one in both.config["composed_of"]]) == (None, BOTH["experts"])
     assert torch.equal(logits("both/composed"), said)
+
+
+def test_lineage_tells_all_that_was_put_together(moded) -> None:
+    both, law, food = (card_of(name) for name in ("both/composed", "law/court", "food/kitchen"))
+    with reading() as session:
+        line, later = experts.lineage(session, "both/composed"), experts.lineage(session, "food/kitchen")
+    edges = [(edge["source"], edge["target"]) for edge in line["edges"]]
+    assert sorted(edges) == sorted(dict.fromkeys(edges))
+    assert {(law.id, both.id), (food.id, both.id)} <= set(edges)
+    assert {"source": food.id, "target": both.id} in later["edges"]
+
+
+def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(moded) -> None:
+    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "law", "training": TRAINING}
+    for wish in (late, {**late, "parent": "law/court"}):
+        card = moded(wish)
+        assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
+        assert "workbench mode train" in card.next_step
+    card = moded({"kind": "average-experts", "name": "mean", "experts": BOTH["experts"]})
+    assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
+    assert "workbench mode compose" in card.next_step
+    with reading() as session, pytest.raises(ScoresError, match="all of its experts are of MoDE"):
+        nearest(session, get_storage(), "law", "sea")
+
+
+def test_a_parent_is_found_among_those_that_have_copies(moded) -> None:
+    with transaction() as session:
+        mixtures.add_member(session, "small", "law/court")
+    late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "small", "training": TRAINING}
+    card = done(moded(late))
+    assert set(card.result["parent_posterior"]) == {"small/court", "small/kitchen"}
+
+
+def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
+    with reading() as session:
+        costs = {name: mixture_costs(session, get_storage(), name, context=32) for name in ("law", "both")}
+        config = seeds.get_seed(session, "seed").config
+        (job,) = [one for one in jobs.list_jobs(session) if one.title == "Train MoDE expert law"]
+    one, two = (costs[name]["mixture"] for name in ("law", "both"))
+    backbone = forward_flops(Shape.of(config), 32)
+    assert 1.9 < (two - backbone) / (one - backbone) < 2.1
+    assert costs["law"]["adapting"] == job.result["throughput"]["flops_per_token"]
+
+
+def test_its_removal_and_its_addition_are_certified(moded) -> None:
+    thin = {**STAGE_ONE, "kind": "train-demix", "name": "thin", "method": "lora", "domains": ["sea"]}
+    done(moded({name: value for name, value in thin.items() if name not in ("shape", "retain")}))
+    make = {
+        "kind": "make-mixture",
+        "name": "all",
+        "experts": ["law/court", "food/kitchen", "both/composed", "thin/sea"],
+    }
+    done(moded(make))
+    short = {"num_blocks": 2, "block_size": 32, "num_prefixes": 10, "prefix_length": 4, "continuation_length": 4}
+    card = done(moded({"kind": "certify-removal", "expert": "law/court", "mixture": "all", **short}))
+    assert card.result["ok"]
+    wish = {"kind": "certify-addition", "expert": "both/composed", "mixture": "all", "max_tokens": 200}
+    card = done(moded(wish))
+    assert card.result["ok"], card.result["sentence"]

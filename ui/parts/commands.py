@@ -6,6 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ui.parts.flags import option_of
+from workbench.specs import SPECS
+
 # The verb of each kind of job, and the fields that go without a flag, in order.
 _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "import-corpus": ("corpus add", ("name", "path")),
@@ -32,8 +35,12 @@ def command_for(kind: str, told: Mapping[tuple[str, ...], Any]) -> str:
         return _seed_command(told)
     verb, bare = _VERBS[kind]
     words = [str(told[name,]) for name in bare if told.get((name,))]
-    flags = [flag for path, value in told.items() if path[0] not in bare for flag in _flag(path[-1], value)]
+    flags = [flag for path, value in told.items() if path[0] not in bare for flag in _flag(_option(kind, path), value)]
     return shlex.join(["workbench", *verb.split(), *words, *flags])
+
+
+def _option(kind: str, path: tuple[str, ...]) -> str:
+    return option_of(SPECS[kind], *path) if len(path) == 2 and kind in SPECS else path[-1]
 
 
 def _seed_command(told: Mapping[tuple[str, ...], Any]) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from types import NoneType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic_core import PydanticUndefined
 
+from ui.parts.flags import groups_of, option_of
 from workbench.specs import MixtureSpec, Spec, parse_as, parse_spec
 
 Command = Callable[..., None]
@@ -104,10 +104,11 @@ def build(spec: type[Spec], given: dict[str, Any]) -> Any:
     """The spec of what was given; what was not given keeps the spec's own default."""
     told = {name: _told(value) for name, value in given.items() if value is not None}
     wish = {name: told[name] for name in spec.model_fields if name in told}
-    for name, group in _groups(spec):
+    for name, group in groups_of(spec):
         # The default of the whole group, not of its class: a new expert learns at a tenth of the usual rate.
         whole = asdict(spec.model_fields[name].get_default(call_default_factory=True))
-        wish[name] = whole | {one.name: told[one.name] for one in fields(group) if one.name in told}
+        options = {one.name: option_of(spec, name, one.name) for one in fields(group)}
+        wish[name] = whole | {knob: told[option] for knob, option in options.items() if option in told}
     if "kind" not in spec.model_fields:  # a wish for several jobs
         return parse_as(spec, wish)
     return parse_spec({"kind": spec.model_fields["kind"].default, **wish})
@@ -119,19 +120,16 @@ def parse_mixture(**given: Any) -> MixtureSpec:
 
 
 def knobs(spec: type[Spec]) -> Iterator[Knob]:
-    """Every option of a spec, those of its groups last; what several of them call alike is one option for all."""
-    return iter({knob.name: knob for knob in _knobs(spec)}.values())
-
-
-def _knobs(spec: type[Spec]) -> Iterator[Knob]:
-    groups = dict(_groups(spec))
+    """Every option of a spec, those of its groups last."""
+    groups = dict(groups_of(spec))
     for name, field in spec.model_fields.items():
         if name == "kind" or name in groups:
             continue
         default = ... if field.is_required() else field.get_default(call_default_factory=True)
         yield Knob(name, plain_type(field.annotation), field.description or "", default)
     for name, group in groups.items():
-        yield from group_knobs(group, spec.model_fields[name].get_default(call_default_factory=True))
+        for knob in group_knobs(group, spec.model_fields[name].get_default(call_default_factory=True)):
+            yield replace(knob, name=option_of(spec, name, knob.name))
 
 
 def group_knobs(group: type[Any], default: Any = None) -> Iterator[Knob]:
@@ -167,9 +165,3 @@ def split_commas(values: list[str]) -> list[str]:
 
 def _told(value: Any) -> Any:
     return split_commas(value) if isinstance(value, list) else value
-
-
-def _groups(spec: type[Spec]) -> Iterator[tuple[str, Any]]:
-    for name, field in spec.model_fields.items():
-        if is_dataclass(field.annotation) and field.default is PydanticUndefined:
-            yield name, field.annotation

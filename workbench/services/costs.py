@@ -13,7 +13,10 @@ from sqlalchemy.orm import Session
 from engine.config import ExpertsIn
 from engine.files import Kept
 from engine.flops import Shape, forward_flops, training_flops
+from engine.mode import flops as flops_of_mode
+from engine.mode.config import ModeConfig
 from workbench.errors import StorageError
+from workbench.services.experts import MODE
 from workbench.services.generation import PlannedExpert, plan
 from workbench.storage import Storage
 from workbench.tables import Expert
@@ -29,22 +32,40 @@ def mixture_costs(
     `forward`: one expert (the first, where bases differ); `mixture`: all `num_experts` that take part, which is as many
     forward passes;
     `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
-    costs; `adapting`: of one new expert with everything else frozen; `shape`: what was counted.
+    costs; `adapting`: of one new expert (of MoDE the first part) with everything else frozen; `shape`: what was
+    counted.
     """
     planned = plan(session, storage, mixture, active=active)
-    sizes = {one.id: _adapter_size(session, one) for one in planned.experts}
+    rows = {one.id: session.get_one(Expert, one.id) for one in planned.experts}
     shapes = {base: _shape(mixture, base) for base in planned.by_base()}
-    shape, first = shapes[planned.base], sizes[planned.experts[0].id]
-    of_all = sum(forward_flops(shapes[base], context, len(experts)) for base, experts in planned.by_base().items())
+    forward = [_forward(shapes[one.base], one, rows[one.id], context) for one in planned.experts]
+    shape, first = shapes[planned.base], planned.experts[0]
     return {
         "context": context,
         "num_experts": len(planned.experts),
-        "forward": forward_flops(shape, context) + 2 * first,
-        "mixture": of_all + 2 * sum(sizes.values()),
+        "forward": forward[0],
+        "mixture": sum(forward),
         "training": training_flops(shape, context),
-        "adapting": training_flops(shape, context, only=_experts_in(planned.base.folder), adapter=first),
+        "adapting": _adapting(shape, first, rows[first.id], context),
         "shape": asdict(shape),
     }
+
+
+def _forward(shape: Shape, expert: PlannedExpert, row: Expert, context: int) -> int:
+    if row.method == MODE:
+        return flops_of_mode.forward_flops(shape, context, _parts(row))
+    return forward_flops(shape, context) + 2 * _adapter_size(expert, row)
+
+
+def _adapting(shape: Shape, expert: PlannedExpert, row: Expert, context: int) -> int:
+    if row.method == MODE:
+        return flops_of_mode.training_flops(shape, context, _parts(row)[:1])
+    size = _adapter_size(expert, row)
+    return training_flops(shape, context, only=_experts_in(expert.base.folder), adapter=size)
+
+
+def _parts(row: Expert) -> list[ModeConfig]:
+    return [ModeConfig(**part["shape"]) for part in row.config["parts"]]
 
 
 def _experts_in(base: Path) -> ExpertsIn:
@@ -64,7 +85,6 @@ def _shape(mixture: str, base: Kept) -> Shape:
         raise StorageError(f"The base of “{mixture}” must lie in {path.parent}, but does not.", "Restore it.") from None
 
 
-def _adapter_size(session: Session, expert: PlannedExpert) -> int:
+def _adapter_size(expert: PlannedExpert, row: Expert) -> int:
     """What an adapter adds to its base; 0 for an expert that takes a place in it."""
-    adapts = _experts_in(expert.base.folder) == "adapter"
-    return session.get_one(Expert, expert.id).num_parameters if adapts else 0
+    return row.num_parameters if _experts_in(expert.base.folder) == "adapter" else 0

@@ -40,6 +40,11 @@ def domains_of(row: Expert) -> list[str]:
     return [row.domain.name] if row.domain else list(row.config.get("domains", ()))
 
 
+def can_be_parent(row: Expert) -> bool:
+    """Whether a copy of it can be trained. One of MoDE stands beside its backbone: another is trained beside it."""
+    return row.method != MODE
+
+
 def first_of_line(row: Expert) -> Expert:
     """The expert that a line of copies began with: an ancestor, or this one, that is nobody's copy."""
     while row.parent is not None:
@@ -131,11 +136,14 @@ def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base with the last one on it unless that is a seed.
 
     Raises InUse when another expert began as its copy or is an average with it, or a mixture or a job needs it.
+    A composition needs none of its parts' experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, _users(session, row))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
+    for composed in compositions_of(session, row):
+        composed.parent = None if composed.parent is row else composed.parent
     base, artifact = row.base, row.artifact
     session.delete(row)
     session.flush()
@@ -149,7 +157,7 @@ def delete_expert(session: Session, name: str) -> None:
 def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
     return {
         "expert": [
-            *session.scalars(select(Expert.name).where(Expert.parent_id == row.id)),
+            *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method != MODE)),
             *(one.name for one in averages_of(session, row)),
         ],
         "mixture": _mixtures(session, [row.id])[row.id],
@@ -161,7 +169,7 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
 
 
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
-    """The way seed -> parents -> expert -> children and mixtures; an average comes of all that it was made of.
+    """The way seed -> parents -> expert -> children and mixtures; what was put together comes of all its parts.
 
     `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
     """
@@ -172,12 +180,13 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     if line[0].seed is not None:
         nodes.insert(0, _node(line[0].seed, "seed"))
         edges.insert(0, _edge(line[0].seed, line[0]))
-    for part in averaged(session, row):
-        nodes.insert(0, _node(part, "expert"))
-        edges.insert(0, _edge(part, row))
+    for part in put_together_of(session, row):
+        if part not in line:
+            nodes.insert(0, _node(part, "expert"))
+            edges.insert(0, _edge(part, row))
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
-    later_ones = [*session.scalars(children), *averages_of(session, row)]
+    later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
     for kind, later in (("expert", later_ones), ("mixture", session.scalars(joined).all())):
         for one in later:
             nodes.append(_node(one, kind))
@@ -197,23 +206,38 @@ AVERAGE = "average"  # the method of an expert whose parameters are the mean of 
 MODE = "mode"  # that of one whose parts stand beside a frozen backbone (MoDE)
 
 
-def averaged(session: Session, row: Expert) -> list[Expert]:
-    """The experts whose average an expert is; none where it was trained."""
-    found = (session.get(Expert, part["id"]) for part in row.config.get("averaged", ()))
+def parts_of(row: Expert) -> list[str]:
+    """The ids of the experts that one was put together of, as an average or a composition."""
+    told = (*row.config.get("averaged", ()), *row.config.get("composed_of", ()))
+    return [part["id"] for part in told]
+
+
+def put_together_of(session: Session, row: Expert) -> list[Expert]:
+    """Those experts, as far as they are still there."""
+    found = (session.get(Expert, id) for id in parts_of(row))
     return [part for part in found if part is not None]
 
 
 def averages_of(session: Session, row: Expert) -> list[Expert]:
     """The averages that an expert is part of."""
-    rows = session.scalars(select(Expert).where(Expert.method == AVERAGE).order_by(Expert.name))
-    return [one for one in rows if any(part["id"] == row.id for part in one.config["averaged"])]
+    return _made_of(session, row, AVERAGE)
+
+
+def compositions_of(session: Session, row: Expert) -> list[Expert]:
+    """The experts of MoDE that were composed of it, among others."""
+    return _made_of(session, row, MODE)
+
+
+def _made_of(session: Session, row: Expert, method: str) -> list[Expert]:
+    rows = session.scalars(select(Expert).where(Expert.method == method).order_by(Expert.name))
+    return [one for one in rows if row.id in parts_of(one)]
 
 
 def origins(session: Session, row: Expert) -> list[Expert]:
-    """All experts that it comes of, as a copy or as an average."""
+    """All experts that it comes of, as a copy, an average or a composition."""
     found = ancestors(row)
     for one in [row, *found]:
-        for part in averaged(session, one):
+        for part in put_together_of(session, one):
             found += [part, *origins(session, part)]
     return list(dict.fromkeys(found))
 

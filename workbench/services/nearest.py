@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import ScoresError
 from workbench.services.corpora import domain_row
-from workbench.services.experts import first_of_line
+from workbench.services.experts import can_be_parent, first_of_line
 from workbench.services.mixtures import mixture_row
 from workbench.services.scores import PAPER_BLOCKS, load, shared_scores
 from workbench.storage import Storage
@@ -18,13 +18,14 @@ from workbench.tables import Evaluation, Expert, Mixture
 
 def is_scored(session: Session, mixture: str, domain: str, split: str = "dev") -> bool:
     """Whether `nearest` has an answer: a block of the domain is scored under every expert of the mixture."""
-    return _scores(session, mixture_row(session, mixture), domain, split) is not None
+    row = mixture_row(session, mixture)
+    return bool(_possible(row)) and _scores(session, row, domain, split) is not None
 
 
 def nearest(
     session: Session, storage: Storage, mixture: str, domain: str, *, split: str = "dev", num_blocks: int = PAPER_BLOCKS
 ) -> dict[str, Any]:
-    """The `parent`, and the `posterior` of every expert of the mixture by name, as the training would choose.
+    """The `parent`, and the `posterior` of every possible one of the mixture by name, as the training would choose.
 
     The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each; the
     answer says how many there were, and of which `block_size`. `learning_rate` is what a training takes that is told
@@ -36,6 +37,11 @@ def nearest(
     from engine.text.excerpt import spread
 
     row = mixture_row(session, mixture)
+    if not _possible(row):
+        raise ScoresError(
+            f"“{mixture}” must hold an expert whose copy can be trained, but all of its experts are of MoDE.",
+            "Train an expert of its own beside the backbone: workbench mode train.",
+        )
     scores = _scores(session, row, domain, split)
     if scores is None:
         raise ScoresError(
@@ -43,7 +49,7 @@ def nearest(
             "is not.",
             f"Score it: {score_line(mixture, domain, split)}. Or train without naming a parent: the job looks first.",
         )
-    experts = [member.expert for member in row.members]
+    experts = _possible(row)
     blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))
     blocks_ENT = blocks_ENT[:, spread(blocks_ENT.shape[1], num_blocks)]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
@@ -56,13 +62,17 @@ def nearest(
     }  # fmt: skip
 
 
+def _possible(row: Mixture) -> list[Expert]:
+    return [member.expert for member in row.members if can_be_parent(member.expert)]
+
+
 def score_line(mixture: str, domain: str, split: str = "dev") -> str:
     """The command that scores what a proposal needs."""
     return f"workbench eval run {shlex.quote(mixture)} --domains {shlex.quote(domain)} --split {split}"
 
 
 def _scores(session: Session, row: Mixture, domain: str, split: str) -> dict[str, Evaluation] | None:
-    experts = [member.expert for member in row.members]
+    experts = _possible(row)
     return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)
 
 

@@ -18,7 +18,7 @@ from engine.errors import MixtureError
 from workbench.cards import ReportCard
 from workbench.errors import NotFound
 from workbench.services.corpora import domain_row
-from workbench.services.experts import ancestors
+from workbench.services.experts import ancestors, parts_of
 from workbench.services.mixtures import mixture_row, taking_part
 from workbench.services.reports import list_reports
 from workbench.services.retrained import Retrained, retrained_without
@@ -53,9 +53,7 @@ class Sides:
         return [
             one.name
             for one in self.without_expert
-            if one.domain_id == removed.domain_id
-            or removed in ancestors(one)
-            or removed.id in [part["id"] for part in one.config.get("averaged", ())]
+            if one.domain_id == removed.domain_id or removed in ancestors(one) or removed.id in parts_of(one)
         ]
 
 

@@ -11,7 +11,7 @@ from jobs import clusterings
 from ui import cli
 from ui.parts.commands import command_for
 from ui.parts.questions import assemble, changed, questions_of
-from ui.verbs import cluster, corpus, evaluate, expert, mix, seed, train
+from ui.verbs import cluster, corpus, evaluate, expert, mix, mode, seed, train
 from workbench.cluster_specs import FindClusters
 from workbench.errors import BadSpec
 from workbench.specs import SPECS, Spec, TrainClusters, parse_as, parse_spec
@@ -25,6 +25,14 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
     "train-demix": {
         ("name",): NAME, ("seed_model",): "s", ("domains",): ["a"], ("training", "num_steps"): 9,
         ("method",): "lora", ("lora", "rank"): 3, ("lora", "targets"): "ffn", ("moe", "num_experts"): 5,
+    },
+    "train-mode": {
+        ("name",): NAME, ("seed_model",): "s", ("domains",): ["a", "b"], ("num_parts",): 2, ("shape", "init"): "random",
+        ("shape", "seed"): 3, ("training", "seed"): 4, ("retain",): ["c"],
+    },
+    "compose-mode": {
+        ("name",): NAME, ("experts",): ["a/b", "c/d"], ("without",): ["b"], ("frozen",): True, ("domains",): ["b", "d"],
+        ("training", "num_steps"): 9,
     },
     "average-experts": {("name",): NAME, ("experts",): ["a", "b"], ("prior",): "p"},
     "train-expert": {
@@ -46,7 +54,7 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
     """What the command line would have asked for."""
     found: list[Spec] = []
-    for verb in (cluster, corpus, seed, train, evaluate, expert, mix):
+    for verb in (cluster, corpus, seed, train, evaluate, expert, mix, mode):
         monkeypatch.setattr(verb, "submit", lambda spec, _how: found.append(spec))
     return found
 

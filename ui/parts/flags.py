@@ -1,0 +1,25 @@
+"""What the command line calls the fields of a spec: two groups of knobs may call one alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pydantic_core import PydanticUndefined
+
+from workbench.spec_base import Spec
+
+
+def groups_of(spec: type[Spec]) -> Iterator[tuple[str, Any]]:
+    """The fields of a spec that are knobs of the engine, each with its config."""
+    for name, field in spec.model_fields.items():
+        if is_dataclass(field.annotation) and field.default is PydanticUndefined:
+            yield name, field.annotation
+
+
+def option_of(spec: type[Spec], group: str, knob: str) -> str:
+    """The name of a knob's option: its own, after its group's where a later group has a knob of that name."""
+    names = [{one.name for one in fields(config)} for _, config in groups_of(spec)]
+    place = [name for name, _ in groups_of(spec)].index(group)
+    return f"{group}_{knob}" if any(knob in later for later in names[place + 1 :]) else knob
