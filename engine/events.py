@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -33,10 +33,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Losses in nats per token on held-out text, after `step` updates."""
+    """Losses in nats per token on held-out text, after `step` updates.
+
+    `gates_by_domain` are, of MoDE, the mean weights of the backbone and of each part there; 1 together.
+    """
 
     step: int
     loss_by_domain: Mapping[str, float]
+    gates_by_domain: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,7 @@ class Reporter:
                     self._metrics += _step_points(event)
                     self._throughput.see(event)
                 case Evaluated():
-                    losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
-                    self._metrics += _points(event.step, losses)
+                    self._metrics += _evaluated_points(event)
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(f"Checkpoint at step {event.step:,}.")
@@ -171,6 +170,17 @@ def _step_points(event: Step) -> list[Point]:
 
 def _flops_per_second(event: Step) -> float:
     return event.num_flops * event.tokens_per_second / event.num_tokens
+
+
+def _evaluated_points(event: Evaluated) -> list[Point]:
+    """Held-out losses by domain; and of gates `gate/0/DOMAIN` for the backbone, `gate/1/DOMAIN` for the first part."""
+    losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
+    gates = {
+        f"gate/{number}/{name}": weight
+        for name, weights in event.gates_by_domain.items()
+        for number, weight in enumerate(weights)
+    }
+    return _points(event.step, losses | gates)
 
 
 def _settled_words(event: Settled) -> str:

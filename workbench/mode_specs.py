@@ -8,9 +8,7 @@ from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
 from engine.mode.config import ModeConfig
-from workbench.spec_base import ExpertName, Name, Spec
-
-_RETAIN = "Domains that must not be forgotten: their held-out loss is measured at each evaluation."
+from workbench.spec_base import RETAIN, ExpertName, Name, Spec, require_others
 
 
 class TrainMode(Spec):
@@ -27,7 +25,7 @@ class TrainMode(Spec):
     num_parts: int = Field(1, ge=1, le=64, description="Experts side by side, all trained on all of the text.")
     shape: ModeConfig = Field(default_factory=ModeConfig, description="Blocks, layers, and how the expert starts.")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
-    retain: list[Name] = Field(default_factory=list, description=_RETAIN)
+    retain: list[Name] = Field(default_factory=list, description=RETAIN)
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainMode:
@@ -35,7 +33,7 @@ class TrainMode(Spec):
             raise ValueError("name each domain once")
         if self.num_parts > 1 and self.shape.init == "copy":
             raise ValueError("several experts must start at random (init), since copies would learn alike for ever")
-        _require_others(self.retain, self.domains)
+        require_others(self.retain, self.domains)
         return self
 
     @property
@@ -73,7 +71,7 @@ class ComposeMode(Spec):
     )
     frozen: bool = Field(False, description="Only the gates learn; otherwise the experts do, too (paper: better).")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
-    retain: list[Name] = Field(default_factory=list, description=_RETAIN)
+    retain: list[Name] = Field(default_factory=list, description=RETAIN)
 
     @model_validator(mode="after")
     def _distinct(self) -> ComposeMode:
@@ -82,15 +80,10 @@ class ComposeMode(Spec):
                 raise ValueError(f"name each {what} once")
         if self.retain and not self.domains:
             raise ValueError("domains to retain are looked at while it trains: give domains to train on, too")
-        _require_others(self.retain, self.domains)
+        require_others(self.retain, self.domains)
         return self
 
     @property
     def expert(self) -> str:
         """What the composition is called."""
         return f"{self.name}/composed"
-
-
-def _require_others(retained: list[str], domains: list[str]) -> None:
-    if len(set(retained)) < len(retained) or set(retained) & set(domains):
-        raise ValueError("name each domain to retain once, and none that is trained on: that is measured anyway")

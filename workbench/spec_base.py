@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -47,3 +48,12 @@ class Spec(BaseModel):
     """A wish. Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+RETAIN = "Domains that must not be forgotten: their held-out loss is measured at each evaluation."
+
+
+def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
+    """Raises ValueError unless the domains to retain are others than those that are trained on."""
+    if len(set(retained)) < len(retained) or set(retained) & set(domains):
+        raise ValueError("name each domain to retain once, and none that is trained on: that is measured anyway")

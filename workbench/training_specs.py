@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from engine.config import AdaptingConfig, LoraConfig, MethodName, ModelConfig, MoeConfig, TrainingConfig
 from engine.training.methods import METHODS
-from workbench.spec_base import ExpertName, Name, Spec, absolute
+from workbench.spec_base import RETAIN, ExpertName, Name, Spec, absolute, require_others
 
 
 class MakeSeed(Spec):
@@ -58,11 +58,15 @@ class TrainDemix(Spec):
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
     lora: LoraConfig = Field(default_factory=LoraConfig, description="The adapters, with the method lora.")
     moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
+    retain: list[Name] = Field(default_factory=list, description=f"{RETAIN} With one expert only.")
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainDemix:
         if len(set(self.domains)) < len(self.domains):
             raise ValueError("name each domain once")
+        if self.retain and len(self.experts) > 1:
+            raise ValueError("domains to retain are looked at under one expert: train on one domain, or one for all")
+        require_others(self.retain, self.domains)
         return self
 
     @property

@@ -20,6 +20,7 @@ from engine.mode.flops import Learning, training_flops
 from engine.mode.model import ModeModel
 from engine.models.demix import Rows
 from engine.models.likelihoods import TokenScores
+from engine.text.excerpt import Excerpt
 
 
 class ActiveExperts(nn.Module):
@@ -99,6 +100,17 @@ class ActiveExperts(nn.Module):
     def _require(self, rows: Rows) -> None:
         if strangers := set(rows.keys) - set(self.keys):
             raise ModelError(f"There is no expert “{min(strangers)}” here.", f"There is: {self.keys[0]}.")
+
+
+@torch.no_grad()
+def gate_shares(active: ActiveExperts, text: Excerpt) -> tuple[float, ...]:
+    """The mean weight of the backbone and of each active expert, over all tokens of a text and all blocks of layers."""
+    total_G = torch.zeros(1 + len(active.active), dtype=torch.float64)
+    for inputs_BT, _ in text.batches(1):
+        active(torch.from_numpy(inputs_BT).to(active.device), Rows.all_to(active.keys[0], 1))
+        assert active.weights is not None
+        total_G += active.weights.double().mean(0).sum((1, 2)).cpu()
+    return tuple((total_G / text.num_tokens).tolist())
 
 
 def compose(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
 from engine.adapt import losses_of
 from engine.config import TrainingConfig
-from engine.events import Decided, Event
-from engine.mode.active import ActiveExperts
+from engine.events import Decided, Evaluated, Event
+from engine.mode.active import ActiveExperts, gate_shares
+from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import DomainText, PackedDomain
 from engine.training.launch import num_gpus
@@ -37,7 +39,7 @@ def train_parts(
 ) -> Generator[Event, None, float | None]:
     """Trains in place on equal samples of these domains; gives the mean held-out loss (nats per token) at the end.
 
-    In each evaluation the domains to retain are looked at, too.
+    Each evaluation looks at the domains to retain, too, and says what the gates give to whom on every domain.
     """
     require_context(active, config.block_size)
     if (work.settings.processes or num_gpus(work.settings.device)) > 1:
@@ -46,10 +48,24 @@ def train_parts(
     for domain in domains:
         folder = yield from pack(work, domain, tokenizer)
         texts.append(PackedDomain(domain.name, active.keys[0], folder).open())
-    watched = yield from pack_watched(work, retained, tokenizer, config)
-    watch = (lambda: losses_of(active, active.keys[0], watched)) if watched else None
-    losses = yield from last_losses(train(active, texts, config, work.folder, only_experts=active.keys, watch=watch))
+    looked_at = yield from pack_watched(work, [*domains, *retained], tokenizer, config)
+    watched = {one.name: looked_at[one.name] for one in retained}
+    events = train(
+        active, texts, config, work.folder, only_experts=active.keys,
+        watch=(lambda: losses_of(active, active.keys[0], watched)) if watched else None,
+    )  # fmt: skip
+    losses = yield from last_losses(_with_gates(events, active, looked_at))
     return mean_loss(losses, domains)
+
+
+def _with_gates(events: Iterator[Event], active: ActiveExperts, texts: Mapping[str, Excerpt]) -> Iterator[Event]:
+    """Says with each evaluation what the gates give to whom, on every text."""
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            if isinstance(event, Evaluated):
+                shares = {name: gate_shares(active, text) for name, text in texts.items()}
+                event = replace(event, gates_by_domain=shares)
+            yield event
 
 
 def registering(

@@ -5,18 +5,20 @@ Where a method leaves the seed as it is, the seed itself is the base, and only w
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.adapt import losses_of
 from engine.device import choose_device
-from engine.events import Event
+from engine.events import Decided, Event
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
+from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
@@ -29,6 +31,7 @@ from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
 from jobs.kinds.losses import last_losses, mean_loss
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
+from jobs.kinds.watching import pack_watched
 from jobs.work import Register, Work, log_path
 from workbench.services.artifacts import register_artifact
 from workbench.services.mixtures import create_mixture
@@ -45,6 +48,7 @@ class _Inputs:
     seed: Kept
     seed_artifact_id: str
     experts: dict[str, tuple[DomainFiles, ...]]  # by name, each with the domains that train it
+    retained: tuple[DomainFiles, ...]
 
 
 def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
@@ -58,7 +62,8 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
         for domain in domains:
             folder = yield from pack(work, domain, tokenizer)
             packed.append(PackedDomain(domain.name, made_by(work.job_id, name), folder))
-    model, losses = yield from _train(work, spec, inputs.seed.folder, packed)
+    retained = yield from pack_watched(work, inputs.retained, tokenizer, spec.training)
+    model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
     base_id = inputs.seed_artifact_id if METHODS[spec.method].frozen else _keep_base(work, model, tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
@@ -81,14 +86,20 @@ def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
 
 
 def _train(
-    work: Work, spec: TrainDemix, seed_folder: Path, domains: Sequence[PackedDomain]
+    work: Work, spec: TrainDemix, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, Excerpt]
 ) -> Generator[Event, None, tuple[DemixModel, dict[str, float]]]:
-    """Trains in this process or on several; gives the model and its last losses on held-out text."""
+    """Trains in this process or on several; gives the model and its last losses on held-out text.
+
+    What is retained is looked at under the one expert there is then, and in one process.
+    """
     settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.lora, spec.moe)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
     model = start(seed_folder, keys, recipe, config.seed)
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
+    if num_processes > 1 and retained:
+        yield Decided("Domains to retain are looked at in one process: the training takes one.")
+        num_processes = 1
     if num_processes > 1:
         losses = yield from last_losses(
             train_on(
@@ -102,7 +113,15 @@ def _train(
         require_context(model, config.block_size)
         texts, balanced = [domain.open() for domain in domains], METHODS[spec.method].balanced
         losses = yield from last_losses(
-            train(model, texts, config, work.folder, only_experts=recipe.learns(keys), balanced=balanced)
+            train(
+                model,
+                texts,
+                config,
+                work.folder,
+                only_experts=recipe.learns(keys),
+                balanced=balanced,
+                watch=(lambda: losses_of(model, keys[0], retained)) if retained else None,
+            )
         )
     return model, losses
 
@@ -116,7 +135,8 @@ def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:
         name: tuple(domain_files(session, work.storage, domain) for domain in domains)
         for name, domains in spec.experts.items()
     }
-    return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, experts)
+    retained = tuple(domain_files(session, work.storage, name) for name in spec.retain)
+    return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, experts, retained)
 
 
 def _asked(spec: TrainDemix) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tests.walks.conftest import done, work
 from workbench.cards import ExpertCard
 from workbench.database import close_engines, reading, transaction
 from workbench.errors import BadSpec
-from workbench.services import evaluations, experts, generation, jobs, mixtures, seeds
+from workbench.services import courses, evaluations, experts, generation, jobs, mixtures, seeds
 from workbench.services.costs import mixture_costs
 from workbench.services.nearest import nearest
 from workbench.settings import Settings
@@ -339,3 +339,35 @@ def test_its_removal_and_its_addition_are_certified(moded) -> None:
     wish = {"kind": "certify-addition", "expert": "both/composed", "mixture": "all", "max_tokens": 200}
     card = done(moded(wish))
     assert card.result["ok"], card.result["sentence"]
+
+
+def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> None:
+    card = done(moded({**STAGE_TWO, "training": {**TRAINING, "num_steps": 60}}))
+    with reading() as session:
+        course, of_law = (courses.course_of(session, name) for name in ("tuned/composed", "law/court"))
+        gates = {point.name for point in jobs.metrics(session, card.id) if point.name.startswith("gate/")}
+    assert gates == {f"gate/{number}/{name}" for number in range(3) for name in (*TWO, "sea")}
+    found = {one["domain"]: one for one in course["domains"]}
+    assert {name: one["retained"] for name, one in found.items()} == {"court": False, "kitchen": False, "sea": True}
+    assert found["sea"]["steps"] == [0, 15, 30, 45, 60]
+    for one in found.values():
+        assert all(list(look) == ["backbone", *TWO] for look in one["gates"])
+        assert all(sum(look.values()) == pytest.approx(1, abs=1e-5) for look in one["gates"])
+    first = {one["domain"]: one for one in of_law["domains"]}["court"]["gates"][0]
+    assert first == {"backbone": 0.5, "court": 0.5}  # a copy of its whole block starts open
+    alone, both = ({one["domain"]: one["losses"] for one in one["domains"]} for one in (of_law, course))
+    assert both["court"][-1] < alone["court"][0]
+
+
+def test_a_baseline_says_what_it_retains(moded) -> None:
+    wish = {**STAGE_ONE, "kind": "train-demix", "name": "full", "method": "dense", "domains": TWO}
+    done(moded({name: value for name, value in wish.items() if name != "shape"}))
+    with reading() as session:
+        course = courses.course_of(session, "full/dense")
+        told = courses.course_of(session, "law/court")
+    full, law = ({one["domain"]: one for one in one["domains"]}["sea"] for one in (course, told))
+    assert (full["retained"], full["steps"], full["gates"]) == (True, [0, 15, 30], [{}] * 3)
+    assert full["losses"][0] == pytest.approx(law["losses"][0], abs=1e-5)  # before its first update each is the seed
+    for wrong in ({"method": "demix"}, {"retain": ["court"]}):
+        with pytest.raises(BadSpec, match="retain"):
+            submit({name: value for name, value in {**wish, "name": "x", **wrong}.items() if name != "shape"})

@@ -15,6 +15,7 @@ def offers_now() -> dict[str, list[str]]:
             "domain": domains,
             "domains": domains,
             "watch": domains,
+            "retain": domains,
             "seed_model": [seed.name for seed in seeds.list_seeds(session)],
             "mixture": [mixture.name for mixture in mixtures.list_mixtures(session)],
             "parent": [expert.name for expert in experts.list_experts(session)],

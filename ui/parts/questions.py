@@ -31,6 +31,7 @@ _LABELS = {
     "parent": "Parent to copy",
     "whole": "Train the whole model instead (dense-DAPT)",
     "watch": "Domains to watch while it is trained",
+    "retain": "Domains that must not be forgotten",
     "patience": "Patience: stop after so many evaluations without a better one",
 }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Annotated, Any
+
 import typer
 
 from ui.verbs.following import submit
-from ui.verbs.options import How, takes
+from ui.verbs.options import How, Json, takes
+from ui.verbs.output import print_json, print_table
 from workbench.mode_specs import ComposeMode, TrainMode
 
 app = typer.Typer(no_args_is_help=True, help="MoDE: experts of layers beside a frozen model, trained and put together.")
@@ -26,3 +30,35 @@ def compose(spec: ComposeMode, how: How) -> None:
     Without --domains nothing is trained. The experts that it is made of stay as they are.
     """
     submit(spec, how)
+
+
+@app.command("watch")
+def watch(
+    experts: Annotated[list[str], typer.Argument(help="Experts of any method; they may still be in training.")],
+    as_json: Json = False,
+) -> None:
+    """How trainings went: held-out losses, what was retained, and whom the gates chose; of one expert step by step.
+
+    Of several experts the first and the last evaluation are shown.
+    """
+    from workbench.database import reading
+    from workbench.services.courses import course_of
+
+    with reading() as session:
+        courses = [course_of(session, name) for name in experts]
+    if as_json:
+        print_json(courses)
+        return
+    rows = [row for course in courses for row in _rows(course, step_by_step=len(courses) == 1)]
+    print_table(
+        ["Expert", "Domain", "", "Step", "Held-out loss", "Mean gates"], rows,
+        empty="Nothing was evaluated yet.",
+    )  # fmt: skip
+
+
+def _rows(course: dict[str, Any], step_by_step: bool) -> Iterator[tuple[Any, ...]]:
+    for one in course["domains"]:
+        looks = list(zip(one["steps"], one["losses"], one["gates"], strict=True))
+        for step, loss, gates in looks if step_by_step or len(looks) == 1 else (looks[0], looks[-1]):
+            told = ", ".join(f"{name} {weight:.3f}" for name, weight in gates.items())
+            yield course["expert"], one["domain"], "retained" if one["retained"] else "", step, f"{loss:.3f}", told

@@ -120,14 +120,12 @@ def needed_by(spec: Spec) -> list[Thing]:
     match spec:
         case MakeSeed():
             return [("domain", name) for name in spec.domains]
-        case TrainDemix():
-            return [("seed model", spec.seed_model), *(("domain", name) for name in spec.domains)]
+        case TrainDemix() | TrainMode():
+            return [("seed model", spec.seed_model), *(("domain", name) for name in (*spec.domains, *spec.retain))]
         case TrainExpert():
             parent = [("expert", spec.parent)] if spec.parent else []
             watched = [("domain", name) for name in spec.watch]
             return [("domain", spec.domain), ("mixture", spec.mixture), *parent, *watched]
-        case TrainMode():
-            return [("seed model", spec.seed_model), *(("domain", name) for name in (*spec.domains, *spec.retain))]
         case ComposeMode():
             domains = [("domain", name) for name in (*spec.domains, *spec.retain)]
             return [*(("expert", name) for name in spec.experts), *domains]

@@ -1,0 +1,74 @@
+"""How an expert's training went, evaluation by evaluation: held-out losses, and of MoDE what the gates gave to whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.errors import NotFound
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.services.jobs import metrics
+from workbench.services.modes import composition
+from workbench.services.wishes import made_by
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
+from workbench.tables import Expert, Job
+
+BACKBONE = "backbone"
+
+
+def course_of(session: Session, expert: str) -> dict[str, Any]:
+    """Of each domain that was looked at: `steps`, and at each the held-out `losses` (nats per token) and `gates`.
+
+    `gates` are the mean weights of the backbone and each part by their names, in their order; none unless it is of
+    MoDE. `retained` says of a domain that it is not trained on. The expert may still be in training. Raises NotFound.
+    """
+    job = _job_of(session, expert)
+    spec = parse_spec(job.spec)
+    names = _gate_names(session, job, spec)
+    losses, gates = defaultdict[str, dict[int, float]](dict), defaultdict[str, dict[int, dict[str, float]]](dict)
+    for point in metrics(session, job.id):
+        kind, _, rest = point.name.partition("/")
+        if kind == "dev_loss" and rest:
+            losses[rest][point.step] = point.value
+        elif kind == "gate":
+            number, _, domain = rest.partition("/")
+            gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
+    retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
+    return {
+        "expert": expert, "job": job.id, "state": job.state,
+        "domains": [
+            {
+                "domain": name, "retained": name in retained, "steps": list(found), "losses": list(found.values()),
+                "gates": [gates[name].get(step, {}) for step in found],
+            }
+            for name, found in losses.items()
+        ],
+    }  # fmt: skip
+
+
+def _job_of(session: Session, expert: str) -> Job:
+    """The job that trained an expert, or is at it."""
+    row = session.scalar(select(Expert).where(Expert.name == expert))
+    if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
+        return job
+    unfinished = select(Job).where(Job.state.in_(["queued", "running", "paused"])).order_by(Job.created_at.desc())
+    for job in session.scalars(unfinished):
+        if ("expert", expert) in made_by(parse_spec(job.spec)):
+            return job
+    raise NotFound("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
+
+
+def _gate_names(session: Session, job: Job, spec: Spec) -> list[str]:
+    """Who is meant by the numbers of a job's gates."""
+    if isinstance(spec, TrainMode):
+        return [BACKBONE, *spec.parts]
+    if not isinstance(spec, ComposeMode):
+        return []
+    if job.state == "done":
+        return [BACKBONE, *job.result["parts"]]
+    rows = {row.name: row for row in session.scalars(select(Expert).where(Expert.name.in_(spec.experts)))}
+    return [BACKBONE, *(part.name for part in composition([rows[name] for name in spec.experts], spec))]
