@@ -12,12 +12,17 @@ from workbench.spec_base import RETAIN, ExpertName, Name, Spec, absolute, requir
 
 
 class MakeSeed(Spec):
-    """Make a seed model: take one from a folder or the hub, or begin a fresh small one with a tokenizer."""
+    """Make a seed model: take one from a folder, the hub or an expert, or begin a fresh small one with a tokenizer."""
 
     kind: Literal["make-seed"] = "make-seed"
     name: Name = Field(description="Name of the seed model.")
-    source: Literal["fresh", "folder", "hub"] = Field("fresh", description="fresh, folder (local) or hub (downloads).")
-    location: str = Field("", description="Folder or hub name of the model; empty for a fresh one.")
+    source: Literal["fresh", "folder", "hub", "expert"] = Field(
+        "fresh", description="fresh, folder (local), hub (downloads) or expert (a copy of one that is trained)."
+    )
+    location: str = Field("", description="Folder or hub name of the model; empty for any other source.")
+    expert: ExpertName | None = Field(
+        None, description="Expert whose whole model, what it shares with others included, becomes the seed."
+    )
     shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
     vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
     domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
@@ -32,8 +37,10 @@ class MakeSeed(Spec):
     def _complete(self) -> MakeSeed:
         if self.source == "fresh" and not self.domains:
             raise ValueError("a fresh seed needs at least one domain to train its tokenizer on")
-        if self.source != "fresh" and not self.location:
+        if self.source in ("folder", "hub") and not self.location:
             raise ValueError("give the location of the model: a folder, or its name on the hub")
+        if (self.source == "expert") != (self.expert is not None):
+            raise ValueError("name an expert with the source expert, and with no other")
         return self
 
 

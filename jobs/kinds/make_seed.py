@@ -1,17 +1,20 @@
-"""Make a seed model: a fresh small one with a tokenizer of its own, or one from a folder or the hub."""
+"""Make a seed model: a fresh small one with a tokenizer of its own, or one from a folder, the hub or an expert."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.errors import TokenizerError
+from engine.errors import ModelError, TokenizerError
 from engine.events import Event, Progress
+from engine.files import Kept
+from engine.models.demix_files import load_demix
 from engine.models.families import download_model, fresh_model, load_model, num_parameters
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
@@ -19,12 +22,26 @@ from jobs.kinds.ids import made_by
 from jobs.kinds.tokens import DomainFiles, domain_files
 from jobs.work import Register, Work
 from workbench.services.artifacts import register_artifact
+from workbench.services.experts import expert_row
 from workbench.services.names import ensure_free
-from workbench.services.seeds import register_seed
+from workbench.services.seeds import MADE_OF, register_seed
 from workbench.tables import SeedModel
 from workbench.training_specs import MakeSeed
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """The expert that becomes a seed: where it and its base lie."""
+
+    id: str
+    base: Kept
+    kept: Kept
+
+    def parts(self) -> tuple[Tokenizer, Any]:
+        """Its tokenizer, and the plain decoder that it is."""
+        return load_tokenizer(self.base.folder), load_demix(self.base, {self.id: self.kept}).whole(self.id)
 
 
 def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
@@ -32,8 +49,9 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     with work.reading() as session:
         ensure_free(session, SeedModel, "seed model", spec.name)
         domains = [domain_files(session, work.storage, name) for name in spec.domains]
+        copied = _copied(session, work, spec.expert) if spec.expert else None
     yield Progress(0, 2, "parts", "making tokenizer and weights")
-    tokenizer, lm = _parts(spec, domains)
+    tokenizer, lm = copied.parts() if copied else _parts(spec, domains)
     yield Progress(1, 2, "parts", "saving")
     if lm.config.vocab_size < tokenizer.vocab_size:
         raise TokenizerError(
@@ -57,13 +75,24 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
             "seed_model": spec.name,
             "num_parameters": num_parameters(lm),
             "vocab_size": tokenizer.vocab_size,
+            **({MADE_OF: copied.id} if copied else {}),
         }
 
     return register
 
 
+def _copied(session: Session, work: Work, name: str) -> _Copied:
+    row = expert_row(session, name)
+    if row.method == "mode":
+        raise ModelError(
+            f"An expert must be a plain decoder with what it shares to become a seed, but “{name}” stands beside one.",
+            "Choose an expert of another method.",
+        )
+    return _Copied(row.id, work.storage.kept(row.base), work.storage.kept(row.artifact))
+
+
 def _source(spec: MakeSeed) -> str:
-    return "fresh" if spec.source == "fresh" else f"{spec.source}:{spec.location}"
+    return "fresh" if spec.source == "fresh" else f"{spec.source}:{spec.expert or spec.location}"
 
 
 def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:

@@ -60,6 +60,8 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "import-corpus", "name": "a", "path": "x", "dataset": "y"},
         {"kind": "make-seed", "name": "a"},
         {"kind": "make-seed", "name": "a", "source": "hub"},
+        {"kind": "make-seed", "name": "a", "source": "expert"},
+        {"kind": "make-seed", "name": "a", "source": "hub", "location": "b", "expert": "c"},
         {"kind": "train-demix", "name": "a", "seed_model": "s", "domains": ["x", "x"]},
         {"kind": "no-such-kind", "name": "a"},
         {"kind": "evaluate", "mixture": "m", "colour": "red"},

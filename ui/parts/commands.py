@@ -44,10 +44,9 @@ def _option(kind: str, path: tuple[str, ...]) -> str:
 
 
 def _seed_command(told: Mapping[tuple[str, ...], Any]) -> str:
-    place = ["--hub"] if told["source",] == "hub" else []
-    return shlex.join(
-        ["workbench", "seed", "add", str(told.get(("name",), "")), *place, str(told.get(("location",), ""))]
-    )
+    flag = [f"--{told['source',]}"] if told["source",] in ("hub", "expert") else []
+    place = told.get(("expert",)) or told.get(("location",), "")
+    return shlex.join(["workbench", "seed", "add", str(told.get(("name",), "")), *flag, str(place)])
 
 
 def _flag(field: str, value: Any) -> Iterator[str]:

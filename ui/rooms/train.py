@@ -9,6 +9,7 @@ import streamlit as st
 from engine.training.methods import METHODS
 from jobs.submit import submit
 from ui.parts.asking import ask_for
+from ui.parts.forms import Answers
 from ui.parts.offers import missing, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
 from ui.parts.parents import show_proposal
@@ -65,18 +66,24 @@ def _first(offers: Offers) -> str:
 
 
 def _ask_seed(offers: Offers) -> None:
-    source = st.selectbox(
-        "Where does it come from?", list(_SOURCES), format_func=_SOURCES.__getitem__, key="seed.source"
-    )
-    fresh = source == "fresh"
-    skip = ("source", "location") if fresh else ("source", "domains", "vocab_size", "seed", "shape")
-    ask_for("make-seed", offers, "Make the seed model", skip=skip, given={("source",): source})
+    sources = [source for source in _SOURCES if source != "expert" or offers["parent"]]
+    source = st.selectbox("Where does it come from?", sources, format_func=_SOURCES.__getitem__, key="seed.source")
+    given: Answers = {("source",): source}
+    if source == "expert":
+        given["expert",] = st.selectbox("Expert to copy", offers["parent"], key="make-seed.expert")
+    skip = [field for field in _SEED_FIELDS if source not in _SEED_FIELDS[field]]
+    ask_for("make-seed", offers, "Make the seed model", skip=("source", "expert", *skip), given=given)
 
 
 _SOURCES = {
     "fresh": "Begin a fresh small one",
     "folder": "A folder on this machine",
     "hub": "Hugging Face hub (downloads)",
+    "expert": "An expert that is trained",
+}
+_SEED_FIELDS = {  # and the sources that are asked for it
+    "location": ("folder", "hub"),
+    **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
 }
 
 

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Seed models: make a fresh one, or 
 
 
 @app.command("make")
-@takes(MakeSeed, "name", source="fresh", location="")
+@takes(MakeSeed, "name", source="fresh", location="", expert=None)
 def make(spec: MakeSeed, how: How) -> None:
     """Begin a fresh small model, with a tokenizer trained on your own domains."""
     submit(spec, how)
@@ -26,15 +26,22 @@ def add(
     name: str = typer.Argument(help=MakeSeed.model_fields["name"].description),
     folder: str = typer.Argument("", show_default=False, help="Folder of a causal language model and its tokenizer."),
     hub: str = typer.Option("", help="Name of a model on the Hugging Face hub; downloads it."),
+    expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description),
     here: Here = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Take a model from a folder, or from the Hugging Face hub."""
-    if bool(folder) == bool(hub):
-        raise BadUsage("A seed must come from a FOLDER or from --hub, but neither or both are given instead.")
-    source = {"source": "hub", "location": hub} if hub else {"source": "folder", "location": folder}
-    submit(build(MakeSeed, {"name": name, **source}), How(here, wait, as_json))
+    """Take a model from a folder, from the Hugging Face hub, or the whole model of an expert that is trained."""
+    sources = (
+        {"source": "folder", "location": folder}, {"source": "hub", "location": hub},
+        {"source": "expert", "expert": expert},
+    )  # fmt: skip
+    given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
+    if len(given) != 1:
+        raise BadUsage(
+            "A seed must come from a FOLDER, from --hub or from --expert, but none or several are given instead."
+        )
+    submit(build(MakeSeed, {"name": name, **given[0]}), How(here, wait, as_json))
 
 
 @app.command("list")

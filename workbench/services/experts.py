@@ -13,6 +13,7 @@ from workbench.cards import ExpertCard
 from workbench.errors import NotFound
 from workbench.services.artifacts import forget_made_from, forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
+from workbench.services.seeds import copies_of, made_of
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.tables import Artifact, Cluster, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember, SeedModel
@@ -135,8 +136,8 @@ def rename(session: Session, name: str, new_name: str) -> ExpertCard:
 def delete_expert(session: Session, name: str) -> None:
     """Deletes an expert with its scores, and its base with the last one on it unless that is a seed.
 
-    Raises InUse when another expert began as its copy or is an average with it, or a mixture or a job needs it.
-    A composition needs none of its parts' experts: it has its own copies, and keeps their names.
+    Raises InUse when another expert or a seed began as its copy, an average is made with it, or a mixture or a job
+    needs it. A composition needs none of its parts' experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
     refuse_if_used("expert", name, _users(session, row))
@@ -160,6 +161,7 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method != MODE)),
             *(one.name for one in averages_of(session, row)),
         ],
+        "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
         "job": unfinished_jobs(session, ["parent", "expert", "experts"], [row.name]),
     }
@@ -171,6 +173,7 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
 def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     """The way seed -> parents -> expert -> children and mixtures; what was put together comes of all its parts.
 
+    A seed that is a copy of an expert comes of it, and stands among what an expert became.
     `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
     """
     row = expert_row(session, name)
@@ -180,6 +183,9 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     if line[0].seed is not None:
         nodes.insert(0, _node(line[0].seed, "seed"))
         edges.insert(0, _edge(line[0].seed, line[0]))
+    if (copied := made_of(session, line[0].seed)) is not None:
+        nodes.insert(0, _node(copied, "expert"))
+        edges.insert(0, _edge(copied, line[0].seed))
     for part in put_together_of(session, row):
         if part not in line:
             nodes.insert(0, _node(part, "expert"))
@@ -187,7 +193,8 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
     later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
-    for kind, later in (("expert", later_ones), ("mixture", session.scalars(joined).all())):
+    copies = copies_of(session, row)
+    for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
         for one in later:
             nodes.append(_node(one, kind))
             edges.append(_edge(row, one))
@@ -234,10 +241,11 @@ def _made_of(session: Session, row: Expert, method: str) -> list[Expert]:
 
 
 def origins(session: Session, row: Expert) -> list[Expert]:
-    """All experts that it comes of, as a copy, an average or a composition."""
+    """All experts that it comes of, as a copy, an average or a composition; its seed may be a copy of one, too."""
     found = ancestors(row)
     for one in [row, *found]:
-        for part in put_together_of(session, one):
+        copied = made_of(session, one.seed)
+        for part in [*put_together_of(session, one), *([copied] if copied else [])]:
             found += [part, *origins(session, part)]
     return list(dict.fromkeys(found))
 

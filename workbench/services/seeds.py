@@ -12,7 +12,9 @@ from workbench.cards import SeedCard
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
-from workbench.tables import Artifact, Clustering, Expert, SeedModel
+from workbench.tables import Artifact, Clustering, Expert, Job, SeedModel
+
+MADE_OF = "expert_id"  # in what the job of a seed found: the expert that it is a copy of
 
 
 def list_seeds(session: Session) -> list[SeedCard]:
@@ -59,6 +61,19 @@ def register_seed(
     session.add(row)
     session.flush()
     return _card(row)
+
+
+def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
+    """The expert whose whole model a seed is; None for any other seed, and for none."""
+    job = session.get(Job, seed.job_id) if seed and seed.job_id else None
+    expert_id = job.result.get(MADE_OF) if job else None
+    return session.get(Expert, expert_id) if expert_id else None
+
+
+def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
+    """The seeds that are a copy of an expert, by name."""
+    rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
+    return [row for row in rows if made_of(session, row) is expert]
 
 
 def delete_seed(session: Session, name: str) -> None:

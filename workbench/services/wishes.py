@@ -119,7 +119,8 @@ def needed_by(spec: Spec) -> list[Thing]:
     """What a wish takes from the registry."""
     match spec:
         case MakeSeed():
-            return [("domain", name) for name in spec.domains]
+            copied = [("expert", spec.expert)] if spec.expert else []
+            return [*copied, *(("domain", name) for name in spec.domains)]
         case TrainDemix() | TrainMode():
             return [("seed model", spec.seed_model), *(("domain", name) for name in (*spec.domains, *spec.retain))]
         case TrainExpert():

@@ -68,9 +68,9 @@ def test_the_command_is_the_same_wish_as_the_form(kind: str, wished: list[Spec])
     assert wished == [parse_spec({"kind": kind, **assemble(answers)})]
 
 
-@pytest.mark.parametrize("source", ["folder", "hub"])
-def test_a_seed_from_elsewhere_has_a_command_too(source: str, wished: list[Spec]) -> None:
-    told = {("name",): "s", ("source",): source, ("location",): "some/where"}
+@pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])
+def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, wished: list[Spec]) -> None:
+    told = {("name",): "s", ("source",): source, (field,): "some/where"}
     assert cli.main(shlex.split(command_for("make-seed", told))[1:]) in (0, None)
     assert wished == [parse_spec({"kind": "make-seed", **assemble(told)})]
 
