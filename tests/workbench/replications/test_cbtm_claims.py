@@ -23,7 +23,7 @@ from tests.workbench.replications.cbtm_worlds import (
     homes,
 )
 from workbench.replications.cbtm import clusters, paper
-from workbench.replications.cbtm.budgets import _has_best, by_clusters, efficiency
+from workbench.replications.cbtm.budgets import _has_best, _moves, by_clusters, efficiency
 from workbench.replications.cbtm.claims import BEYOND, judge
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, Arm, System, arms_of, balanced, sparse
@@ -68,7 +68,8 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({System(balanced(2)): 3.1}, "Figure 5: 2 clusters have less perplexity than one"),
         ({System(balanced(4, at_less=True)): 2.8}, "Figure 5: the lead of 4 clusters"),
         ({System(balanced(8)): 2.5}, "Figure 6: 8 clusters are too many"),
-        ({System(balanced(4, at_less=True)): 3.0}, "Figure 6: the best number"),
+        ({System(balanced(4)): 3.01}, "Figure 6: the best number"),
+        ({System(balanced(4)): 3.01, System(balanced(4, at_less=True)): 3.2}, "Figure 6: the best number"),
         ({sparse(MAIN, 1): 3.1}, "Figure 9: the nearest of 4 clusters alone"),
         ({sparse(MAIN, 2): 2.75}, "Figure 9: the nearest 2 of 4 clusters are as good as all"),
         ({sparse(balanced(8), 2): 2.95}, "Figure 10: the nearest 2 of 8 clusters"),
@@ -145,6 +146,27 @@ def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:
     ]
     above = sum(verdict.estimate is not None and verdict.estimate.low > 0 for verdict in found)
     assert above <= 5
+
+
+def test_equal_numbers_of_clusters_are_seldom_said_to_grow_with_the_tokens() -> None:
+    """One is best at the smaller budget, and at the whole one all are as good: growth would be chance."""
+    numbers = (1, 2, 4, 8)
+    subject = replace(SUBJECT, size=replace(SUBJECT.size, clusters_at_less=numbers))
+    less = {System(balanced(n, at_less=True)): 3.3 + 0.1 * (n > 1) for n in numbers}
+    whole = {System(balanced(n)): 3.0 for n in numbers}
+    found = [
+        _moves(replace(evidence_of(losses_of({**less, **whole}, DOMAINS, chance=one)), subject=subject))
+        for one in range(120)
+    ]
+    assert sum(verdict.mark == REPRODUCED for verdict in found) <= 5
+
+
+def test_as_many_best_at_both_budgets_is_no_growth_and_tells_nothing_where_they_are_the_most() -> None:
+    one, most = ({System(balanced(4, at_less=at_less)): nats for at_less in (True, False)} for nats in (3.4, 2.6))
+    verdicts = [_moves(world(changed)) for changed in (one, most)]
+    assert [verdict.mark for verdict in verdicts] == [NOT_REPRODUCED, UNTESTABLE]
+    assert verdicts[0].why == "Of 1, 4 clusters 1 are best at both budgets."
+    assert "4, are best at both budgets" in verdicts[1].why
 
 
 def test_labels_of_texts_that_were_cut_are_drawn_by_whole_texts() -> None:

@@ -10,13 +10,13 @@ import numpy as np
 from engine.efficiency import Measured, speedup
 from engine.flops import elm_flops
 from engine.replication.bootstrap import Resampled
-from engine.replication.estimates import Floats
+from engine.replication.estimates import Estimate, Floats
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, SEED, Arm, System, balanced
 from workbench.replications.cbtm.orders import has_less
 from workbench.replications.findings import Row, interval_columns
-from workbench.replications.verdicts import Claim, Verdict, is_above, untestable
+from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_above, untestable
 
 _FIGURE = "in the figure, without numbers"
 _TERA = 1e12
@@ -65,40 +65,61 @@ def _has_best(evidence: CbtmEvidence) -> Verdict:
     claim = Claim("Figure 6", sentence, told)
 
     choosing, judging = (evidence.resampled.half(which) for which in range(2))
-    systems = {number: System(balanced(number)) for number in numbers}
-    if not choosing.seeds_with(list(systems.values()), evidence.subject.domains):
+    domains, (*fewer, most) = evidence.subject.domains, numbers
+    if not choosing.seeds_with([System(balanced(number)) for number in numbers], domains):
         return untestable(claim)
-    *fewer, most = numbers
-    best = min(fewer, key=lambda number: _value(choosing, systems[number], evidence.subject.domains))
-    found = judging.difference(systems[most], systems[best], evidence.subject.domains)
-    ours = f"best of {', '.join(map(str, fewer))} on one half of the documents: {best}; judged on the other half"
+    best = _best(choosing, [balanced(number) for number in fewer], domains)
+    found = judging.difference(System(balanced(most)), System(best), domains)
+    ours = f"best of {_listed(fewer)} on one half of the documents: {best.num_models}; judged on the other half"
     return is_above(claim, found, ours=ours, unit="perplexity")
 
 
-def _value(resampled: Resampled, system: System, domains: Sequence[str]) -> float:
-    found = resampled.average(system, domains)
+def _moves(evidence: CbtmEvidence) -> Verdict:
+    """Of the numbers that are best at the two budgets, how much more perplexity each has at the other's; the less.
+
+    They are chosen on one half of the documents and judged on the other. With as many best at both budgets there is
+    nothing to judge; and where that is the largest number, a larger one might be best.
+    """
+    claim = Claim("Figure 6", "the best number of clusters grows with the tokens", _FIGURE)
+    numbers, domains = sorted(evidence.subject.size.clusters_at_less), evidence.subject.domains
+    if len(numbers) < 2:
+        return untestable(claim, "The smaller budget has one number of clusters only.")
+    choosing, judging = (evidence.resampled.half(which) for which in range(2))
+    arms = [[balanced(number, at_less=at_less) for number in numbers] for at_less in (True, False)]
+    if not choosing.seeds_with([System(arm) for each in arms for arm in each], domains):
+        return untestable(claim)
+    before, after = (_best(choosing, each, domains).num_models for each in arms)
+    ours = f"best of {_listed(numbers)} on one half of the documents: {before}, then {after}; judged on the other half"
+    if before == after == numbers[-1]:
+        return untestable(claim, f"The most that were tried, {after}, are best at both budgets: more may be.", ours)
+    if before == after:
+        return Verdict(claim, NOT_REPRODUCED, f"Of {_listed(numbers)} clusters {after} are best at both budgets.", ours)
+    few, many = sorted((before, after))
+    return is_above(claim, _crossing(judging, few, many, domains), ours=ours, unit="perplexity")
+
+
+def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str]) -> Estimate | None:
+    """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the whole one."""
+    arms = [balanced(number, at_less=at_less) for at_less in (True, False) for number in (few, many)]
+
+    def smaller(few_less: Floats, many_less: Floats, few_whole: Floats, many_whole: Floats) -> Floats:
+        return np.minimum(many_less - few_less, few_whole - many_whole)
+
+    return resampled.estimate([System(arm) for arm in arms], domains, smaller)
+
+
+def _best(resampled: Resampled, arms: Sequence[Arm], domains: Sequence[str]) -> Arm:
+    """The arm of least perplexity, all of which were scored."""
+    return min(arms, key=lambda arm: _value(resampled, arm, domains))
+
+
+def _value(resampled: Resampled, arm: Arm, domains: Sequence[str]) -> float:
+    found = resampled.average(System(arm), domains)
     return math.inf if found is None else found.value
 
 
-def _moves(evidence: CbtmEvidence) -> Verdict:
-    """How many times the best number of clusters doubles from the smaller budget to the whole one."""
-    claim = Claim("Figure 6", "the best number of clusters grows with the tokens", _FIGURE)
-    numbers = sorted(evidence.subject.size.clusters_at_less)
-    if len(numbers) < 2:
-        return untestable(claim, "The smaller budget has one number of clusters only.")
-
-    def doublings(*perplexities: Floats) -> Floats:
-        whole, less = (_best(numbers, part) for part in (perplexities[: len(numbers)], perplexities[len(numbers) :]))
-        return np.asarray(np.log2(whole) - np.log2(less))
-
-    systems = [System(balanced(number, at_less=less)) for less in (False, True) for number in numbers]
-    found = evidence.resampled.estimate(systems, evidence.subject.domains, doublings)
-    return is_above(claim, found, ours=f"of {', '.join(map(str, numbers))} clusters", unit="doublings")
-
-
-def _best(numbers: Sequence[int], perplexities: Sequence[Floats]) -> Floats:
-    """The number of clusters with the least perplexity, in every draw."""
-    return np.asarray(np.take(numbers, np.argmin(np.stack(perplexities), axis=0)), dtype=np.float64)
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 # tables -------------------------------------------------------------------------------------------
@@ -107,7 +128,7 @@ def _best(numbers: Sequence[int], perplexities: Sequence[Floats]) -> Floats:
 def by_clusters(evidence: CbtmEvidence) -> list[Row]:
     """Perplexity by budget and number of clusters; the seed model first."""
     size = evidence.subject.size
-    whole, less = (_tokens(evidence, at_less=at_less) for at_less in (False, True))
+    whole, less = (tokens_seen(evidence, at_less=at_less) for at_less in (False, True))
     arms = [*(balanced(n, at_less=True) for n in sorted(size.clusters_at_less)), *map(balanced, sorted(size.clusters))]
     rows: list[Row] = [_row(evidence, SEED, {"clusters": None, "tokens after branching": 0, "budget": "seed model"})]
     for arm in arms:
@@ -128,7 +149,7 @@ def _row(evidence: CbtmEvidence, system: System, told: Row) -> Row:
     return told | interval_columns(found) | {"novel domains": novel.value if novel else None}
 
 
-def _tokens(evidence: CbtmEvidence, *, at_less: bool) -> int:
+def tokens_seen(evidence: CbtmEvidence, *, at_less: bool) -> int:
     """What all models of an arm see together after branching."""
     size = evidence.subject.size
     share = size.less if at_less else 1.0
@@ -151,8 +172,8 @@ def efficiency(evidence: CbtmEvidence) -> list[Row]:
         reached = speedup(target, dense, curve) if target is not None and curve else None
         rows.append({
             "clusters": number,
-            "TFLOPs of each model": _flops(evidence, _tokens(evidence, at_less=False), number) / _TERA,
-            "TFLOPs of all": number * _flops(evidence, _tokens(evidence, at_less=False), number) / _TERA,
+            "TFLOPs of each model": _flops(evidence, tokens_seen(evidence, at_less=False), number) / _TERA,
+            "TFLOPs of all": number * _flops(evidence, tokens_seen(evidence, at_less=False), number) / _TERA,
             "perplexity": curve[-1].performance if curve else None,
             "speed-up at Dense's last perplexity": reached,
         })  # fmt: skip
@@ -162,8 +183,8 @@ def efficiency(evidence: CbtmEvidence) -> list[Row]:
 def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
     """Perplexity by operations: the seed model, the smaller budget, the whole one; the seed model's cost is in all."""
     points = (
-        (SEED, 0), (System(balanced(number, at_less=True)), _tokens(evidence, at_less=True)),
-        (System(balanced(number)), _tokens(evidence, at_less=False)),
+        (SEED, 0), (System(balanced(number, at_less=True)), tokens_seen(evidence, at_less=True)),
+        (System(balanced(number)), tokens_seen(evidence, at_less=False)),
     )  # fmt: skip
     before = _flops(evidence, seeding_tokens(evidence))
     found = [(evidence.resampled.average(one, evidence.subject.domains), _flops(evidence, num)) for one, num in points]
