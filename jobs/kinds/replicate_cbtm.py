@@ -67,6 +67,7 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
     evidence = CbtmEvidence(subject, measured, Resampled(measured.losses))
     trainings = {
         "seeding": asdict(spec.budget.seeding), "less": spec.budget.less,
+        "moe": asdict(spec.budget.moe) if spec.budget.moe else None,
         "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
     }  # fmt: skip
     return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))

@@ -12,13 +12,13 @@ from workbench.corpus_specs import ImportCorpus
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
 from workbench.replication_specs import ReplicateCbtm
-from workbench.replications.cbtm.names import DENSE, arms_of, balanced
+from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, CbtmRun, arms_of, balanced
 from workbench.replications.cbtm.plan import shared
 from workbench.replications.cbtm.sizes import SIZES
 from workbench.replications.plan import plan
 from workbench.services import jobs
-from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture
-from workbench.training_specs import TrainDemix, TrainExpert
+from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture, parse_spec
+from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -47,7 +47,14 @@ def test_every_step_comes_after_what_it_needs(wish: ReplicateCbtm) -> None:
             case MakeClusterDomains(clustering=clustering, domains=domains):
                 assert made[f"clustering {clustering}"] in step.after
                 made |= {f"domain {domain}": step.key for domain in domains}
-            case TrainDemix(name=name):
+            case MakeSeed(name=name, expert=expert):
+                assert {made.get(f"expert {expert}")} <= {None, *step.after}
+                made[f"seed {name}"] = step.key
+            case TrainDemix(name=name, seed_model=seed, domains=domains):
+                assert {made[f"seed {seed}"], *(made.get(f"domain {one}") for one in domains)} <= {None, *step.after}
+                made |= {f"mixture {name}": step.key, **{f"expert {one}": step.key for one in step.spec.experts}}
+            case AverageExperts(name=name, experts=experts):
+                assert {made[f"expert {expert}"] for expert in experts} == set(step.after)
                 made[f"mixture {name}"] = step.key
             case TrainExpert(mixture=mixture, domain=domain):
                 assert made[f"mixture {mixture}"] in step.after
@@ -70,6 +77,45 @@ def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(wish: Replic
     trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainExpert)]
     assert all(one.whole and not one.join for one in trained)
     assert {(one.parent, one.training.seed) for one in trained} == {("rep-s0-seed/dense", 0), ("rep-s1-seed/dense", 1)}
+
+
+def test_a_mixture_of_experts_grows_from_the_trained_seed_on_the_text_and_batches_of_dense(wish: ReplicateCbtm) -> None:
+    steps = {step.key: step.spec for step in plan(wish)}
+    copy = steps["s1 copied seed"]
+    assert isinstance(copy, MakeSeed)
+    assert (copy.source, copy.expert) == ("expert", "rep-s1-seed/dense")
+    for arm, key in ((DENSE, "moe"), (DENSE_AT_LESS, "moe less")):
+        moe, dense = steps[f"s1 {key}"], steps[f"s1 {arm.key} 0"]
+        assert isinstance(moe, TrainDemix)
+        assert isinstance(dense, TrainExpert)
+        assert (moe.seed_model, moe.domains, moe.method) == (copy.name, [dense.domain], "moe")
+        assert moe.training == dense.training
+        assert moe.experts == {CbtmRun("rep", 1).moe_expert(arm): [dense.domain]}
+
+
+def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(wish: ReplicateCbtm) -> None:
+    without = plan(changed(wish, budget=replace(wish.budget, moe=None)))
+    assert {step.key for step in plan(wish)} - {step.key for step in without} == {
+        f"s{seed} {key}" for seed in range(2) for key in ("copied seed", "moe", "moe less", "test moe", "test moe less")
+    }
+    assert SIZES["small"].moe is None  # OPT
+
+
+def test_the_average_is_of_the_models_looked_at_closely(wish: ReplicateCbtm) -> None:
+    run, main = CbtmRun("rep", 0), balanced(wish.budget.num_ablated)
+    spec = {step.key: step.spec for step in plan(wish)}["s0 k2 average"]
+    assert isinstance(spec, AverageExperts)
+    assert (spec.experts, spec.weights) == (run.experts(main, wish.domains), None)
+    assert spec.expert == run.average_expert(main)
+
+
+def test_a_replication_begun_before_keeps_its_jobs_and_gets_what_is_new(wish: ReplicateCbtm) -> None:
+    """As its wish was stored then: without the knobs of the mixture of experts."""
+    stored = wish.model_dump(mode="json")
+    del stored["budget"]["moe"]
+    again = parse_spec(stored)
+    assert again == wish
+    assert submit_replication(again) == submit_replication(wish)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -33,12 +33,13 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
         "Figure 6",
         "Figure 9",
         "Figure 10",
+        "Figure 12",
         "Figure 13",
         "Figure 15",
         "Figure 16",
         "Figure 18",
     }
-    assert tested >= {"Table 1", "Table 8", "Table 9", "Table 11", "§2.2", "§7.2"}
+    assert tested >= {"Table 1", "Table 8", "Table 9", "Table 11", "§2.2", "§2.4", "§7.2"}
     assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
     assert mixture.gate["clustering"] == clustering.id
     assert [member.domain for member in mixture.members] == ["rep-s0-k2/0", "rep-s0-k2/1"]
@@ -48,9 +49,11 @@ def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_tra
     assert whole == {
         row["clusters"]: row["ours"] for row in found["tables"]["active"] if row["clusters"] == row["models asked"]
     }
+    assert [row["ours"] > 1 for row in found["tables"]["upcycled"]] == [True] * 6
+    assert found["tables"]["rules"][3]["training domains"] > 1  # the average
     pages = get_storage().path(str(report.artifact_id))
     assert "2 clusters have less perplexity than one" in (pages / "report.md").read_text(encoding="utf-8")
     page = (pages / "report.html").read_text(encoding="utf-8")
-    assert page.count("Plotly.newPlot(") == 6
+    assert page.count("Plotly.newPlot(") == 7
     assert 'src="http' not in page
     assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found

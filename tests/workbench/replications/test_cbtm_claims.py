@@ -26,9 +26,20 @@ from workbench.replications.cbtm import clusters, paper
 from workbench.replications.cbtm.budgets import _has_best, _moves, by_clusters, efficiency
 from workbench.replications.cbtm.claims import BEYOND, judge
 from workbench.replications.cbtm.evidence import CbtmEvidence
-from workbench.replications.cbtm.names import DENSE, Arm, System, arms_of, balanced, sparse
+from workbench.replications.cbtm.names import (
+    DENSE,
+    DENSE_AT_LESS,
+    Arm,
+    System,
+    arms_of,
+    averaged,
+    balanced,
+    sparse,
+    upcycled,
+)
 from workbench.replications.cbtm.scored import Grouping, frozen, in_grid
 from workbench.replications.cbtm.tasks import by_way, routes
+from workbench.replications.cbtm.upcycling import by_budget
 from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED, UNTESTABLE, Claim, Mark, Verdict
 
 RIGHT: dict[tuple[str, int | None], float] = {
@@ -78,6 +89,10 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({in_grid(MAIN, 4, 1.0): 2.9}, "Table 9: with all of 4 clusters, T = 1 has more perplexity than Dense"),
         ({in_grid(MAIN, 2, 1.0): 3.3}, "Table 9: at T = 1 the nearest 2"),
         ({frozen(SUBJECT): 2.75}, "§2.2: weights may stay"),
+        ({averaged(MAIN): 2.6}, "§2.4: the average"),
+        ({upcycled(DENSE_AT_LESS): 3.4}, "Figure 12: at the smaller budget"),
+        ({upcycled(DENSE): 2.6}, "Figure 12: at the whole budget a mixture of experts has more perplexity than 4"),
+        ({upcycled(DENSE): 2.9}, "Figure 12: at the whole budget a mixture of experts has more perplexity than one"),
         ({System(Arm("random", 4)): 2.8}, "Figure 13: 4 random clusters have more perplexity than Dense"),
         ({System(Arm("unbalanced", 4)): 2.8}, "§7.2: with 4 clusters balancing has little effect"),
         ({System(SUBJECT.metadata, "cached"): 2.6}, "Table 8: 4 clusters have less perplexity than metadata"),
@@ -167,6 +182,15 @@ def test_as_many_best_at_both_budgets_is_no_growth_and_tells_nothing_where_they_
     assert [verdict.mark for verdict in verdicts] == [NOT_REPRODUCED, UNTESTABLE]
     assert verdicts[0].why == "Of 1, 4 clusters 1 are best at both budgets."
     assert "4, are best at both budgets" in verdicts[1].why
+
+
+def test_a_family_without_a_mixture_of_experts_says_so() -> None:
+    evidence = world()
+    without = replace(evidence, subject=replace(SUBJECT, size=replace(SUBJECT.size, moe=None)))
+    found = [one for one in judge(without) if one.claim.where == "Figure 12"]
+    assert {one.mark for one in found} == {UNTESTABLE}
+    assert sum("transformers has no mixture" in one.why for one in found) == 3
+    assert by_budget(without) == []
 
 
 def test_labels_of_texts_that_were_cut_are_drawn_by_whole_texts() -> None:

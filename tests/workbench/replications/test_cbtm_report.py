@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from engine.config import MoeConfig
 from tests.engine.replication.texts import losses_of
 from tests.workbench.replications.cbtm_worlds import (
     DOMAINS,
@@ -30,6 +31,7 @@ from workbench.replications.report import not_reproduced
 
 BUDGET = {
     "shape": asdict(SIZE.shape), "vocab_size": 512, "training": asdict(SIZE.training), "seeding": asdict(SIZE.seeding),
+    "moe": asdict(SIZE.moe or MoeConfig()),
     "training_tokens": 2_400_000, "test_tokens": 1, "block_size": 256, "prior_blocks": 40, "piece_length": 2500,
 }  # fmt: skip
 
@@ -67,7 +69,7 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
     for section in sections(found):
         assert f"## {section.title}" in text
         assert f"<h2>{section.title}</h2>".replace("§", "§") in html
-    assert set(charts(found)) == {"clusters", "active", "temperature", "ratios", "labels", "sizes"}
+    assert set(charts(found)) == {"clusters", "active", "upcycled", "temperature", "ratios", "labels", "sizes"}
     assert all(f'id="chart-{name}"' in html for name in charts(found))
     assert all(chart.title and chart.words and chart.rows for chart in charts(found).values())
 

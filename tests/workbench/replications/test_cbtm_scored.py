@@ -19,7 +19,19 @@ from engine.mixing.posterior import PosteriorGate
 from engine.replication.bootstrap import Resampled
 from engine.scores import mix_scores, perplexity
 from workbench.replications.cbtm.evidence import CbtmEvidence
-from workbench.replications.cbtm.names import DENSE, SEED, Arm, CbtmRun, System, alone, balanced, sparse
+from workbench.replications.cbtm.names import (
+    DENSE,
+    DENSE_AT_LESS,
+    SEED,
+    Arm,
+    CbtmRun,
+    System,
+    alone,
+    averaged,
+    balanced,
+    sparse,
+    upcycled,
+)
 from workbench.replications.cbtm.paper import TEMPERATURES
 from workbench.replications.cbtm.scored import (
     CbtmMeasured,
@@ -48,6 +60,7 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
     """Scores of the dense model, four clusters and the seed model everywhere; of the clusters at home, too."""
     draw, found = np.random.default_rng(0), {}
     experts = [RUN.seed_expert, *RUN.experts(DENSE, SUBJECT.domains), *RUN.experts(MAIN, SUBJECT.domains)]
+    experts += [RUN.moe_expert(DENSE), RUN.moe_expert(DENSE_AT_LESS), RUN.average_expert(MAIN)]
     texts = [*SUBJECT.everywhere, *RUN.domains(MAIN, SUBJECT.domains)]
     for expert, domain, split in [(e, d, s) for e in experts for d in texts for s in ("test", "dev")]:
         count = TEST if split == "test" else DEV
@@ -117,6 +130,20 @@ def test_the_main_arm_is_weighed_by_nearness_sparse_frozen_and_by_bayes(
     uniform = mix_scores(PosteriorGate([1.0] * 4), rows(scores, "law"), BLOCK)
     assert losses[System(MAIN, "uniform"), 0, "law"].perplexity == pytest.approx(perplexity(uniform))
     assert len({losses[system, 0, "law"].perplexity for system in [*gates, System(MAIN, "cached")]}) == 4
+
+
+def test_an_upcycled_model_and_an_average_are_their_own_scores(
+    scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
+) -> None:
+    losses = measured(scores, distances).losses
+    systems = {
+        upcycled(DENSE): RUN.moe_expert(DENSE), upcycled(DENSE_AT_LESS): RUN.moe_expert(DENSE_AT_LESS),
+        averaged(MAIN): RUN.average_expert(MAIN),
+    }  # fmt: skip
+    for system, expert in systems.items():
+        own = np.load(scores[expert, "law", "test"].kept.folder / "logprobs.npy")
+        assert losses[system, 0, "law"].perplexity == pytest.approx(np.exp(-own.astype(float).mean()))
+    assert len({losses[system, 0, "law"].perplexity for system in systems}) == 3
 
 
 def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(

@@ -56,6 +56,20 @@ def _active_title(rows: Rows) -> str:
     return f"The nearest model alone is below Dense in {below} of {len(single)} numbers of clusters"
 
 
+def _upcycled(findings: Findings) -> Chart | None:
+    rows = [row for row in findings["tables"].get("upcycled", ()) if row["ours"] is not None]
+    if not rows:
+        return None
+    drawn = figure("tokens after branching", "perplexity (per token)")
+    lines = {str(model): line for (model,), line in grouped(rows, ("model",)).items()}
+    for place, (model, line) in enumerate(lines.items()):
+        _add_interval_line(drawn, line, "tokens after branching", model, COLOURS[place % len(COLOURS)])
+    told = ", ".join(f"{model} {line[-1]['ours']:.2f}" for model, line in lines.items())
+    words = "Line chart: average perplexity by tokens after branching, one line each for one model, clusters and a "
+    words += "mixture of experts, with 95 % intervals; lower is better."
+    return Chart(drawn, f"With the most tokens: {told}", words, rows)
+
+
 def _temperature(findings: Findings) -> Chart | None:
     rows: Rows = findings["tables"]["9"]
     names = [name for name in rows[0] if name != "T" and not name.startswith("paper")] if rows else []
@@ -131,8 +145,8 @@ def _sizes(findings: Findings) -> Chart | None:
 
 
 _CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
-    "clusters": _clusters, "active": _active, "temperature": _temperature, "ratios": _ratios, "labels": _labels,
-    "sizes": _sizes,
+    "clusters": _clusters, "active": _active, "upcycled": _upcycled, "temperature": _temperature, "ratios": _ratios,
+    "labels": _labels, "sizes": _sizes,
 }  # fmt: skip
 
 

@@ -6,18 +6,19 @@ from workbench.replications.cbtm.budgets import judge_budgets
 from workbench.replications.cbtm.clusters import judge_clusters
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.tasks import judge_tasks
+from workbench.replications.cbtm.upcycling import judge_upcycling
 from workbench.replications.cbtm.weighing import judge_weighing
 from workbench.replications.verdicts import Claim, Verdict, untestable
 
 _OTHER_SIZE = "Needs experts of several sizes; a replication has one."
 _NO_GPUS = "Needs several GPUs that wait for each other."
-_NO_MOE = "Needs a sparsely upcycled model to compare with."
+_NO_BUDGET = "Needs budgets beyond that of a replication."
 _FEW_ARMS = "A replication has random clusters in one number only."
 BEYOND = (
     (_OTHER_SIZE, "Figure 7", "the same holds for experts of 6.7B parameters", "8 clusters best at 21B tokens"),
     (_NO_GPUS, "Figure 8", "models of more clusters have faster updates", "in the figure"),
     (_OTHER_SIZE, "Figure 11", "16 clusters, top-4, need less training than a larger dense model", "3.5 times less"),
-    (_NO_MOE, "Figure 12", "a mixture of experts by sparse upcycling is worse than 16 clusters", "in the figure"),
+    (_NO_BUDGET, "Figure 12", "with still more tokens a mixture of experts diverges", "“consistently explode”"),
     (_FEW_ARMS, "Figure 13", "random clusters harm more as there are more of them", "in the figure"),
 )
 
@@ -26,5 +27,6 @@ def judge(evidence: CbtmEvidence) -> list[Verdict]:
     """Every claim of the paper."""
     beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
     return [
-        *judge_budgets(evidence), *judge_weighing(evidence), *judge_clusters(evidence), *judge_tasks(evidence), *beyond
+        *judge_budgets(evidence), *judge_weighing(evidence), *judge_upcycling(evidence), *judge_clusters(evidence),
+        *judge_tasks(evidence), *beyond,
     ]  # fmt: skip

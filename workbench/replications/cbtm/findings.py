@@ -11,6 +11,7 @@ from workbench.replications.cbtm.claims import judge
 from workbench.replications.cbtm.clusters import divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.tasks import by_way, routes
+from workbench.replications.cbtm.upcycling import by_budget
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
 from workbench.replications.findings import Circumstances, Row, common_findings
 
@@ -31,6 +32,7 @@ def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
         "9": by_temperature(evidence),
         "scaling": by_scaling(evidence),
         "rules": by_rule(evidence),
+        "upcycled": by_budget(evidence),
         "divisions": divisions(evidence),
         "terms": terms(evidence),
         "tasks": by_way(evidence),

@@ -16,7 +16,7 @@ from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.replications.runs import Run
 
 Division = ClusterMethod | Literal["metadata"]
-Weighing = Literal["cluster", "uniform", "cached", "alone"]
+Weighing = Literal["cluster", "uniform", "cached", "alone", "average", "moe"]
 HEADLINE: Scaling = "unit_rows"  # the only reading in which T = 0.1 is the soft choice of table 9 (decision 16)
 OTHER: Scaling = "standardise"  # the paper's text
 _SHORT: dict[Division, str] = {"balanced": "k", "unbalanced": "unbalanced", "random": "random", "metadata": "metadata"}
@@ -38,7 +38,7 @@ class Arm:
 
     @property
     def key(self) -> str:
-        return f"{self.clustering}{'-less' if self.at_less else ''}"
+        return _at(self, self.clustering)
 
     def __str__(self) -> str:
         what = {
@@ -46,6 +46,11 @@ class Arm:
             "metadata": "metadata domain",
         }[self.division]  # fmt: skip
         return f"{self.num_models} {what}{'' if self.num_models == 1 else 's'}"
+
+
+def _at(arm: Arm, name: str) -> str:
+    """What something is called at an arm's budget."""
+    return f"{name}{'-less' if arm.at_less else ''}"
 
 
 def balanced(num_clusters: int, *, at_less: bool = False) -> Arm:
@@ -69,6 +74,25 @@ class CbtmRun(Run):
     def seed_expert(self) -> str:
         return f"{self.seed_mixture}/dense"
 
+    @property
+    def copied_seed(self) -> str:
+        """The same model as a seed model, for what starts from no expert."""
+        return self.seed_mixture
+
+    def moe(self, arm: Arm) -> str:
+        """The mixture of experts (figure 12) that reads what the one model of an arm reads."""
+        return f"{self.seed_model}-{_at(arm, 'moe')}"
+
+    def moe_expert(self, arm: Arm) -> str:
+        return f"{self.moe(arm)}/moe"
+
+    def average(self, arm: Arm) -> str:
+        """The model whose parameters are the average of an arm's models."""
+        return f"{self.mixture(arm)}-average"
+
+    def average_expert(self, arm: Arm) -> str:
+        return f"{self.average(arm)}/average"
+
     def clustering(self, arm: Arm) -> str:
         return f"{self.seed_model}-{arm.clustering}"
 
@@ -91,9 +115,9 @@ class CbtmRun(Run):
         return [f"{self.model(arm, number)}/{domain}" for number, domain in enumerate(self.domains(arm, metadata))]
 
     def names(self, arms: Sequence[Arm]) -> list[str]:
-        """Everything that is made under a name of its own."""
+        """Everything that is made under a name of its own; that of an average is shorter than others."""
         made = [name for arm in arms for name in (self.mixture(arm), self.model(arm, arm.num_models - 1))]
-        return [self.seed_model, self.seed_mixture, *made]
+        return [self.seed_model, self.seed_mixture, self.moe(DENSE_AT_LESS), *made]
 
     def stems(self, arms: Sequence[Arm]) -> list[str]:
         """The names with which others begin: those of clusterings."""
@@ -121,6 +145,16 @@ SEED = System(None, "alone")
 def alone(arm: Arm, number: int) -> System:
     """One model of an arm by itself (figure 15)."""
     return System(arm, "alone", expert=number)
+
+
+def upcycled(arm: Arm) -> System:
+    """A mixture of experts in the place of an arm's one model (figure 12)."""
+    return System(arm, "moe")
+
+
+def averaged(arm: Arm) -> System:
+    """One model, whose parameters are the average of those of an arm's models."""
+    return System(arm, "average")
 
 
 def sparse(arm: Arm, top_k: int) -> System:

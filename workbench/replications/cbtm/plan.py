@@ -3,7 +3,8 @@
 All models branch from one trained seed model, as the paper's do from OPT (§2.1). A model of a cluster is the whole seed
 model trained on that cluster's domain; one cluster is the dense model. As in the paper (§3.2, §A.2), the models of an
 arm together see as many tokens as the dense one, in as many updates: their batches are smaller, not their trainings
-shorter. The plan follows from the wish alone; dense and the ablated number of clusters come first.
+shorter. A mixture of experts is upcycled from the same model and reads what the dense one reads (§6). The plan follows
+from the wish alone; dense and the ablated number of clusters come first.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from engine.config import TrainingConfig
+from engine.config import MoeConfig, TrainingConfig
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import FindClusters, MakeClusterDomains
 from workbench.plans import Step
 from workbench.replication_specs import ReplicateCbtm
-from workbench.replications.cbtm.names import DENSE, Arm, CbtmRun, arms_of, balanced
+from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, Arm, CbtmRun, arms_of, balanced
 from workbench.replications.making import Maker, seeded
 from workbench.specs import MakeMixture
-from workbench.training_specs import TrainDemix, TrainExpert
+from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
@@ -32,6 +33,9 @@ def steps(wish: ReplicateCbtm) -> list[Step]:
     for arm in arms_of(wish.budget, len(wish.domains)):
         for run in maker.runs:
             found += [*maker.clusters(run, arm), *maker.models(run, arm), *maker.scores(run, arm)]
+    found += [step for run in maker.runs for step in maker.average(run)]
+    if wish.budget.moe:
+        found += [step for run in maker.runs for step in maker.upcycled(run, wish.budget.moe)]
     return [*found, *(maker.classify(run) for run in maker.runs if wish.tasks)]
 
 
@@ -90,6 +94,32 @@ class _Maker(Maker):
             yield replace(homes, key=f"{homes.key} at home", title=f"{homes.title} of its clusters")
         if arm.division == "metadata" or arm == balanced(self.wish.budget.num_ablated):
             yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
+
+    def average(self, run: CbtmRun) -> Iterator[Step]:
+        """One model of the arm of the ablations, by the mean of their parameters (§2.4), and its scores."""
+        arm = balanced(self.wish.budget.num_ablated)
+        spec = AverageExperts(name=run.average(arm), experts=run.experts(arm, self.wish.domains))
+        needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
+        key = f"{arm.key} average"
+        yield self.step(run, key, spec, f"average the models of {run.mixture(arm)}", needs)
+        yield self.score(run, run.average(arm), "test", self.everywhere, [key])
+
+    def upcycled(self, run: CbtmRun, moe: MoeConfig) -> Iterator[Step]:
+        """Figure 12: a mixture of experts of the seed model, on Dense's text at both budgets, and their scores."""
+        seed = MakeSeed(name=run.copied_seed, source="expert", expert=run.seed_expert)
+        yield self.step(
+            run, "copied seed", seed, f"make a seed model of {run.seed_expert}", [self.key(run, "seed model")]
+        )
+        for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, self.wish.budget.less)):
+            training = seeded(shared(self.wish.budget.training, 1, share), run)
+            spec = TrainDemix(
+                name=run.moe(arm), seed_model=run.copied_seed, domains=run.domains(arm, self.wish.domains),
+                method="moe", training=training, moe=moe,
+            )  # fmt: skip
+            key = "moe less" if arm.at_less else "moe"
+            needs = [self.key(run, "copied seed"), *self._domains(run, arm)]
+            yield self.step(run, key, spec, f"train {run.moe(arm)}", needs)
+            yield self.score(run, run.moe(arm), "test", self.everywhere, [key])
 
     def classify(self, run: CbtmRun) -> Step:
         """Few-shot classification by the arm of the ablations, Dense and the seed model beside it (§5)."""

@@ -28,6 +28,7 @@ def sections(findings: Findings) -> list[Section]:
         the_claims(findings, _MARKS),
         *_budgets(findings),
         *_weighing(findings),
+        *_upcycled(findings),
         *_clusters(findings),
         *_tasks(findings),
         failed(findings, reasons),
@@ -100,8 +101,22 @@ _READINGS = (
 )
 _RULES = (
     "By Bayes' rule every model is asked at every token; the cached prior has seen development text of the very "
-    "domain. Metadata experts have no cluster, so nearness cannot weigh them."
+    "domain. Metadata experts have no cluster, so nearness cannot weigh them. The average of all parameters, with "
+    "equal weights, is one model at the cost of one."
 )
+
+
+def _upcycled(findings: Findings) -> Iterator[Section]:
+    """Nothing where there is no mixture of experts, as in reports from before there was one."""
+    if rows := findings["tables"].get("upcycled"):
+        moe = findings["budget"]["moe"]
+        told = (
+            f"Every feed-forward network of the seed model becomes {moe['num_experts']} copies and a fresh router, "
+            f"which sends each token through {moe['active_experts']} of them. It reads what Dense reads, in the same "
+            "batches: tokens are equal, operations are not. The paper has 32 networks in every other layer, and keeps "
+            "the optimizer of the seed's training; here it begins anew, at Dense's rate, as for all models."
+        )
+        yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (told,), rows, "upcycled")
 
 
 def _clusters(findings: Findings) -> Iterator[Section]:
@@ -182,7 +197,7 @@ def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """What may explain that a claim did not come out."""
-    if claim["where"] in ("Figure 5", "Figure 6", "Figure 10", "Table 8"):
+    if claim["where"] in ("Figure 5", "Figure 6", "Figure 10", "Figure 12", "Table 8"):
         each = findings["budget"]["training_tokens"] // findings["clusters"]
         yield (
             f"A model of one of {findings['clusters']} clusters sees {amount(each)} tokens after branching from one "

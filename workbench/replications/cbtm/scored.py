@@ -14,7 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.replication.bootstrap import Counted, Ints, Loss
-from workbench.replications.cbtm.names import OTHER, SEED, Arm, CbtmRun, System, alone, arms_of, balanced, sparse
+from workbench.replications.cbtm.names import (
+    DENSE,
+    DENSE_AT_LESS,
+    OTHER,
+    SEED,
+    Arm,
+    CbtmRun,
+    System,
+    alone,
+    arms_of,
+    averaged,
+    balanced,
+    sparse,
+    upcycled,
+)
 from workbench.replications.cbtm.paper import TEMPERATURES
 from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.replications.scored import Loaded, Measured, ScoredText, Scores, Stored, Subject
@@ -141,6 +155,10 @@ class _Text(ScoredText):
     def measure(self) -> None:
         """Adds every loss that the stored scores give."""
         self._keep(SEED, self.one(self.run.seed_expert))
+        for arm in (DENSE, DENSE_AT_LESS):
+            self._keep(upcycled(arm), self.one(self.run.moe_expert(arm)))
+        main = self.subject.main
+        self._keep(averaged(main), self.one(self.run.average_expert(main)))
         for arm in self.subject.arms:
             test = self._load_arm(arm, "test")
             if test is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.config import ModelConfig, TrainingConfig
+from engine.config import ModelConfig, MoeConfig, TrainingConfig
 from workbench.replications.sizes import Size, SizeName
 
 
@@ -26,6 +26,7 @@ class CbtmSize(Size):
     less: float  # share of the updates in the smaller budget
     clusters_at_less: tuple[int, ...]
     num_ablated: int  # clusters where they are random, unbalanced, or scaled in another way
+    moe: MoeConfig | None = MoeConfig()  # figure 12; None: no mixture of experts can be made of this family
 
 
 SIZES: Mapping[SizeName, CbtmSize] = {
@@ -66,6 +67,7 @@ SIZES: Mapping[SizeName, CbtmSize] = {
         less=0.25,
         clusters_at_less=(1, 4, 8),
         num_ablated=8,
+        moe=None,
         piece_length=8000,
         max_bytes=None,
         test_tokens=131_072,

@@ -12,6 +12,7 @@ from workbench.replications.cbtm.names import (
     OTHER,
     Arm,
     System,
+    averaged,
     balanced,
     sparse,
 )
@@ -25,8 +26,9 @@ _FIGURE = "in the figure, without numbers"
 
 
 def judge_weighing(evidence: CbtmEvidence) -> list[Verdict]:
-    """Sparse, sparsified, too soft and too sharp, frozen."""
-    return [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), _frozen(evidence)]
+    """Sparse, sparsified, too soft and too sharp, frozen; and of one set of weights for all text."""
+    found = [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), _frozen(evidence)]
+    return [*found, _average(evidence)]
 
 
 def _sparse(evidence: CbtmEvidence) -> Iterator[Verdict]:
@@ -89,6 +91,14 @@ def _frozen(evidence: CbtmEvidence) -> Verdict:
     return is_comparable(evidence, claim, frozen(evidence.subject), System(evidence.subject.main))
 
 
+def _average(evidence: CbtmEvidence) -> Verdict:
+    """BTM's average, with equal weights: the paper leaves it out, since it fixes the weights for all text."""
+    main = evidence.subject.main
+    sentence = f"the average of the parameters of {main} has more perplexity than asking them by nearness"
+    claim = Claim("§2.4", sentence, "“not well suited to our setting”")
+    return has_less(evidence, claim, System(main), averaged(main))
+
+
 # tables -------------------------------------------------------------------------------------------
 
 
@@ -135,6 +145,7 @@ def by_rule(evidence: CbtmEvidence) -> list[Row]:
     ways = (
         (System(subject.main), "nearness (Eq. 3)"), (System(subject.main, "uniform"), "posterior, equal prior"),
         (System(subject.main, "cached"), "posterior, cached prior (BTM)"),
+        (averaged(subject.main), "nothing: one model, the average of their parameters"),
         (System(subject.metadata, "uniform"), "posterior, equal prior"),
         (System(subject.metadata, "cached"), "posterior, cached prior (BTM)"), (System(DENSE), "one model"),
     )  # fmt: skip
