@@ -13,7 +13,7 @@ Shapes: B rows, T positions, D width, V vocabulary, E active experts, K blocks.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -40,6 +40,11 @@ class _Call:
 _call: ContextVar[_Call] = ContextVar("call")
 
 
+def active_keys() -> tuple[str, ...]:
+    """The experts that are active in the forward pass that is under way."""
+    return _call.get().keys
+
+
 @contextmanager
 def _with_experts(keys: Sequence[str]) -> Iterator[_Call]:
     call = _Call(tuple(keys))
@@ -50,6 +55,9 @@ def _with_experts(keys: Sequence[str]) -> Iterator[_Call]:
         _call.reset(token)
 
 
+Said = tuple[Tensor, Tensor, Tensor]  # an expert's output [B, T, D], the linear part of its logit [B, T], its odds [1]
+
+
 class Branch(nn.Module):
     """An expert in one block: its layers, and its row of the gate. It may lie on a device of its own."""
 
@@ -58,6 +66,11 @@ class Branch(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.slope = nn.Parameter(torch.zeros(width))
         self.odds = nn.Parameter(torch.tensor([odds]))
+
+    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], Said]:
+        """Begins with a block's input; to be asked for the result when the backbone's layers are through, too."""
+        out_BTD, slope_BT = self(x_BTD, *given, **named)
+        return lambda: (out_BTD, slope_BT, self.odds)
 
     def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """What it makes of the block's input [B, T, D], and the linear part of its logit [B, T]."""
@@ -79,14 +92,14 @@ class Block(nn.Module):
         """As a layer of the decoder, whatever its family gives a layer beside its input."""
         call = _call.get()
         active: list[Any] = [self.experts[key] for key in call.keys]
-        parts = [branch(x_BTD, *given, **named) for branch in active]  # first, so that other devices begin early
+        begun = [branch.begin(x_BTD, *given, **named) for branch in active]  # first, so that others begin early
         y_BTD = _through(self.backbone, x_BTD, *given, **named)
-        if not parts:
+        if not begun:
             return y_BTD
-        slopes_BTE = torch.stack([slope_BT.to(y_BTD.device) for _, slope_BT in parts], -1)
-        weights_BTG = gate_weights(slopes_BTE, torch.cat([branch.odds.to(y_BTD.device) for branch in active]))
+        outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in begun), strict=True)
+        weights_BTG = gate_weights(torch.stack(slopes, -1), torch.cat(odds))
         call.weights.append(weights_BTG.detach())
-        return _sum([y_BTD, *(out_BTD.to(y_BTD.device) for out_BTD, _ in parts)], weights_BTG.to(y_BTD.dtype))
+        return _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
 
 
 def _through(layers: nn.ModuleList, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
@@ -106,7 +119,7 @@ def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
 def _moved(value: Any, device: torch.device) -> Any:
     """Tensors on a device, within tuples and dicts, too; whatever else as it is."""
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        return value.to(device, non_blocking=device.type != "cpu")  # a CPU would read before all is there
     if isinstance(value, tuple):
         return tuple(_moved(one, device) for one in value)
     if isinstance(value, dict):
@@ -190,6 +203,26 @@ class ModeModel(nn.Module):
 
     def add_expert(self, key: str, config: ModeConfig, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds an expert that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
+        self._require_room(key, config)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            branches = [self._new_branch(block, config) for block in self._blocks]
+        if state is not None:
+            _load(branches, state)
+        self._put(key, config, branches)
+
+    def put_expert(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
+        """Adds an expert whose branches, one for each block, are made already."""
+        self._require_room(key, config)
+        self._put(key, config, branches)
+
+    def _put(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
+        for block, branch in zip(self._blocks, branches, strict=True):
+            block.experts[key] = branch
+        self.keys.append(key)
+        self._shapes[key] = config
+
+    def _require_room(self, key: str, config: ModeConfig) -> None:
         if key in self.keys:
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
         if config.num_blocks != self.num_blocks:
@@ -197,15 +230,6 @@ class ModeModel(nn.Module):
                 f"An expert must have as many blocks as the model, {self.num_blocks}, but has {config.num_blocks}.",
                 "Put experts of the same number of blocks together.",
             )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            branches = [self._new_branch(block, config) for block in self._blocks]
-        if state is not None:
-            _load(branches, state)
-        for block, branch in zip(self._blocks, branches, strict=True):
-            block.experts[key] = branch
-        self.keys.append(key)
-        self._shapes[key] = config
 
     def _new_branch(self, block: Block, config: ModeConfig) -> Branch:
         """Copies of the block's last layers, in turn where the expert has more, or fresh ones.
@@ -243,9 +267,21 @@ class ModeModel(nn.Module):
 
     def place_expert(self, key: str, device: torch.device | str) -> None:
         """Moves an expert to a device of its own (MPMD, §3.3): it computes there and meets the others at the merges."""
+        for branch in self.branches(key):
+            branch.to(device)
+
+    def branches(self, key: str) -> list[Any]:
+        """An expert's part of each block."""
         self._require(key)
-        for block in self._blocks:
-            block.experts[key].to(device)
+        return [block.experts[key] for block in self._blocks]
+
+    def forget_backbone(self) -> None:
+        """Frees the backbone's memory where experts alone are to work; they stay what they are, and may be saved."""
+        experts = {id(one) for key in self.keys for one in self.expert_parameters(key).values()}
+        for module in self.lm.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) not in experts:
+                    setattr(module, name, nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False))
 
     def shape_of(self, key: str) -> ModeConfig:
         """What the expert was made with."""

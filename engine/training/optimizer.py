@@ -17,10 +17,13 @@ from engine.training.learner import Learner
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW over the given parameters; decay on all of them, as in the paper's code base."""
+    """AdamW over the given parameters; decay on all of them, as in the paper's code base.
+
+    There may be none, in a process whose experts lie in others.
+    """
     return torch.optim.AdamW(
-        list(parameters.values()), lr=config.learning_rate, betas=(config.beta1, config.beta2), eps=config.epsilon,
-        weight_decay=config.weight_decay, fused=True,
+        [{"params": list(parameters.values())}], lr=config.learning_rate, betas=(config.beta1, config.beta2),
+        eps=config.epsilon, weight_decay=config.weight_decay, fused=True,
     )  # fmt: skip
 
 
@@ -85,9 +88,12 @@ def clip_and_step(
 
 def total_norm(groups: Sequence[GradientGroup], team: Team = ALONE) -> float:
     """The L2 norm of all gradients together, each group scaled by its factor, and counted once in the team."""
-    squares = [
-        (group.factor * float(torch.stack(torch._foreach_norm(group.gradients)).norm())) ** 2
-        for group in groups
-        if group.gradients and team.counts(group.key)
-    ]
+    counted = [group for group in groups if group.gradients and team.counts(group.key)]
+    squares = [(group.factor * _norm(group.gradients)) ** 2 for group in counted]
     return math.sqrt(team.total(math.fsum(squares)))
+
+
+def _norm(gradients: Sequence[Tensor]) -> float:
+    """Of gradients that may lie on several devices."""
+    norms = torch._foreach_norm(gradients)
+    return float(torch.stack([one.to(norms[0].device) for one in norms]).norm())

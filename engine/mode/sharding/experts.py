@@ -1,0 +1,143 @@
+"""A process with experts in MPMD (§3.3): it has their weights, gradients and moments, and nobody else does.
+
+It does what the backbone's process says: computes its experts' layers while the backbone's are computed there, goes
+back through them, and updates them by the same rule and the same clip over everybody's gradients. What leaves it are
+hidden states, their gradients, the linear parts of the gates' logits, the odds, and one number for the clip.
+
+Shapes: as in `engine/mode/sharding/backbone.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import TrainingConfig
+from engine.errors import TrainingError
+from engine.mode.flops import Learning
+from engine.mode.model import Branch, ModeModel
+from engine.mode.sharding.wire import Wire, unpacked, words_group
+from engine.training.checkpoint import newest_step, restore, save_checkpoint, training_state
+from engine.training.distributed import Team
+from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
+
+
+def serve(model: ModeModel, folder: Path | None = None) -> None:
+    """Lets the first process use the experts of this model, until it says that it is done. The backbone is not used.
+
+    Checkpoints of what the experts learn go into `folder`. Afterwards the model's experts are what they learnt.
+    Raises LostRank when the first process is gone, and what an update raises.
+    """
+    wire = Wire(0, words_group())
+    wire.tell("meet", experts={key: asdict(model.shape_of(key)) for key in model.keys})
+    server = _Server(model, wire, folder)
+    while (wish := (said := wire.hear()).pop("do")) != "end":
+        server.does[wish](**said)
+
+
+class _Server:
+    def __init__(self, model: ModeModel, wire: Wire, folder: Path | None) -> None:
+        self.model, self.wire, self.folder = model, wire, folder
+        self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and answers, to go back through
+        self.training: _Training | None = None
+        self.does: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
+
+    def read(
+        self, tensors: Sequence[Tensor], keys: Sequence[str], shape: Sequence[int], given: Any, named: Any,
+        training: bool, learning: bool, bf16: bool,
+    ) -> None:  # fmt: skip
+        """One forward pass."""
+        rows = [self.model.branches(key) for key in keys]
+        device = rows[0][0].slope.device
+        like, *_ = tensors = [tensor.to(device) for tensor in tensors]
+        given, named = unpacked(given, tensors), unpacked(named, tensors)
+        self.passed = []
+        with torch.set_grad_enabled(learning):
+            for number, branches in enumerate(zip(*rows, strict=True)):
+                x_BTD = self.wire.expect(like, shape)().requires_grad_(learning and number > 0)
+                with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
+                    answers = [_answer(one.train(training), x_BTD, given, named) for one in branches]
+                answers_SBTD = torch.stack(answers).to(like.dtype)
+                self.wire.send(answers_SBTD)
+                if learning:
+                    self.passed.append((x_BTD, answers_SBTD))
+
+    def back(self) -> None:
+        """The backward pass of the newest forward pass."""
+        for x_BTD, answers_SBTD in reversed(self.passed):
+            gradients_SBTD = self.wire.expect(answers_SBTD, answers_SBTD.shape)()
+            if answers_SBTD.requires_grad:
+                answers_SBTD.backward(gradients_SBTD)
+            if x_BTD.requires_grad:
+                assert x_BTD.grad is not None
+                self.wire.send(x_BTD.grad)
+        self.passed = []
+
+    def learn(self, keys: Sequence[str], learning: Learning, config: dict[str, Any]) -> None:
+        """A training begins."""
+        if self.folder is None:
+            raise TrainingError("An expert that is to learn must have a folder for its checkpoints.", "Give one.")
+        training = _Training(self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire)
+        self.does |= {"resume": training.resume, "update": training.update, "save": training.save}
+
+
+def _answer(branch: Branch, x_BTD: Tensor, given: Sequence[Any], named: dict[str, Any]) -> Tensor:
+    out_BTD, slope_BT, odds = branch.begin(x_BTD, *given, **named)()
+    return torch.cat([out_BTD, slope_BT[..., None], odds.expand(*slope_BT.shape, 1)], -1)
+
+
+class _Training:
+    """What this process does of a training: the updates of its own experts."""
+
+    def __init__(
+        self,
+        model: ModeModel,
+        keys: Sequence[str],
+        learning: Learning,
+        config: TrainingConfig,
+        folder: Path,
+        wire: Wire,
+    ) -> None:
+        self.config, self.folder, self.wire, self.step = config, folder, wire, 0
+        of = model.expert_parameters if learning == "experts" else model.gate_parameters
+        self.parameters: dict[str, nn.Parameter] = {name: one for key in keys for name, one in of(key).items()}
+        model.requires_grad_(False)
+        for parameter in self.parameters.values():
+            parameter.requires_grad_(True)
+        self.optimizer = make_optimizer(self.parameters, config)
+
+    def resume(self, step: int) -> None:
+        self.step = step
+        if step:
+            if newest_step(self.folder, self.config) < step:
+                raise TrainingError(
+                    f"{self.folder} must hold the checkpoint of step {step}, which the first process goes on from.",
+                    "Restore it, or start the training again.",
+                )
+            restore(self.folder, step, self.parameters, self.optimizer)
+
+    def update(self) -> None:
+        groups = [GradientGroup(list(self.parameters.values()))]
+        clip_and_step(self.optimizer, groups, self.step, self.config, _Member(self.wire))
+        self.step += 1
+
+    def save(self) -> None:
+        save_checkpoint(self.folder, self.step, training_state(self.parameters, self.optimizer), self.config)
+        self.wire.tell("saved")
+
+
+class _Member(Team):
+    """As the rest of the team sees this process: everybody's gradients are clipped together."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def total(self, value: float) -> float:
+        self.wire.tell("sum", value=value)
+        return float(self.wire.hear()["value"])

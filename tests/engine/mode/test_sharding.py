@@ -1,0 +1,281 @@
+"""Experts in processes of their own: the same numbers as in one process, and nothing of theirs in the backbone's.
+
+An answer is the same to the last bit. Gradients of a block's input are added in another order, so what is learnt
+differs in the last bits: a gradient by less than 1e-5 of its norm, weights and moments by 1e-4 after six clipped steps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import DynamicCache
+
+from engine.config import TrainingConfig
+from engine.errors import ModelError, TrainingError
+from engine.events import Evaluated, Step
+from engine.mode.active import ActiveExperts
+from engine.mode.flops import Learning
+from engine.mode.model import ModeModel
+from engine.mode.sharding.backbone import Shard
+from engine.mode.sharding.team import ShardedTeam
+from engine.training.data import DomainText
+from engine.training.distributed import ALONE
+from engine.training.loop import train
+from tests.engine.mode.backbones import FAMILIES, mode_model, some_ids
+from tests.engine.mode.processes import Plan, Told, seen, together
+
+EXPERTS = ["law", "code", "news"]
+LAYOUTS = [[["law", "code"]], [["code"], ["law"]], [["news", "law"], ["code"]]]
+CONFIG = TrainingConfig(
+    num_steps=6, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=2, evaluate_every=3,
+    evaluation_blocks=2, accumulate=2, seed=1,
+)  # fmt: skip
+
+
+KEY_BIASES = ("k_proj.bias", "c_attn.bias")  # attention does not see them: what moves them is rounding alone
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As in the processes: other numbers of threads may add in another order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def padded() -> Tensor:
+    return (torch.arange(12) >= torch.tensor([0, 5, 9])[:, None]).long()
+
+
+def passes(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
+    """A forward and backward pass with padding, then a pass with fewer experts, and likelihoods of plain text."""
+    logits, weights = model(some_ids(), keys, None, padded())
+    (logits.logsumexp(-1) * padded()).mean().backward()
+    with torch.no_grad():
+        fewer, _ = model(some_ids(), keys[:1])
+    scores = model.log_likelihoods(some_ids(), some_ids(seed=1), keys)
+    return {"logits": logits, "weights": weights, "fewer": fewer, "scores": scores}
+
+
+def assert_close(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        wanted = theirs[name]
+        slack = 1e-5 if name.endswith(KEY_BIASES) else tolerance * float(wanted.norm()) + 1e-9
+        assert float((tensor - wanted).norm()) <= slack, name
+
+
+@pytest.mark.parametrize("held", LAYOUTS, ids=str)
+def test_experts_elsewhere_answer_as_here_and_have_the_same_gradients(tmp_path: Path, held) -> None:
+    assert_same_passes(tmp_path, Plan(passes, tmp_path / "many", held))
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "llama"])
+def test_every_family_does(tmp_path: Path, family: str) -> None:
+    assert_same_passes(tmp_path, Plan(passes, tmp_path / "many", [["law"], ["code"]], family=family))
+
+
+def assert_same_passes(tmp_path: Path, plan: Plan) -> None:
+    keys = [key for key in EXPERTS if any(key in held for held in plan.held)]
+    told, model = together(replace(plan, asked=keys)), mode_model(keys, plan.family)
+    expected = passes(model, [], keys)
+    assert not any(told.errors)
+    for name, tensor in told.tensors[0].items():
+        assert torch.equal(tensor, expected[name]), name
+    assert_close(told.experts, seen(model), 1e-5)
+    assert any(name.startswith("gradient ") for name in told.experts)
+
+
+def in_bf16(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
+    with torch.autocast("cpu", torch.bfloat16):
+        return {"logits": model(some_ids(), keys)[0]}
+
+
+def test_experts_elsewhere_compute_in_bf16_where_the_backbone_does(tmp_path: Path) -> None:
+    told, model = together(Plan(in_bf16, tmp_path / "many", [["law"]], ["law"])), mode_model(["law"])
+    assert not any(told.errors)
+    assert torch.equal(told.tensors[0]["logits"], in_bf16(model, [], ["law"])["logits"])
+    assert not torch.equal(told.tensors[0]["logits"].float(), model(some_ids(), ["law"])[0])
+
+
+SENT, THERE, LAYER, LAYER_BACK = range(4)
+
+
+def watched(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
+    """What the backbone's process does in a pass, in order."""
+    seen_here: list[int] = []
+    wire: Any = shards[0].wire
+    send, expect = wire.send, wire.expect
+
+    def noted(wait: Any) -> Any:
+        return lambda: (wait(), seen_here.append(THERE))[0]
+
+    wire.send = lambda tensor: (seen_here.append(SENT), send(tensor))
+    wire.expect = lambda *asked: noted(expect(*asked))
+    for block in model.lm.model.layers:
+        for layer in block.backbone:
+            layer.register_forward_hook(lambda *_: seen_here.append(LAYER))
+            layer.register_full_backward_hook(lambda *_: seen_here.append(LAYER_BACK))
+    model(some_ids(), keys)[0].logsumexp(-1).mean().backward()
+    return {"order": torch.tensor(seen_here)}
+
+
+def test_backbone_and_experts_compute_at_the_same_time_there_and_back(tmp_path: Path) -> None:
+    told = together(Plan(watched, tmp_path / "many", [["law", "code"]], ["law", "code"]))
+    assert not any(told.errors)
+    there = [SENT, LAYER, LAYER, LAYER, THERE, SENT, LAYER, LAYER, THERE]
+    back = [SENT, LAYER_BACK, LAYER_BACK, THERE, SENT]  # nothing goes back through the first block of the backbone
+    assert told.tensors[0]["order"].tolist() == there + back
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A training of these experts on these texts by the house's loop."""
+
+    active: Sequence[str]
+    texts: Sequence[DomainText]
+    folder: Path
+    learning: Learning = "experts"
+    stop_after: int = CONFIG.num_steps
+    config: TrainingConfig = CONFIG
+
+
+def learnt(model: ModeModel, shards: list[Shard], lesson: Lesson) -> dict[str, Tensor]:
+    """The losses, and how many tensors of experts the first process has."""
+    active = ActiveExperts(model, lesson.active, "chosen", lesson.learning)
+    team = ShardedTeam(shards, active, lesson.config) if shards else ALONE
+    texts = [replace(text, expert="chosen") for text in lesson.texts]
+    events = train(active, texts, lesson.config, lesson.folder, only_experts=active.keys, team=team)
+    losses: list[float] = []
+    for event in events:
+        losses += [event.loss] if isinstance(event, Step) else []
+        losses += list(event.loss_by_domain.values()) if isinstance(event, Evaluated) else []
+        if isinstance(event, Step) and event.step == lesson.stop_after:
+            break
+    events.close()  # type: ignore[attr-defined]
+    held = [name for name, _ in model.named_parameters() if ".experts." in name]
+    return {"losses": torch.tensor(losses, dtype=torch.float64), "held": torch.tensor(len(held))}
+
+
+@pytest.mark.parametrize(
+    ("held", "active", "learning"),
+    [
+        ([["law"]], ["law"], "experts"),  # stage 1
+        ([["law"], ["code"]], ["law", "code"], "experts"),
+        ([["news", "law"], ["code"]], ["law", "code"], "gates"),  # with one that is off
+    ],
+    ids=["stage 1", "compose", "frozen"],
+)
+def test_a_training_with_experts_elsewhere_is_the_training_here(
+    make_texts, tmp_path: Path, held, active: list[str], learning: Learning
+) -> None:
+    lesson = Lesson(active, make_texts(active), tmp_path / "ours", learning)
+    keys = [key for keys in held for key in keys]
+    told, model = together(Plan(learnt, tmp_path / "many", held, lesson)), mode_model(keys)
+    expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
+    assert not any(told.errors)
+    torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=2e-6, atol=0)
+    weights = {name: one for name, one in told.experts.items() if not name.startswith("gradient ")}
+    assert_close(weights, {name: one for name, one in seen(model).items() if name in weights}, 1e-4)
+    ours, theirs = moments(tmp_path / "many" / "own-1", tmp_path / "many" / "own-2"), moments(tmp_path / "theirs")
+    assert_close(ours, theirs, 1e-4)  # they are as large as the clip makes them
+
+
+def moments(*folders: Path) -> dict[str, Tensor]:
+    """Adam's, of the last checkpoints in folders."""
+    files = [folder / "step-00000006" / "optimizer.safetensors" for folder in folders]
+    return {name: one for file in files if file.exists() for name, one in load_file(file).items()}
+
+
+def test_these_steps_are_clipped_by_the_norm_of_all(make_texts, tmp_path: Path) -> None:
+    both, one = (tmp_path / name for name in ("both", "one"))
+    for folder, keys in ((both, ["law", "code"]), (one, ["law"])):
+        learnt(mode_model(["law", "code"]), [], Lesson(keys, make_texts(["law"]), folder))
+    told = [float(moments(folder)["exp_avg/law:blocks.0.slope"].norm()) for folder in (both, one)]
+    assert told[0] < 0.95 * told[1]  # each process by itself would clip less
+
+
+def test_the_backbones_process_never_holds_a_tensor_of_an_expert_and_theirs_none_of_it(
+    make_texts, tmp_path: Path
+) -> None:
+    lesson = Lesson(["law"], make_texts(["law"]), tmp_path / "ours")
+    told = together(Plan(learnt, tmp_path / "many", [["law"]], lesson))
+    assert not any(told.errors)
+    assert int(told.tensors[0]["held"]) == 0
+    kept = [load_file(file) for file in (tmp_path / "ours").rglob("*.safetensors")]
+    assert len(kept) == 4  # parameters and moments, twice
+    assert not any(kept)
+    own = load_file(tmp_path / "many/own-1/step-00000006/parameters.safetensors")
+    assert own.keys() == {name for name in told.experts if not name.startswith("gradient ")}
+    assert all(torch.equal(tensor, told.experts[name]) for name, tensor in own.items())
+
+
+def test_a_process_with_experts_forgets_the_backbone_and_no_expert() -> None:
+    model, whole = mode_model(["law", "code"]), mode_model(["law", "code"])
+    model.forget_backbone()
+    assert {one.device.type for name, one in model.named_parameters() if ".experts." not in name} == {"meta"}
+    for key in model.keys:
+        assert all(torch.equal(one, whole.expert_state(key)[name]) for name, one in model.expert_state(key).items())
+
+
+def test_a_training_resumed_is_a_training_uninterrupted(make_texts, tmp_path: Path) -> None:  # L17
+    held = [["law"], ["code"]]
+    lesson = Lesson(["law", "code"], make_texts(["law", "code"]), tmp_path / "ours")
+    whole = together(Plan(learnt, tmp_path / "whole", held, replace(lesson, folder=tmp_path / "theirs")))
+    first = together(Plan(learnt, tmp_path / "cut", held, replace(lesson, stop_after=3)))
+    for file in (tmp_path / "cut").glob("rank-*"):
+        file.unlink()
+    rest = together(Plan(learnt, tmp_path / "cut", held, lesson))
+    assert not any(whole.errors + first.errors + rest.errors)
+    losses = torch.cat([first.tensors[0]["losses"], rest.tensors[0]["losses"]])
+    assert torch.equal(losses, whole.tensors[0]["losses"])
+    assert_close(rest.experts, whole.experts, 0)
+
+
+@pytest.mark.parametrize("held", [[["law"]], [["law"], ["code"]]], ids=str)
+def test_a_process_that_dies_ends_all_with_an_error_that_names_it(tmp_path: Path, held) -> None:
+    told = together(Plan(passes, tmp_path / "many", held, [key for keys in held for key in keys], dies=1))
+    assert told.errors[0].startswith("LostRank: Process 1 must take part in every pass, but is gone")
+    assert told.errors[1] == "gone"
+    assert all(error.startswith("LostRank: Process 0 must") for error in told.errors[2:])
+
+
+def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
+    model(some_ids(), keys)
+    os._exit(1)
+
+
+def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
+    told = together(Plan(death, tmp_path / "many", [["law"]], ["law"]))
+    assert told.errors[0] == "gone"
+    assert told.errors[1].startswith("LostRank: Process 0 must take part in every pass, but is gone")
+
+
+def refused(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
+    with pytest.raises(ModelError, match="“law” of another process must read whole texts"):
+        model(some_ids(), keys, DynamicCache())
+    with pytest.raises(TrainingError, match="but has patience"):
+        ShardedTeam(shards, ActiveExperts(model, keys, "chosen"), replace(CONFIG, patience=1))
+    with pytest.raises(ModelError, match="in this model already"):
+        model.add_expert("law", model.shape_of("law"))
+    older = model(some_ids(), keys)[0]
+    newer = model(some_ids(), keys)[0]
+    with pytest.raises(TrainingError, match="has read another text since"):
+        older.sum().backward()
+    newer.sum().backward()
+    return {}
+
+
+def test_what_cannot_be_done_with_experts_elsewhere_is_refused_and_nothing_is_broken(tmp_path: Path) -> None:
+    told: Told = together(Plan(refused, tmp_path / "many", [["law"]], ["law"]))
+    assert told.errors == ["", ""]
+    assert any(name.startswith("gradient ") for name in told.experts)
