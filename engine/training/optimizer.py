@@ -78,8 +78,9 @@ def clip_and_step(
         )
     clip = min(1.0, config.clip / (norm + 1e-6)) if config.clip else 1.0
     for group in groups:
-        if group.gradients and group.factor * clip != 1.0:
-            torch._foreach_mul_(group.gradients, group.factor * clip)
+        if group.factor * clip != 1.0:
+            for gradients in _by_device(group.gradients):
+                torch._foreach_mul_(gradients, group.factor * clip)
     for options in optimizer.param_groups:
         options["lr"] = learning_rate(step, config)
     optimizer.step()
@@ -94,6 +95,13 @@ def total_norm(groups: Sequence[GradientGroup], team: Team = ALONE) -> float:
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:
-    """Of gradients that may lie on several devices."""
-    norms = torch._foreach_norm(gradients)
-    return float(torch.stack([one.to(norms[0].device) for one in norms]).norm())
+    norms = [one.to(gradients[0].device) for some in _by_device(gradients) for one in torch._foreach_norm(some)]
+    return float(torch.stack(norms).norm())
+
+
+def _by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Experts may lie on devices of their own."""
+    found: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.device, []).append(tensor)
+    return list(found.values())

@@ -41,12 +41,12 @@ class Shard:
         if self._ticket is None:
             if branch.number == 0:
                 self._open(x_BTD, given, named, training=branch.training)
-            self._ticket = _Depart.apply(torch.zeros((), requires_grad=True), x_BTD, self)
+            self._ticket = _Depart.apply(torch.zeros((), requires_grad=True), x_BTD, self)  # type: ignore[no-untyped-call]
 
     def end(self, branch: RemoteBranch) -> Said:
         """What one of the experts answers."""
         if self._answers_SBTD is None:
-            self._answers_SBTD = _Arrive.apply(self._ticket, self, branch)
+            self._answers_SBTD = _Arrive.apply(self._ticket, self, branch)  # type: ignore[no-untyped-call]
         which = self._active.index(branch.key)
         answer_BTD = self._answers_SBTD[which]
         if which == len(self._active) - 1:
