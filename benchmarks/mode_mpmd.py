@@ -163,7 +163,7 @@ def expert_process(rank: int, setting: Setting) -> None:
         model = setting.size.model(config, [f"e{rank}"], device)
         model.forget_backbone()
         with tempfile.TemporaryDirectory() as folder:
-            serve(model, Path(folder))
+            serve(model, "", Path(folder))
     dist.destroy_process_group()
 
 
@@ -188,7 +188,7 @@ def measure(setting: Setting, config: ModeConfig, device: torch.device, rounds: 
     ids = torch.randint(0, size.vocabulary, (size.sequences, size.block + 1), device=device)
     whole, shared = size.model(config, keys, device), size.model(config, [], device)
     seconds: dict[str, list[float]] = {"one": [], "mpmd": []}
-    with connected(shared) as shards:
+    with connected(shared, "") as shards:
         active = ActiveExperts(shared, keys, "all")
         team = ShardedTeam(shards, active, TRAINING)
         team.agree(0)

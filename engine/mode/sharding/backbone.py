@@ -140,21 +140,26 @@ class RemoteBranch(nn.Module):
 
 
 @contextmanager
-def connected(model: ModeModel) -> Iterator[list[Shard]]:
+def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
     """Puts the experts of all other processes, which must be in `serve`, into the first process's model.
 
     At a good end it lets those processes go; after an error this process must end, and theirs end with a LostRank.
-    Raises ModelError where an expert does not fit.
+    Raises ModelError where an expert is of another backbone or does not fit.
     """
     group = words_group()
-    shards = [_met(Wire(rank, group), model) for rank in range(1, dist.get_world_size())]
+    shards = [_met(Wire(rank, group), model, base_sha256) for rank in range(1, dist.get_world_size())]
     yield shards
     for shard in shards:
         shard.wire.tell("end")
 
 
-def _met(wire: Wire, model: ModeModel) -> Shard:
+def _met(wire: Wire, model: ModeModel, base_sha256: str) -> Shard:
     said = wire.hear()
+    if said["base_sha256"] != base_sha256:
+        raise ModelError(
+            f"The experts of process {wire.peer} were trained on another backbone than the first process has.",
+            "Put experts and backbone together that belong to each other.",
+        )
     shard = Shard(wire, list(said["experts"]))
     for key, shape in said["experts"].items():
         branches = [RemoteBranch(shard, key, number, model.num_blocks) for number in range(model.num_blocks)]

@@ -28,14 +28,16 @@ from engine.training.distributed import Team
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 
 
-def serve(model: ModeModel, folder: Path | None = None) -> None:
-    """Lets the first process use the experts of this model, until it says that it is done. The backbone is not used.
+def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> None:
+    """Lets the first process use the experts of this model, until it says that it is done.
 
-    Checkpoints of what the experts learn go into `folder`. Afterwards the model's experts are what they learnt.
-    Raises LostRank when the first process is gone, and what an update raises.
+    The model's own backbone is not used, and may be forgotten; its hash says which one the experts belong to.
+    Checkpoints of what the experts learn go into `folder`; afterwards the model's experts are what they learnt. Raises
+    LostRank when the first process is gone, and what an update raises.
     """
     wire = Wire(0, words_group())
-    wire.tell("meet", experts={key: asdict(model.shape_of(key)) for key in model.keys})
+    shapes = {key: asdict(model.shape_of(key)) for key in model.keys}
+    wire.tell("meet", base_sha256=base_sha256, experts=shapes)
     server = _Server(model, wire, folder)
     while (wish := (said := wire.hear()).pop("do")) != "end":
         server.does[wish](**said)
@@ -45,7 +47,6 @@ class _Server:
     def __init__(self, model: ModeModel, wire: Wire, folder: Path | None) -> None:
         self.model, self.wire, self.folder = model, wire, folder
         self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and answers, to go back through
-        self.training: _Training | None = None
         self.does: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
 
     def read(

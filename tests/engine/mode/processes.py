@@ -25,6 +25,7 @@ _FORKS.set_forkserver_preload(
     ["torch", "tests.engine.mode.backbones", "engine.training.loop", "engine.mode.sharding.team"]
 )
 _SECONDS = 60
+BACKBONE = "its hash"
 Work = Callable[[ModeModel, list[Shard], Any], dict[str, Tensor]]
 
 
@@ -38,6 +39,7 @@ class Plan:
     asked: Any = None
     family: str = "llama"
     config: ModeConfig = SHAPE
+    stranger: int | None = None  # a process whose experts are of another backbone
     dies: int | None = None  # a process with experts that ends without a word in its second block
 
     def file(self, rank: int) -> Path:
@@ -95,7 +97,7 @@ def _rank(rank: int, store: Path, plan: Plan, end: Any) -> None:
 
 def _first(plan: Plan) -> dict[str, Tensor]:
     model = ModeModel(backbone(plan.family), plan.config.num_blocks).eval()
-    with connected(model) as shards:
+    with connected(model, BACKBONE) as shards:
         found = plan.work(model, shards, plan.asked)
     return {name: tensor.detach().contiguous() for name, tensor in found.items()}
 
@@ -106,7 +108,7 @@ def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
     model.forget_backbone()
     if plan.dies == rank:
         model.branches(keys[0])[1].register_forward_pre_hook(lambda *_: os._exit(1))
-    serve(model, plan.folder / f"own-{rank}")
+    serve(model, "another" if plan.stranger == rank else BACKBONE, plan.folder / f"own-{rank}")
     return seen(model)
 
 

@@ -62,7 +62,7 @@ def passes(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, 
     (logits.logsumexp(-1) * padded()).mean().backward()
     with torch.no_grad():
         fewer, _ = model(some_ids(), keys[:1])
-    scores = model.log_likelihoods(some_ids(), some_ids(seed=1), keys)
+    scores = model.token_scores(some_ids(), some_ids(seed=1), keys).logprobs_BT
     return {"logits": logits, "weights": weights, "fewer": fewer, "scores": scores}
 
 
@@ -247,6 +247,18 @@ def test_a_process_that_dies_ends_all_with_an_error_that_names_it(tmp_path: Path
     assert told.errors[0].startswith("LostRank: Process 1 must take part in every pass, but is gone")
     assert told.errors[1] == "gone"
     assert all(error.startswith("LostRank: Process 0 must") for error in told.errors[2:])
+
+
+@pytest.mark.parametrize(
+    ("held", "stranger", "problem"),
+    [([["law"], ["code"]], 2, "process 2 were trained on another backbone"), ([["a"], ["a"]], None, "“a” is in this")],
+)
+def test_experts_that_do_not_belong_together_are_refused_before_anything_is_read(
+    tmp_path: Path, held, stranger: int | None, problem: str
+) -> None:
+    told = together(Plan(passes, tmp_path / "many", held, stranger=stranger))
+    assert problem in told.errors[0]
+    assert all(error.startswith("LostRank: Process 0 must") for error in told.errors[1:])
 
 
 def death(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
