@@ -41,7 +41,8 @@ class Shard:
         if self._ticket is None:
             if branch.number == 0:
                 self._open(x_BTD, given, named, training=branch.training)
-            self._ticket = _Depart.apply(torch.zeros((), requires_grad=True), x_BTD, self)  # type: ignore[no-untyped-call]
+            ticket = torch.zeros((), device=x_BTD.device, requires_grad=True)  # the first block's input has no gradient
+            self._ticket = _Depart.apply(ticket, x_BTD, self)  # type: ignore[no-untyped-call]
 
     def end(self, branch: RemoteBranch) -> Said:
         """What one of the experts answers."""
@@ -115,7 +116,7 @@ class _Arrive(torch.autograd.Function):
                 "Call backward after each pass.",
             )
         ctx.shard.return_(gradients_SBTD, ctx.branch)
-        return gradients_SBTD.new_zeros(()), None, None
+        return torch.zeros((), device=gradients_SBTD.device), None, None
 
 
 class RemoteBranch(nn.Module):
