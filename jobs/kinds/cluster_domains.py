@@ -30,6 +30,7 @@ from workbench.services.clusterings import (
     set_domains,
 )
 from workbench.services.corpora import domain_row, register_corpus
+from workbench.words import counted
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _register(work: Work, inputs: _Inputs, artifact_id: str, summary: Mapping[st
             clustering_id=row.id, job_id=work.job_id,
         )  # fmt: skip
         set_domains(session, row, {numbers[name]: domain_row(session, name).id for name in card.domains})
-        return _result(inputs, f"{len(card.domains)} domains in the corpus {card.name}.")
+        return _result(inputs, f"{counted(len(card.domains), 'domain')} in the corpus {card.name}.")
 
     return register
 

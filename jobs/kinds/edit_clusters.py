@@ -30,6 +30,7 @@ from jobs.work import Register, Work
 from workbench.cluster_specs import MergeClusters, PinDocuments, SplitCluster
 from workbench.services.artifacts import register_artifact
 from workbench.services.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
+from workbench.words import counted
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _keep(work: Work, opened: _Opened, edited: Edited) -> Register:
 
 
 def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
-    told = f"{name} has {num_clusters} clusters now."
+    told = f"{name} has {counted(num_clusters, 'cluster')} now."
     if not stale:
         return f"{told} No expert was trained on what changed."
     return f"{told} Stale, because their documents changed: {', '.join(stale)}. The others stay as they are."

@@ -24,6 +24,7 @@ from workbench.services.artifacts import register_artifact
 from workbench.services.clusterings import register_clustering
 from workbench.services.names import ensure_free
 from workbench.tables import Clustering
+from workbench.words import counted
 
 
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
@@ -86,7 +87,8 @@ def _register(
 
 def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str, Any]:
     sizes, blank = metrics["sizes"], metrics["num_blank"]
-    sentence = f"{num_documents:,} documents in {len(sizes)} clusters of {min(sizes):,} to {max(sizes):,}."
+    span = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
+    sentence = f"{counted(num_documents, 'document')} in {counted(len(sizes), 'cluster')}{span}."
     if blank:
         sentence += f" {blank:,} of them hold no word that is known: they all lie in one place."
     if metrics["num_duplicates"]:

@@ -28,6 +28,7 @@ from workbench.services.clusterings import ClusteringFiles, clustering_files
 from workbench.services.corpora import register_corpus
 from workbench.services.names import ensure_free
 from workbench.tables import Corpus, Domain
+from workbench.words import counted
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, 
         held_out = told["dev"] + told["test"]
         return {
             "domain": name, "num_documents": chosen.num_documents,
-            "sentence": f"{chosen.num_documents:,} documents in the domain {name}, {held_out:,} of them held out.",
+            "sentence": f"{counted(chosen.num_documents, 'document')} in the domain {name}, {held_out:,} held out.",
         }  # fmt: skip
 
     return register

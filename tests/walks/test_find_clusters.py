@@ -77,6 +77,11 @@ def test_clusters_are_found_and_described(imported: Do) -> None:
     assert "180 documents in 3 clusters" in job.result["sentence"]
 
 
+def test_a_single_cluster_is_told_as_one(imported: Do) -> None:
+    job = imported({**FIND, "num_clusters": 1, "domains": ["sea"]})
+    assert job.result["sentence"] == "60 documents in 1 cluster."
+
+
 def test_the_fit_sees_training_text_alone_and_is_balanced_there(imported: Do) -> None:  # L11
     imported({**FIND, "num_clusters": 7})
     card, documents = found()

@@ -59,7 +59,7 @@ def _make(data: dict[str, Any]) -> None:
 def show_deletion(mixture: MixtureCard) -> None:
     """Deletes the composition after a second click; its experts stay."""
     with st.popover("Delete this mixture …", icon=":material/delete:"):
-        st.markdown(plain(f"Deletes {mixture.name}. Its {len(mixture.members)} experts stay in the registry."))
+        st.markdown(plain(f"Deletes {mixture.name}. Its experts stay in the registry."))
         if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary"):
             with explained():
                 with transaction() as session:

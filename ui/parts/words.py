@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 
+from workbench.words import counted as counted
+
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
 _LINK = re.compile(r"https?:|www|\w@", re.IGNORECASE)
 _WORD_JOINER = "\u2060"
@@ -33,11 +35,6 @@ def listed(names: list[str], limit: int = 6) -> str:
     """Names in a row, cut after `limit` with how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
-
-
-def counted(number: int, thing: str, many: str = "") -> str:
-    """`1 expert`, `2 experts`, `12,000 documents`."""
-    return f"{number:,} {thing if number == 1 else many or thing + 's'}"
 
 
 def newest_of(shown: int, there: int, thing: str) -> str:
