@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -147,9 +148,9 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: Repl
         assert len(jobs_of(session, wish)) == len(first)
 
 
-def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: ReplicateCbtm) -> None:
+def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: ReplicateCbtm, tmp_path: Path) -> None:
     before = submit_replication(wish)
-    asked = changed(wish, tasks="/text/tasks")
+    asked = changed(wish, tasks=str(tmp_path))
     steps = {step.key: step for step in plan(asked)}
     assert set(steps["s0 tasks"].after) == {"s0 k1", "s0 k2"}
     spec = steps["s0 tasks"].spec

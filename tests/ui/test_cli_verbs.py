@@ -30,6 +30,12 @@ def test_a_job_is_queued_and_says_how_to_watch_it(home: Path, capsys: pytest.Cap
     assert (card["kind"], card["state"]) == ("import-corpus", "queued")
 
 
+def test_a_typo_in_a_path_leaves_no_job_behind(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "add", "notes", str(home / "typo.txt")]) == 2
+    assert "there is none at" in capsys.readouterr().err
+    assert ask(capsys, "jobs", "list") == []
+
+
 def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

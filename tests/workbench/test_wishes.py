@@ -16,22 +16,24 @@ from workbench.specs import Evaluate, MakeMixture, MeasureOverlap
 from workbench.tables import Corpus
 from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
+HERE = __file__  # a path that leads somewhere
+
 
 def chain() -> list[Spec]:
     """From nothing to an evaluated mixture: each wish needs those before it."""
     return [
-        ImportCorpus(name="law", path="law.txt"),
+        ImportCorpus(name="law", path=HERE),
         MakeSeed(name="seed", domains=["law"]),
         TrainDemix(name="one", seed_model="seed", domains=["law"]),
         TrainExpert(name="second", domain="law", mixture="one", parent="one/law"),
         Evaluate(mixture="one", domains=["law"]),
         MeasureOverlap(domains=["law", "sea"]),
-        Classify(mixture="one", path="tasks", experts=["second"]),
+        Classify(mixture="one", path=HERE, experts=["second"]),
     ]
 
 
 def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Session) -> None:
-    create_job(session, ImportCorpus(name="sea", path="sea.txt"))
+    create_job(session, ImportCorpus(name="sea", path=HERE))
     for spec in chain():
         refuse_impossible(session, spec)
         create_job(session, spec)
@@ -62,7 +64,7 @@ def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_doma
 
 def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
     steps: list[Spec] = [
-        ImportCorpus(name="law", path="law.txt"),
+        ImportCorpus(name="law", path=HERE),
         FindClusters(name="topics", domains=["law"]),
         ClusterPart(name="topics", domains=["law"]),
         MakeClusterDomains(clustering="topics", domains=["topics/0"]),
@@ -94,12 +96,12 @@ def test_a_name_in_the_registry_is_taken_and_one_of_a_failed_job_is_free(session
     session.add(Corpus(name="law", source=""))
     session.flush()
     with pytest.raises(BadSpec, match="A corpus called “law” exists already"):
-        refuse_impossible(session, ImportCorpus(name="law", path="x"))
-    refuse_impossible(session, ImportCorpus(name="sea", path="x"))
+        refuse_impossible(session, ImportCorpus(name="law", path=HERE))
+    refuse_impossible(session, ImportCorpus(name="sea", path=HERE))
 
 
 def test_domains_that_an_import_will_name_itself_may_be_counted_on(session: Session) -> None:
-    create_job(session, ImportCorpus(name="many", path="x", domain_field="kind"))
+    create_job(session, ImportCorpus(name="many", path=HERE, domain_field="kind"))
     refuse_impossible(session, MakeSeed(name="seed", domains=["whatever"]))
 
 
@@ -108,3 +110,17 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
     with pytest.raises(BadSpec, match="The name of a new mixture must not begin with “-”") as caught:
         refuse_impossible(session, TrainDemix(name="-one", seed_model="seed", domains=["law", "sea"]))
     assert sum("begin with" in one for one in caught.value.complaints) == 1
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        ImportCorpus(name="law", path="nowhere.txt"),
+        MakeSeed(name="seed", source="folder", location="nowhere.txt"),
+        Classify(mixture="one", path="nowhere.txt"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, wish: Spec) -> None:
+    create_job(session, TrainDemix(name="one", seed_model="seed", domains=["law"]))
+    with pytest.raises(BadSpec, match=r"must be a file or a folder, but there is none at .*nowhere\.txt"):
+        refuse_impossible(session, wish)

@@ -1,15 +1,17 @@
-"""Whether a wish can be granted, said at once: names that are taken, names that nobody knows.
+"""Whether a wish can be granted, said at once: names that are taken, names that nobody knows, paths to nothing.
 
 What unfinished jobs will make counts as made, so that a whole chain of jobs can be asked for in one go.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.text.streams import printable
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import (
     ClusterPart,
@@ -44,7 +46,7 @@ TABLES: dict[str, Named] = {
 
 
 def refuse_impossible(session: Session, spec: Spec) -> None:
-    """Raises BadSpec with every name that is taken, unknown or not to be said on a command line."""
+    """Raises BadSpec with every name that is taken, unknown or not to be said in a command, and a path to nothing."""
     Outlook(session).refuse_impossible(spec)
 
 
@@ -68,7 +70,7 @@ class Outlook:
         return thing in self._coming or _exists(self._session, thing)
 
     def refuse_impossible(self, spec: Spec) -> None:
-        """Raises BadSpec with every name that is taken, unknown or not to be said on a command line."""
+        """Raises BadSpec with all that the function of this name complains of."""
         taken = [] if _may_replace(spec) else [thing for thing in sorted(made_by(spec)) if self.holds(thing)]
         complaints = [NameTaken(*thing).problem for thing in taken]
         if made := sorted((one for one in made_by(spec) if unsayable(*one)), key=lambda one: len(one[1])):
@@ -76,6 +78,8 @@ class Outlook:
         for what, name in dict.fromkeys(needed_by(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
                 complaints.append(str(NotFound(what, name, _known(self._session, what, self._coming))))
+        if (path := read_by(spec)) and not os.path.exists(path):
+            complaints.append(f"The path must be a file or a folder, but there is none at {printable(path)}.")
         if not complaints and isinstance(spec, TrainMode | ComposeMode):
             complaints = mode_complaints(self._session, spec)
         if complaints:
@@ -154,6 +158,16 @@ def needed_by(spec: Spec) -> list[Thing]:
         case MergeClusters() | SplitCluster() | PinDocuments() | MakeClusterDomains() | MakeDomain():
             return [("clustering", spec.clustering)]
     return []
+
+
+def read_by(spec: Spec) -> str:
+    """The local file or folder that a wish reads; empty for none."""
+    match spec:
+        case ImportCorpus() | Classify():
+            return spec.path
+        case MakeSeed(source="folder"):
+            return spec.location
+    return ""
 
 
 def _exists(session: Session, thing: Thing) -> bool:

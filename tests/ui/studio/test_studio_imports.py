@@ -34,12 +34,21 @@ def test_an_empty_import_form_says_all_that_is_missing() -> None:
 
 
 def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("A text.", encoding="utf-8")
     app = open_room("corpora", part="Import text")
     app.text_input(key="import.path").set_value(str(tmp_path / "x.txt")).run()
     app.text_input(key="import-corpus.name").set_value("x").run()
     named(app.button, "Import the text").click().run()
     job = read(rows.get_job, app.session_state["import-corpus.job"])
     assert (job.spec["path"], job.spec["dataset"], job.spec["found"]) == (str(tmp_path / "x.txt"), "", "")
+
+
+def test_a_path_that_leads_nowhere_leaves_no_job_behind() -> None:
+    app = open_room("corpora", part="Import text")
+    app.text_input(key="import.path").set_value("/no/where.txt").run()
+    named(app.button, "Import the text").click().run()
+    assert "there is none at /no/where.txt" in app.error[0].value.replace("\\", "")
+    assert "import-corpus.job" not in app.session_state
 
 
 def test_what_was_refused_is_reported_with_its_place() -> None:
