@@ -6,8 +6,7 @@ Nothing is trained or scored here.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,16 @@ from engine.clusters.sources import wholes_of
 from engine.events import Event, Progress
 from engine.replication.bootstrap import Resampled
 from engine.text.split import SPLITS
-from engine.text.split import wholes_of as split_wholes
 from jobs.kinds.replication_report import (
     Asked,
+    Texts,
     asked_for,
     check_all,
     circumstances,
     job_ids,
     keep_report,
     tokens_of_update,
+    with_wholes,
 )
 from jobs.kinds.tokens import domain_files
 from jobs.work import Register, Work
@@ -43,8 +43,6 @@ from workbench.services.replications import (
     stored_distances,
     stored_scores,
 )
-
-Texts = Mapping[str, Path]  # the folders of documents by domain
 
 
 def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
@@ -91,7 +89,7 @@ def _measure(
             if (found := clusterings.get(run.clustering(arm))) is not None:
                 measured.groupings[run.seed, arm.clustering] = _grouping(found, texts)
     total = subject.seeds * (len(subject.everywhere) + subject.main.num_models)
-    scores = _with_wholes(scores, texts)
+    scores = with_wholes(scores, texts)
     for done, place in enumerate(measure(subject, scores, distances, measured), 1):
         yield Progress(done, total, "texts", f"mixing stored scores: {place}")
     return measured
@@ -106,10 +104,3 @@ def _grouping(found: FoundClusters, texts: Texts) -> Grouping:
     return Grouping(
         tuple(labels.tolist()), labels_N, documents.labels_N, wholes_N, is_held_out_N, found.information, found.terms
     )
-
-
-def _with_wholes(scores: Scores, texts: Texts) -> Scores:
-    """Scores that know which of their documents are pieces of one that was cut."""
-    places = {(domain, split) for _, domain, split in scores}
-    wholes = {place: split_wholes(texts[place[0]], place[1]) for place in places}
-    return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}

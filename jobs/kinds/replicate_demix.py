@@ -14,6 +14,7 @@ from engine.events import Event, Progress
 from engine.replication.bootstrap import Resampled
 from engine.replication.curves import Curve
 from jobs.kinds.replication_report import (
+    Texts,
     asked_for,
     check_all,
     circumstances,
@@ -21,7 +22,9 @@ from jobs.kinds.replication_report import (
     keep_report,
     tokens_of_update,
     tokens_per_step,
+    with_wholes,
 )
+from jobs.kinds.tokens import domain_files
 from jobs.work import Register, Work
 from workbench.plans import Step
 from workbench.replication_specs import ReplicateDemix
@@ -43,8 +46,9 @@ def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
         asked = asked_for(session, spec)
         scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, job_ids(asked))
         curves = [one for step, card in asked if card and (one := _curve(session, subject, step, card.id))]
+        files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
         overlap = next((overlap_by(session, card.id) for step, card in asked if card and step.key == "overlap"), None)
-    measured = yield from _measure(subject, scores)
+    measured = yield from _measure(subject, scores, {name: one.documents() for name, one in files.items()})
     yield Progress(1, 2, "parts", "judging the claims")
     evidence = DemixEvidence(subject, measured, Resampled(measured.losses), overlap)
     size = spec.budget
@@ -68,8 +72,9 @@ def _curve(session: Session, subject: DemixSubject, step: Step, job_id: str) -> 
     return None
 
 
-def _measure(subject: DemixSubject, scores: Scores) -> Generator[Event, None, DemixMeasured]:
+def _measure(subject: DemixSubject, scores: Scores, texts: Texts) -> Generator[Event, None, DemixMeasured]:
     check_all(scores.values())
+    scores = with_wholes(scores, texts)
     total, measured = subject.seeds * len(subject.everywhere), DemixMeasured()
     for done, place in enumerate(measure(subject, scores, measured), 1):
         yield Progress(done, total, "texts", f"mixing stored scores: {place}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.config import AdaptingConfig
 from engine.selfcheck.report import device_name, versions
+from engine.text.split import wholes_of
 from jobs.kinds.ids import made_by
 from jobs.replications import jobs_of
 from jobs.work import Register, Work
@@ -22,13 +24,14 @@ from workbench.replications.markdown import markdown
 from workbench.replications.page import page
 from workbench.replications.papers import paper_of
 from workbench.replications.plan import plan
-from workbench.replications.scored import Stored
+from workbench.replications.scored import Scores, Stored
 from workbench.services.artifacts import register_artifact
 from workbench.services.replications import REPORT
 from workbench.services.reports import register_report
 from workbench.training_specs import TrainDemix, TrainExpert
 
 Asked = list[tuple[Step, JobCard | None]]  # each step of the plan, and the job that carries it out, if there is one
+Texts = Mapping[str, Path]  # the folders of documents by domain
 
 
 def asked_for(session: Session, spec: Replicate) -> Asked:
@@ -46,6 +49,13 @@ def check_all(stored: Iterable[Stored]) -> None:
     """Hashes what is read; raises DamagedFile where it is not what was kept."""
     for one in stored:
         one.kept.check()
+
+
+def with_wholes(scores: Scores, texts: Texts) -> Scores:
+    """Scores that know which of their documents are pieces of one that was cut."""
+    places = {(domain, split) for _, domain, split in scores}
+    wholes = {(domain, split): wholes_of(texts[domain], split) for domain, split in places}
+    return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
 
 
 def circumstances(work: Work, spec: Replicate, asked: Asked, trainings: Mapping[str, Any]) -> Circumstances:

@@ -1,16 +1,25 @@
-"""The report of a replication of C-BTM knows which of the documents that were scored are pieces of one."""
+"""The report of a replication knows which of the documents that were scored are pieces of one."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from engine.clusters.sources import as_ids
 from engine.clusters.sources import wholes_of as wholes_among
-from engine.files import Kept
+from engine.events import Event
+from engine.files import Kept, new_folder
 from engine.text.split import SPLITS, wholes_of
 from engine.text.tables import Table
-from jobs.kinds.replicate_cbtm import _with_wholes
+from jobs.kinds.replicate_demix import _measure
+from jobs.kinds.replication_report import with_wholes
+from workbench.replications.demix.names import System
+from workbench.replications.demix.scored import DemixSubject
+from workbench.replications.demix.sizes import SIZES
 from workbench.replications.scored import Stored
 
 
@@ -49,7 +58,24 @@ def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(
 def test_stored_scores_are_told_the_whole_documents_of_their_own_split(tmp_path: Path) -> None:
     write(tmp_path / "law", {"test": ["novel", "novel"], "dev": [None, None]})
     scores = {("e", "law", split): Stored(Kept(tmp_path, ""), 8) for split in ("test", "dev")}
-    found = _with_wholes(scores, {"law": tmp_path / "law"})
+    found = with_wholes(scores, {"law": tmp_path / "law"})
     assert {split: one.wholes_D.tolist() for (_, _, split), one in found.items() if one.wholes_D is not None} == {
         "test": [0, 0], "dev": [0, 1],
     }  # fmt: skip
+
+
+def test_demix_draws_the_pieces_of_a_document_together(tmp_path: Path) -> None:
+    size = SIZES["smoke"]
+    write(tmp_path / "law", {"test": ["novel", None, "novel"]})
+    with new_folder(tmp_path / "scores") as folder:
+        np.save(folder / "logprobs.npy", np.full(3 * size.block_size, -1.0, dtype=np.float32))
+        np.save(folder / "documents.npy", np.arange(3, dtype=np.int32))
+        (folder / "scores.json").write_text(json.dumps({"block_size": size.block_size}), encoding="utf-8")
+    scores = {("rep-s0-dense/dense", "law", "test"): Stored(Kept(tmp_path / "scores"), 3 * size.block_size)}
+    subject, measured = DemixSubject("rep", 1, ("law", "sea"), (), size), []
+
+    def measuring() -> Iterator[Event]:
+        measured.append((yield from _measure(subject, scores, {"law": tmp_path / "law"})))
+
+    assert len(list(measuring())) == 2
+    assert measured[0].losses[System("dense"), 0, "law"].documents_N.tolist() == [0, 1, 0]
