@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,6 +22,9 @@ from engine.models.expert_model import ExpertModel
 from engine.scores import as_blocks, score_text
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
 
 PAPER_BLOCKS = 100  # §5.1: “100 sequences” of development data
 
@@ -105,14 +109,16 @@ def losses_mixed(
     model: ExpertModel,
     key: str,
     texts: Mapping[str, Excerpt],
+    distances: Mapping[str, Distances],
 ) -> dict[str, float]:
     """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
 
-    `others` holds the log-likelihoods [E, X] of each text under the experts before it.
+    `others` holds the log-likelihoods [E, X] of each text under the experts before it, `distances` those to the
+    clusters of a gate that looks at them.
     """
     losses = {}
     for name, text in texts.items():
         newest_1X = torch.from_numpy(score_text(model, key, text))[None]
         blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
-        losses[name] = -gate.total(blocks_ENT) / newest_1X.numel()
+        losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
     return losses

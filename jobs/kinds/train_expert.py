@@ -35,6 +35,7 @@ from workbench.services.branching import share_of
 from workbench.services.generation import plan
 from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
 from workbench.services.names import ensure_free
+from workbench.services.routing import cluster_numbers
 from workbench.specs import MixtureSpec
 from workbench.tables import Artifact, Expert, Mixture
 from workbench.training_specs import TrainExpert
@@ -99,14 +100,15 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
     return _Inputs(
         domain=domain, mixture_id=mixture.id,
         parents=possible_parents(session, work.storage, mixture, spec.parent),
-        watched=_read_watched(session, work, spec, mixture) if spec.watch else None,
+        watched=_read_watched(session, work, spec, mixture, domain.id) if spec.watch else None,
     )  # fmt: skip
 
 
-def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture) -> Watched:
+def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture, domain_id: str) -> Watched:
     domains = tuple(domain_files(session, work.storage, name) for name in spec.watch)
     weight = average_weight([member.weight for member in mixture.members])
-    return Watched(domains, plan(session, work.storage, mixture.name), weight)
+    planned = plan(session, work.storage, mixture.name)
+    return Watched(domains, planned, weight, cluster_numbers(session, planned.gate.clustering).get(domain_id))
 
 
 def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from engine.adapt import losses_mixed, losses_of, score_each, watched_blocks
+from engine.clusters.clustering import open_clustering
+from engine.clusters.distances import Distances, measure_distances, open_distances
 from engine.config import AdaptingConfig
 from engine.events import Event, Progress
+from engine.mixing.base import Gate
+from engine.mixing.cluster import Routing
 from engine.mixing.gates import make_gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
@@ -26,11 +30,21 @@ Watch = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Watched:
-    """The domains to watch, and the mixture that the new expert is added to, with the weight it will have there."""
+    """The domains to watch, and the mixture that the new expert is added to, with the weight it will have there.
+
+    `cluster` is the one that the new expert is of, None for none or a gate that looks at none.
+    """
 
     domains: tuple[DomainFiles, ...]
     mixture: Plan
     weight: float
+    cluster: int | None = None
+
+    def gate(self) -> Gate:
+        """The mixture's gate as it will be; raises MixtureError when it cannot weigh the new expert."""
+        route = self.mixture.route
+        routing = Routing((*route.clusters, self.cluster)) if route else None
+        return make_gate(self.mixture.gate, [*(one.weight for one in self.mixture.experts), self.weight], routing)
 
 
 def pack_watched(
@@ -56,10 +70,26 @@ def start_watch(
     size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
     if spec.whole:
         return lambda: losses_of(model, key, texts)
-    gate = make_gate(watched.mixture.gate, [*(one.weight for one in watched.mixture.experts), watched.weight])
+    gate = watched.gate()
+    distances = yield from _measure(work, watched.mixture, tokenizer, texts)
     others, known = at_once(work, watched.mixture.files(), size), {}
     for number, (name, text) in enumerate(texts.items()):
         rows = dict(score_each(others, text))
         known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
         yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
-    return lambda: losses_mixed(gate, known, model, key, texts)
+    return lambda: losses_mixed(gate, known, model, key, texts, distances)
+
+
+def _measure(
+    work: Work, mixture: Plan, tokenizer: Tokenizer, texts: Mapping[str, Excerpt]
+) -> Generator[Event, None, dict[str, Distances]]:
+    """How far each text is from the clusters that the gate looks at; nothing for one that looks at none."""
+    found: dict[str, Distances] = {}
+    if mixture.route is not None:
+        clustering = open_clustering(mixture.route.clustering, mixture.route.seed)
+        for number, (name, text) in enumerate(texts.items()):
+            folder = work.folder / f"distances-{number}"
+            folder.mkdir(exist_ok=True)
+            yield from measure_distances(clustering, tokenizer, text, folder)
+            found[name] = open_distances(folder)
+    return found

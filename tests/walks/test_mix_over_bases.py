@@ -22,7 +22,7 @@ from tests.walks.conftest import BRANCHES, branch_train_merge, done
 from ui.cli import main
 from workbench.cards import JobCard
 from workbench.database import reading, transaction
-from workbench.services import experts, mixtures, reports, scores
+from workbench.services import corpora, experts, jobs, mixtures, reports, scores
 from workbench.services.artifacts import find_artifact
 from workbench.services.cluster_grid import cluster_grid
 from workbench.services.clusterings import get_clustering
@@ -177,16 +177,23 @@ def test_a_host_with_little_room_says_the_same(clustered: Do) -> None:
 
 def live_perplexity(model: str, domain: str) -> float:
     """The perplexity of a scored text, token by token through the loaded models."""
+    return math.exp(live_loss(model, Excerpt.of(packed_text(model, domain, "test"), 32, 200)))
+
+
+def packed_text(model: str, domain: str, split: str) -> Tokens:
     with reading() as session:
-        one = scores.scored_domains(session, planned(model), "test")[domain][0]
-        packed = find_artifact(session, f"tokens:{one.domain_id}:{planned(model).tokenizer_sha256}")
+        domain_id = corpora.get_domain(session, domain).id
+        packed = find_artifact(session, f"tokens:{domain_id}:{planned(model).tokenizer_sha256}")
         assert packed is not None
-        text = Excerpt.of(Tokens.open(get_storage().path(packed.id), "test"), 32, 200)
+        return Tokens.open(get_storage().path(packed.id), split)
+
+
+def live_loss(model: str, text: Excerpt) -> float:
     host, total, asked = Host(device="cpu"), 0.0, planned(model)
     for inputs, targets in map(text.block, range(len(text.starts_N))):
         mixing = Mixing(host._models(asked), [one.id for one in asked.experts], host._gate(asked))
         total += sum(float(mix(*pair)) for pair in mixing.read([*inputs.tolist(), int(targets[-1])]))
-    return math.exp(-total / text.num_tokens)
+    return -total / text.num_tokens
 
 
 def test_stored_scores_say_what_live_text_says(clustered: Do) -> None:  # L19
@@ -379,6 +386,17 @@ def test_an_expert_that_the_gate_cannot_weigh_is_refused_before_it_is_trained(cl
     assert card.state == "failed"
     assert "“late” must be of a cluster of “topics” to be weighed by nearness, but is not." in card.error
     assert done(clustered({**late, "join": False})).result["mixture"] is None
+
+
+def test_what_is_watched_beside_a_new_expert_of_a_cluster_is_the_mixture_that_holds_it(clustered: Do) -> None:
+    training = {**BRANCHES, "evaluation_blocks": 4}
+    late = {"kind": "train-expert", "name": "late", "domain": CLUSTERS[0], "mixture": "ensemble", "training": training}
+    card = done(clustered({**late, "parent": elms()[0], "watch": [CLUSTERS[1]]}))
+    with reading() as session:
+        watched = {one.step: one.value for one in jobs.metrics(session, card.id, f"dev_loss/{CLUSTERS[1]}")}
+    text = Excerpt.of_blocks(packed_text("ensemble", CLUSTERS[1], "dev"), 32, 4)
+    assert watched[30] == pytest.approx(live_loss("ensemble", text), rel=1e-5)
+    assert len(set(watched.values())) > 1
 
 
 def test_what_a_request_may_not_ask_of_the_gate_is_said(clustered: Do) -> None:
