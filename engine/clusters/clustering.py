@@ -23,6 +23,7 @@ from engine.clusters.embedder import AnyEmbedder, Vectors
 from engine.clusters.embedders import load_embedder
 from engine.clusters.random_clusters import drawn_cluster
 from engine.errors import DamagedFile, EngineError
+from engine.files import Kept
 
 _CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
 
@@ -79,8 +80,14 @@ class Clustering:
         self.embedder.save(folder / _EMBEDDER)
 
 
-def load_clustering(folder: Path, seed: Path | None = None) -> Clustering:
-    """The clustering as it was saved; `seed`: the model's folder, where the embedder is one of hidden states."""
+def open_clustering(kept: Kept, seed: Kept | None = None) -> Clustering:
+    """As `load_clustering`, once its own files are proved whole, too."""
+    kept.check()
+    return load_clustering(kept.folder, seed)
+
+
+def load_clustering(folder: Path, seed: Kept | None = None) -> Clustering:
+    """The clustering as it was saved; `seed`: the model whose hidden states embed, if any, which is proved whole."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
         tensors = load_file(folder / _TENSORS)
@@ -90,7 +97,9 @@ def load_clustering(folder: Path, seed: Path | None = None) -> Clustering:
         ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFile(f"{folder} must hold a clustering, but does not ({error}).", "Cluster again.") from error
-    embedder = load_embedder(folder / _EMBEDDER, seed)
+    if seed is not None:
+        seed.check()
+    embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None)
     if embedder.sha256 != card["embedder_sha256"]:
         raise DamagedFile(f"The embedder in {folder} is not the one its clusters were found with.", "Cluster again.")
     return Clustering(clusters, embedder, ids)

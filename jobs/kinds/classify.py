@@ -7,9 +7,9 @@ temperature, top-k or mixture of the same experts needs no model.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.clusters.clustering import load_clustering
+from engine.clusters.clustering import open_clustering
 from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.fewshot.comparison import ROUTINGS, Answered, compare_routings
@@ -31,7 +31,7 @@ from engine.mixing.cluster import ClusterGate, Routing
 from engine.models.demix_files import read_limits
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from jobs.kinds.classify_findings import Measured, findings
+from jobs.kinds.classify_findings import EpisodeFacts, Measured, findings
 from jobs.kinds.lending import load
 from jobs.kinds.once import made_once
 from jobs.work import Register, Work
@@ -71,23 +71,23 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Asked:
-    """One task with one seed: what every expert is asked."""
+    """One task with one seed: what every expert is asked.
+
+    Prompts are made again by who reads them: those of all tasks and seeds would be too many to hold.
+    """
 
     task: Task
     options: tuple[Ids, ...]
-    episode: Episode
+    make: Callable[[], Episode]
+    sha256: str  # what decides the answers: all prompts and options, as tokens
+    facts: EpisodeFacts
 
-    @cached_property
-    def sha256(self) -> str:
-        """What decides the answers: all prompts and options, as tokens."""
-        told = hashlib.sha256(repr(self.options).encode())
-        for part, prompts in self.episode.parts.items():
+    @classmethod
+    def of(cls, task: Task, options: tuple[Ids, ...], make: Callable[[], Episode]) -> _Asked:
+        episode, told = make(), hashlib.sha256(repr(options).encode())
+        for part, prompts in episode.parts.items():
             told.update(repr((part, [prompt.ids for prompt in prompts])).encode())
-        return told.hexdigest()
-
-    @property
-    def num_prompts(self) -> int:
-        return sum(map(len, self.episode.parts.values()))
+        return cls(task, options, make, told.hexdigest(), EpisodeFacts.of(episode))
 
     def key(self, expert_id: str) -> str:
         """The key of an expert's answers."""
@@ -145,13 +145,13 @@ def _ask(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Toke
         options = encode_options(task, tokenizer)
         room = room_for(task, options, max_positions)
         for seed in range(spec.num_seeds):
-            yield _Asked(task, options, make_episode(task, tokenizer, shots, seed, room))
+            yield _Asked.of(task, options, partial(make_episode, task, tokenizer, shots, seed, room))
 
 
 def _score(work: Work, inputs: _Inputs, asked: Sequence[_Asked]) -> Generator[Event, None, dict[str, Path]]:
     """The folders of all answers, by their keys; one base is in memory at a time."""
     folders: dict[str, Path] = {}
-    of_expert = sum(one.num_prompts for one in asked)
+    of_expert = sum(one.facts.num_prompts for one in asked)
     start = Progress(0, len(inputs.names) * of_expert, "prompts")
     for base, experts in inputs.by_base().items():
         folders |= yield from _score_base(work, base, experts, asked, start)
@@ -165,12 +165,13 @@ def _score_base(
     """Those of the experts on one base, whose model is read only where an answer is missing."""
     model = load(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, asked) else None
     folders: dict[str, Path] = {}
-    for expert_id in experts:
-        for one in asked:
+    for one in asked:
+        episode = cache(one.make)  # made for the first of the experts that is to read it
+        for expert_id in experts:
             begun = replace(start, note=f"asking about {one.task.name}")
-            fill = partial(_fill, model, expert_id, one, begun)
+            fill = partial(_fill, model, expert_id, episode, one.options, begun)
             folders[one.key(expert_id)] = yield from made_once(work, one.key(expert_id), "answers", fill)
-            start = replace(start, done=start.done + one.num_prompts)
+            start = replace(start, done=start.done + one.facts.num_prompts)
     return folders
 
 
@@ -179,12 +180,15 @@ def _is_missing(work: Work, experts: Mapping[str, Kept], asked: Sequence[_Asked]
         return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in asked)
 
 
-def _fill(model: ExpertModel | None, expert_id: str, one: _Asked, start: Progress, folder: Path) -> Iterator[Event]:
+def _fill(
+    model: ExpertModel | None, expert_id: str, episode: Callable[[], Episode], options: Sequence[Ids], start: Progress,
+    folder: Path,
+) -> Iterator[Event]:  # fmt: skip
     """Writes one expert's answers [N, O, T] to each part of an episode."""
     assert model is not None, "answers were there a moment ago"
     done = start.done
-    for part, prompts in one.episode.parts.items():
-        for news in score_options(model, expert_id, prompts, one.options):
+    for part, prompts in episode().parts.items():
+        for news in score_options(model, expert_id, prompts, options):
             if isinstance(news, Progress):
                 yield Progress(done + news.done, start.total, start.unit, start.note)
             else:
@@ -199,9 +203,7 @@ class _Nearness:
         self._plan, self._tokenizer = planned, tokenizer
         self._clusters, self._clustering = planned.clusters, None
         if planned.route is not None and self._clusters is not None:
-            planned.route.clustering.check()
-            seed = planned.route.seed
-            self._clustering = load_clustering(planned.route.clustering.folder, seed.folder if seed else None)
+            self._clustering = open_clustering(planned.route.clustering, planned.route.seed)
 
     def squared_distances(self, prompts: Sequence[Prompt]) -> Tensor | None:
         """The squared distances [E, N] of prompts to the cluster of each expert."""
@@ -224,26 +226,29 @@ class _Nearness:
 def _measure(
     spec: Classify, inputs: _Inputs, one: _Asked, folders: Mapping[str, Path], nearness: _Nearness
 ) -> Measured:
-    members = [expert.id for expert in inputs.plan.experts]
-    squared_EN = nearness.squared_distances(one.episode.test)
+    episode = one.make()
+    answered = partial(_answered, spec, one, episode, folders)
+    squared_EN = nearness.squared_distances(episode.test)
     routings = spec.routings or [name for name in ROUTINGS if name != "cluster" or squared_EN is not None]
     found = compare_routings(
-        _answered(spec, one, members, folders), routings, spec.top_k, newest_weight=spec.newest_weight,
+        answered([expert.id for expert in inputs.plan.experts]), routings, spec.top_k, newest_weight=spec.newest_weight,
         nearness=None if squared_EN is None else partial(nearness.log_weights, squared_EN),
     )  # fmt: skip
     beside = [expert.id for expert in inputs.beside]
-    others = _answered(spec, one, beside, folders).test.is_right_EN.mean(1).tolist() if beside else []
+    others = answered(beside).test.is_right_EN.mean(1).tolist() if beside else []
     shares_E = None if squared_EN is None else nearness.log_weights(squared_EN, None).exp().mean(1).tolist()
-    return Measured(one.task, one.episode, found, others, shares_E)
+    return Measured(one.task, one.facts, found, others, shares_E)
 
 
-def _answered(spec: Classify, one: _Asked, experts: Sequence[str], folders: Mapping[str, Path]) -> Answered:
+def _answered(
+    spec: Classify, one: _Asked, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
+) -> Answered:
     lengths_O = torch.tensor([len(option) for option in one.options])
 
     def answers(part: str) -> Answers:
         files = [folders[one.key(expert_id)] / f"{part}.npy" for expert_id in experts]
         scores_ENOT = torch.from_numpy(np.stack([np.load(file, allow_pickle=False) for file in files]))
-        labels_N = torch.tensor([prompt.label for prompt in one.episode.parts[part]])
+        labels_N = torch.tensor([prompt.label for prompt in episode.parts[part]])
         return Answers(scores_ENOT, labels_N, divisors(lengths_O, spec.normalise))
 
     return Answered(answers("test"), answers("permuted"), answers("validation"))

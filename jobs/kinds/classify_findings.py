@@ -23,11 +23,27 @@ UPDATING = "Updating performance routing is told the right answers of the test e
 
 
 @dataclass(frozen=True)
+class EpisodeFacts:
+    """What is told of an episode's prompts: how many, how many were cut, and the demonstrations left before a test."""
+
+    num_prompts: int
+    num_tests: int
+    num_cut: int
+    mean_shots: float
+
+    @classmethod
+    def of(cls, episode: Episode) -> EpisodeFacts:
+        prompts = list(chain(*episode.parts.values()))
+        shots = fmean(prompt.num_shots for prompt in episode.test)
+        return cls(len(prompts), len(episode.test), sum(prompt.is_cut for prompt in prompts), shots)
+
+
+@dataclass(frozen=True)
 class Measured:
     """One task with one seed: accuracies, those of experts beside the mixture, and the mean cluster weights [E]."""
 
     task: Task
-    episode: Episode
+    facts: EpisodeFacts
     found: Accuracies
     beside: list[float]
     shares_E: list[float] | None
@@ -82,15 +98,13 @@ def _chance(one: Measured) -> float:
 def _told(name: str, seeds: Sequence[Measured], planned: Plan, words: Mapping[int, ClusterWords]) -> dict[str, Any]:
     """One task: its sizes, how many prompts were cut, and the clusters of the experts that weigh most (table 10)."""
     task = seeds[0].task
-    prompts = list(chain.from_iterable(chain(*one.episode.parts.values()) for one in seeds))
-    tested = [prompt for one in seeds for prompt in one.episode.test]
     return {
         "name": name,
         "labels": [label[:_CUT_TO] for label in task.labels], "words": [word[:_CUT_TO] for word in task.words],
-        "template": task.template, "num_train": len(task.train), "num_test": len(seeds[0].episode.test),
-        "has_validation": bool(task.validation), "num_prompts": len(prompts),
-        "num_cut": sum(prompt.is_cut for prompt in prompts),
-        "mean_shots": fmean(prompt.num_shots for prompt in tested),
+        "template": task.template, "num_train": len(task.train), "num_test": seeds[0].facts.num_tests,
+        "has_validation": bool(task.validation), "num_prompts": sum(one.facts.num_prompts for one in seeds),
+        "num_cut": sum(one.facts.num_cut for one in seeds),
+        "mean_shots": fmean(one.facts.mean_shots for one in seeds),  # every seed has the same test examples
         "clusters": list(_clusters(seeds, planned, words)),
     }  # fmt: skip
 

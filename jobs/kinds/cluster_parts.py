@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.clusters.clustering import Clustering, load_clustering
+from engine.clusters.clustering import load_clustering
 from engine.clusters.documents import ClusteredDocuments, Mapped, load_documents, load_mapped
 from engine.clusters.embedder import AnyEmbedder
 from engine.clusters.fitting import fit, require_enough
@@ -122,7 +122,7 @@ def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Pat
     fit_folder = yield from fitted(work, inputs)
 
     def fill(folder: Path) -> Iterator[Event]:
-        clustering = open_clustering(fit_folder, inputs.seed)
+        clustering = load_clustering(fit_folder, inputs.seed)
         found = read_shard(inputs.folders(), shard, inputs.num_shards)
         map_share = inputs.wish.map_size / inputs.num_documents
         documents, mapped = yield from place(
@@ -132,13 +132,6 @@ def placed(work: Work, inputs: Inputs, shard: int) -> Generator[Event, None, Pat
         mapped.save(folder)
 
     return (yield from made_once(work, inputs.key(shard), "clusters-part", fill))
-
-
-def open_clustering(folder: Path, seed: Kept | None) -> Clustering:
-    """A clustering with its embedder; the seed model is proved whole where it is one that reads."""
-    if seed is not None:
-        seed.check()
-    return load_clustering(folder, seed.folder if seed else None)
 
 
 def open_part(folder: Path) -> tuple[ClusteredDocuments, Mapped]:

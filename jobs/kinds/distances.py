@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlalchemy import select
 
-from engine.clusters.clustering import load_clustering
+from engine.clusters.clustering import open_clustering
 from engine.clusters.distances import measure_distances
 from engine.events import Event
 from engine.text.blocks import Tokens
@@ -36,9 +36,8 @@ def measure_missing(
     if route is None:
         return 0
     base.check()
-    route.clustering.check()
     tokenizer = load_tokenizer(base.folder)
-    clustering = load_clustering(route.clustering.folder, route.seed.folder if route.seed else None)
+    clustering = open_clustering(route.clustering, route.seed)
     for domain in texts:
         packed = yield from pack(work, domain, tokenizer)
         text = Excerpt.of(Tokens.open(packed, split), block_size, max_tokens)

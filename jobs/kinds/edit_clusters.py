@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.clusters import edits
 from engine.clusters.clusterers import find_clusters
-from engine.clusters.clustering import Clustering
+from engine.clusters.clustering import open_clustering
 from engine.clusters.clusters import Clusters, squared_distances
 from engine.clusters.config import ClusterConfig
 from engine.clusters.documents import ClusteredDocuments, load_documents
@@ -23,7 +23,6 @@ from engine.clusters.sources import write_sample
 from engine.events import Event, Progress, passing_on
 from engine.text.split import SPLITS
 from jobs.kinds.cluster_facts import facts_after, measures
-from jobs.kinds.cluster_parts import open_clustering
 from jobs.kinds.cluster_sources import folders_of
 from jobs.kinds.ids import made_by
 from jobs.work import Register, Work
@@ -70,8 +69,7 @@ def pin(work: Work, spec: PinDocuments) -> Generator[Event, None, Register]:
 def _open(work: Work, name: str) -> _Opened:
     with work.reading() as session:
         files = clustering_files(session, work.storage, name)
-    files.kept.check()
-    clustering: Clustering = open_clustering(files.kept.folder, files.seed)
+    clustering = open_clustering(files.kept, files.seed)
     fitted = Fitted(clustering, words_of(clustering, files.kept.folder))
     return _Opened(files, fitted, load_documents(files.kept.folder))
 

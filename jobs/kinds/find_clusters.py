@@ -10,13 +10,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.clusters.clustering import load_clustering
 from engine.clusters.documents import ClusteredDocuments, Mapped, join
 from engine.clusters.fitting import Fitted, words_of
 from engine.clusters.project import FEWEST, Map, project
 from engine.events import Event, passing_on
 from engine.files import MANIFEST
 from jobs.kinds.cluster_facts import facts, measures
-from jobs.kinds.cluster_parts import Inputs, fitted, forget_parts, open_clustering, open_part, placed, read_inputs
+from jobs.kinds.cluster_parts import Inputs, fitted, forget_parts, open_part, placed, read_inputs
 from jobs.kinds.ids import made_by
 from jobs.work import Register, Work
 from workbench.cluster_specs import FindClusters
@@ -59,7 +60,7 @@ def _register(
     work: Work, inputs: Inputs, fit_folder: Path, artifact_id: str, documents: ClusteredDocuments, chart: Map | None
 ) -> Register:
     spec = inputs.wish
-    clustering = open_clustering(fit_folder, inputs.seed)
+    clustering = load_clustering(fit_folder, inputs.seed)
     clusters = facts(Fitted(clustering, words_of(clustering, fit_folder)), documents)
     metrics = {
         **measures(documents, spec.num_clusters, [domain.name for domain in inputs.domains]),

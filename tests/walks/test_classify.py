@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from sqlalchemy import select
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
 from engine.config import GateConfig
+from engine.fewshot.prompts import Episode, make_episode
 from jobs.kinds import classify
 from tests.walks.conftest import SHAPE, work, write_domain
 from ui.cli import main
@@ -205,6 +207,21 @@ def test_other_routings_of_the_same_prompts_need_no_model(paired: Do, tasks: Pat
     write_lines(tasks / "mood" / "test.jsonl", [example(random.Random(9))])
     changed = paired({**CLASSIFY, "path": str(tasks)})
     assert (changed.state, "a model was read" in changed.error) == ("failed", True)
+
+
+@pytest.mark.timeout(600)
+def test_only_the_prompts_of_one_task_and_seed_are_in_memory(paired: Do, tasks: Path, monkeypatch: Any) -> None:
+    made: list[ref[Episode]] = []
+
+    def watched(*told: Any) -> Episode:
+        episode = make_episode(*told)
+        made.append(ref(episode))
+        assert sum(one() is not None for one in made) == 1
+        return episode
+
+    monkeypatch.setattr(classify, "make_episode", watched)
+    report_of(paired({**CLASSIFY, "path": str(tasks), "num_seeds": 3}))
+    assert len(made) > 3
 
 
 @pytest.mark.timeout(600)

@@ -216,7 +216,7 @@ class Host:
         self._tokenizers: dict[Kept, Tokenizer] = {}
         self._limits: dict[Kept, Limits] = {}
         self._reading = Lock()  # the first to read a base wakes transformers, which two threads must not do at once
-        self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_load_clustering)
+        self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
 
     def stream(
         self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -279,8 +279,7 @@ class Host:
         return self._tokenizers[plan.base]
 
 
-def _load_clustering(kept: Kept, seed: Kept | None) -> Clustering:
-    from engine.clusters.clustering import load_clustering
+def _open_clustering(kept: Kept, seed: Kept | None) -> Clustering:
+    from engine.clusters.clustering import open_clustering  # here, because only clusters need scikit-learn
 
-    kept.check()
-    return load_clustering(kept.folder, seed.folder if seed else None)
+    return open_clustering(kept, seed)
