@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.parts.pictures import MARK, Picture, name_axis, new_figure
+from ui.parts.cells import frame_cell, new_heatmap
+from ui.parts.pictures import Picture
 
 PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none
@@ -14,21 +15,16 @@ _SAME = 1e-3  # of the perplexity: a difference below it is none
 def grid_picture(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> Picture:
     """Perplexities by temperature and top-k, with the lowest, the paper's temperature and what is saved marked."""
     temperatures, top_ks = found["temperatures"], found["top_ks"]
-    figure = new_figure("experts at each token (top k)", "temperature", height=150 + 40 * len(temperatures))
-    figure.add_heatmap(
-        z=perplexity, x=list(range(len(top_ks))), y=list(range(len(temperatures))), colorscale="Viridis_r",
-        xgap=2, ygap=2, texttemplate="%{z:.2f}", zmax=_ceiling(perplexity), colorbar={"title": "perplexity"},
-        hovertemplate="%{z:.3f} per token<extra></extra>",
+    figure = new_heatmap(
+        "experts at each token (top k)", "temperature", [_told(k, found) for k in top_ks],
+        [f"{t:g} (paper)" if t == PAPER_TEMPERATURE else f"{t:g}" for t in temperatures],
+        z=perplexity, zmax=_ceiling(perplexity), colorscale="Viridis_r", numbers="%{z:.2f}",
+        colorbar={"title": "perplexity"}, hovertemplate="%{z:.3f} per token<extra></extra>",
     )  # fmt: skip
-    name_axis(figure, "x", [_told(k, found) for k in top_ks])
-    name_axis(figure, "y", [f"{t:g} (paper)" if t == PAPER_TEMPERATURE else f"{t:g}" for t in temperatures])
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
-    row, column = _best(perplexity)
-    _frame(figure, row, column, "solid")
+    frame_cell(figure, *_best(perplexity))
     if found["saved"]["temperature"] in temperatures and found["saved"]["top_k"] in top_ks:
         saved = temperatures.index(found["saved"]["temperature"]), top_ks.index(found["saved"]["top_k"])
-        _frame(figure, *saved, "dot")
+        frame_cell(figure, *saved, dash="dot")
     return Picture(figure, _title(found, perplexity), _words(found, perplexity), grid_rows(found, perplexity))
 
 
@@ -64,11 +60,6 @@ def _best(perplexity: Sequence[Sequence[float]]) -> tuple[int, int]:
 
 def _told(k: int, found: Mapping[str, Any]) -> str:
     return f"all {k}" if k == len(found["experts"]) else str(k)
-
-
-def _frame(figure: Any, row: int, column: int, dash: str) -> None:
-    box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
-    figure.add_shape(type="rect", line={"color": MARK, "width": 3, "dash": dash}, **box)
 
 
 def _ceiling(perplexity: Sequence[Sequence[float]]) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ui.parts.cells import new_heatmap
 from ui.parts.pictures import Picture, colour_of, label, name_axis, new_figure
 from ui.parts.words import counted
 from workbench.cards import ClusterCard, ClusteringCard
-
-_NUMBERED = 150  # cells with their numbers in them at most
 
 
 def sizes_picture(card: ClusteringCard) -> Picture:
@@ -43,17 +42,11 @@ def overlap_picture(card: ClusteringCard) -> Picture:
     overlap = card.metrics["overlap"]
     labels, names = overlap["labels"], [cluster.name for cluster in card.clusters]
     shares = [[count / max(1, sum(row)) for count in row] for row in overlap["counts"]]
-    figure = new_figure("cluster", "domain", height=160 + 46 * len(labels))
-    figure.add_heatmap(
-        z=shares, x=list(range(len(names))), y=list(range(len(labels))), zmin=0.0, zmax=1.0, colorscale="Viridis",
-        xgap=2, ygap=2, customdata=_hover(labels, names, overlap["counts"]),
-        hovertemplate="%{customdata}<br>share %{z:.2f}<extra></extra>",
-        texttemplate="%{z:.2f}" if len(labels) * len(names) <= _NUMBERED else None, colorbar={"title": "share"},
+    figure = new_heatmap(
+        "cluster", "domain", names, labels, z=shares, zmin=0.0, zmax=1.0, numbers="%{z:.2f}",
+        customdata=_hover(labels, names, overlap["counts"]),
+        hovertemplate="%{customdata}<br>share %{z:.2f}<extra></extra>", colorbar={"title": "share"},
     )  # fmt: skip
-    name_axis(figure, "x", names)
-    name_axis(figure, "y", labels, limit=44)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
     table = [
         {"domain": domain, "cluster": name, "documents": count, "share of the domain": share}
         for domain, counts, row in zip(labels, overlap["counts"], shares, strict=True)

@@ -9,8 +9,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from ui.parts.cells import frame_cell, new_heatmap
 from ui.parts.measures import in_percent
-from ui.parts.pictures import MARK, Picture, label, name_axis, new_figure
+from ui.parts.pictures import Picture, label
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
 
@@ -92,33 +93,27 @@ class Scores:
 def specialization(scores: Scores) -> Picture:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
     shown = scores.at_home_somewhere()
-    figure = new_figure("domain of the text", "expert", height=130 + 46 * len(shown.experts))
-    _paint(figure, shown)
+    figure = _painted(shown)
     _mark_homes(figure, shown)
     _add_targets(figure, shown)
-    name_axis(figure, "x", shown.domains)
-    name_axis(figure, "y", [*map(shown.told, shown.experts)], limit=44)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
     return Picture(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
-def _paint(figure: go.Figure, scores: Scores) -> None:
-    num_cells, ceiling = len(scores.experts) * len(scores.domains), _ceiling(scores.ratios)
-    figure.add_heatmap(
+def _painted(scores: Scores) -> go.Figure:
+    ceiling = _ceiling(scores.ratios)
+    return new_heatmap(
+        "domain of the text",
+        "expert",
+        scores.domains,
+        [*map(scores.told, scores.experts)],
         z=logs(scores.ratios),
         text=as_text(scores.ratios),
-        x=list(range(len(scores.domains))),
-        y=list(range(len(scores.experts))),
         zmin=0.0,
         zmax=math.log(ceiling),
-        colorscale="Viridis",
-        xgap=2,
-        ygap=2,
         hoverongaps=False,
         customdata=_hover(scores),
         hovertemplate="%{customdata}<br>ratio %{text}<extra></extra>",
-        texttemplate="%{text}" if num_cells <= 150 else None,
+        numbers="%{text}",
         colorbar=colour_bar(1.0, ceiling),
     )
 
@@ -164,8 +159,7 @@ def _mark_homes(figure: go.Figure, scores: Scores) -> None:
     for row, expert in enumerate(scores.experts):
         for column, domain in enumerate(scores.domains):
             if scores.is_home(expert, domain):
-                box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
-                figure.add_shape(type="rect", line={"color": MARK, "width": 3}, **box)
+                frame_cell(figure, row, column)
 
 
 def _title(scores: Scores) -> str:

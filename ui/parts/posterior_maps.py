@@ -7,7 +7,8 @@ from typing import Any
 
 from plotly.subplots import make_subplots
 
-from ui.parts.pictures import MARK, Picture, colour_of, label, name_axis, new_figure
+from ui.parts.cells import frame_cell, new_heatmap
+from ui.parts.pictures import MARK, Picture, colour_of, label
 from ui.parts.posterior_words import stable_words
 
 Row = Mapping[str, Any]
@@ -18,21 +19,14 @@ _ROW_PIXELS = 190
 def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Picture:
     """The belief in each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = found["experts"], [row["domain"] for row in rows]
-    figure = new_figure("expert", "domain of the text", height=150 + 40 * len(rows))
-    figure.add_heatmap(
-        z=[row["posterior"] for row in rows],
-        x=list(range(len(experts))), y=list(range(len(rows))),
-        zmin=0, zmax=1, colorscale="Viridis", xgap=2, ygap=2,
-        texttemplate="%{z:.2f}" if len(experts) * len(rows) <= 150 else None,
+    figure = new_heatmap(
+        "expert", "domain of the text", experts, domains,
+        z=[row["posterior"] for row in rows], zmin=0, zmax=1, numbers="%{z:.2f}",
         customdata=[[f"{label(expert)} on {label(domain)}" for expert in experts] for domain in domains],
         hovertemplate="%{customdata}<br>%{z:.3f}<extra></extra>",
         colorbar={"title": "posterior"},
     )  # fmt: skip
     _frame_homes(figure, found["homes"], domains)
-    name_axis(figure, "x", experts)
-    name_axis(figure, "y", domains, limit=32)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
     return Picture(figure, f"{kind}: read a row; who is believed to have written it?", _map_words(found, rows), [
         {"domain": row["domain"], "blocks": row["num_blocks"], **dict(zip(experts, row["posterior"], strict=True)),
          "stable": stable_words(row)} for row in rows
@@ -42,9 +36,7 @@ def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) 
 def _frame_homes(figure: Any, homes: Sequence[str], domains: Sequence[str]) -> None:
     for column, home in enumerate(homes):
         if home in domains:
-            place = domains.index(home)
-            box = {"x0": column - 0.47, "x1": column + 0.47, "y0": place - 0.47, "y1": place + 0.47}
-            figure.add_shape(type="rect", line={"color": MARK, "width": 3}, **box)
+            frame_cell(figure, domains.index(home), column)
 
 
 def _map_words(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
