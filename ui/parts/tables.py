@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import streamlit as st
@@ -15,8 +16,11 @@ Rows = Sequence[Mapping[str, Any]]
 def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None) -> None:
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`)."""
     height = min(36 * (len(rows) + 1) + 2, 400)
+    numbers = {name: st.column_config.NumberColumn(format="localized") for name in _counts(rows)}
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}
-    st.dataframe(list(rows), key=key, hide_index=True, height=height, alt=words, **choose)
+    st.dataframe(
+        list(rows), key=key, hide_index=True, height=height, alt=words, column_config=numbers or None, **choose
+    )
     st.download_button(
         "Download as CSV",
         as_csv(rows),
@@ -27,6 +31,15 @@ def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None
         icon=":material/download:",
         type="tertiary",
     )
+
+
+def _counts(rows: Rows) -> list[str]:
+    """The columns of whole numbers large enough to need separators."""
+    columns = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
+    return [
+        name for name, values in columns.items()
+        if all(type(value) in (int, NoneType) for value in values) and max(filter(None, values), default=0) >= 1000
+    ]  # fmt: skip
 
 
 def ticked(key: str) -> list[int]:

@@ -113,10 +113,9 @@ def _show_recent(over: list[JobCard]) -> None:
         st.caption("No job has ended yet.")
     for job in sorted(over, key=lambda job: -(job.finished_at or job.created_at))[:RECENT]:
         look = look_of(job)
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.badge(look.word, icon=look.icon, color=look.colour)
-            why = f" — {spoken(cause_of(job))}" if job.error else ""
-            st.markdown(f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}")
+        why = f" — {spoken(cause_of(job))}" if job.error else ""
+        told = f"{plain(job.title)}, {ago(job.finished_at or job.created_at)}{why}"
+        st.markdown(f":{look.colour}-badge[{look.icon} {look.word}] {told}")  # one text: a long one flows on
 
 
 _LOOKS = {
