@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from ui.parts.words import counted
+from ui.verbs.clustering import print_branches, print_cluster, print_clustering
 from ui.verbs.following import card_of, follow, report, submit
 from ui.verbs.following_many import show_progress
 from ui.verbs.options import How, Json, split_commas, takes
-from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
-from workbench.cards import ClusterCard, ClusteringCard
+from ui.verbs.output import day, print_done, print_json, print_table, say
+from workbench.cards import ClusteringCard
 from workbench.cluster_specs import (
     FindClusters,
     MakeClusterDomains,
@@ -24,14 +24,10 @@ from workbench.cluster_specs import (
 )
 from workbench.specs import TrainClusters
 
-if TYPE_CHECKING:
-    from jobs.clusterings import Branch
-
 app = typer.Typer(no_args_is_help=True, help="Clusters: find, look at, change, make domains of, train a model on each.")
 
 Name = Annotated[str, typer.Argument(help="Name of a clustering.")]
 ClusterName = Annotated[str, typer.Argument(help="A cluster, by number or name.")]
-SHOWN_TERMS = 8
 
 
 @app.command("find")
@@ -80,67 +76,11 @@ def show(
     with reading() as session:
         card = get_clustering(session, name)
     if cluster:
-        _show_cluster(card, cluster, as_json)
+        print_cluster(card, cluster, as_json)
     elif as_json:
         print_json(card)
     else:
-        _show_clustering(card)
-
-
-def _show_clustering(card: ClusteringCard) -> None:
-    overlap, chart = card.metrics["overlap"], card.metrics["map"]
-    print_fields({
-        "clustering": card.name,
-        "clusters": card.config["clusters"],
-        "vectors": card.config["embedder"]["kind"] + (f" of {card.seed}" if card.seed else ""),
-        "documents": f"{card.num_documents:,}, of which {card.num_fitted:,} shaped the clusters",
-        "without a known word": card.metrics["num_blank"],
-        "in several domains": card.metrics["num_duplicates"],
-        "map": f"{chart['num_points']:,} points, fitted on {chart['num_fitted']:,}" if chart else "none",
-        "shared information with the domains": overlap["normalised_mutual_information"],
-        "made": day(card.created_at),
-    })  # fmt: skip
-    rows = [
-        (one.number, one.name, one.num_documents, one.terms[:SHOWN_TERMS], *_shares(overlap, one.number), one.domain,
-         "stale" if one.stale else "", one.experts)
-        for one in card.clusters
-    ]  # fmt: skip
-    columns = ["No.", "Cluster", "Documents", "Terms", *overlap["labels"], "Domain", "", "Experts"]
-    print_table(columns, rows, empty="It has no clusters.")
-    if card.stale_experts:
-        say(f"{counted(len(card.stale_experts), 'expert')} of documents that changed: {', '.join(card.stale_experts)}.")
-        say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
-        say("or, each from the expert that saw most of its documents: … --branch-from MIXTURE")
-
-
-def _shares(overlap: dict[str, Any], number: int) -> list[str]:
-    """The share of each domain's documents that a cluster holds (figure 16)."""
-    return [f"{row[number] / max(sum(row), 1):.0%}" for row in overlap["counts"]]
-
-
-def _show_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
-    from workbench.database import reading
-    from workbench.services.cluster_documents import get_document
-    from workbench.storage import get_storage
-
-    found = _find(card, cluster)
-    with reading() as session:
-        documents = [get_document(session, get_storage(), card.name, id) for id in found.representatives]
-    if as_json:
-        print_json({"cluster": found, "documents": documents})
-        return
-    print_fields(found.model_dump(exclude={"id", "representatives"}))
-    for one in documents:
-        say(f"\n— {one['id'][:12]}, {one['domain']}, {one['split']}\n{one['text'][:400]}")
-
-
-def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
-    from workbench.errors import NotFound
-
-    by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
-    if cluster not in by_name:
-        raise NotFound(f"cluster in “{card.name}”", cluster, [f"{one.number} ({one.name})" for one in card.clusters])
-    return by_name[cluster]
+        print_clustering(card)
 
 
 @app.command("changes")
@@ -176,12 +116,9 @@ def rename(
     as_json: Json = False,
 ) -> None:
     """Give a cluster another name; no document moves."""
-    from workbench.database import transaction
     from workbench.services.clusterings import rename_cluster
 
-    with transaction() as session:
-        card = rename_cluster(session, name, cluster, new_name)
-    print_done(card, f"“{cluster}” is now called “{new_name}”.", as_json)
+    _print_changed(rename_cluster, (name, cluster, new_name), f"“{cluster}” is now called “{new_name}”.", as_json)
 
 
 @app.command("note")
@@ -192,12 +129,18 @@ def note(
     as_json: Json = False,
 ) -> None:
     """Write down what you know about a cluster."""
-    from workbench.database import transaction
     from workbench.services.clusterings import note_cluster
 
+    _print_changed(note_cluster, (name, cluster, notes), f"Noted on “{cluster}”.", as_json)
+
+
+def _print_changed(change: Callable[..., ClusteringCard], told: tuple[str, str, str], done: str, as_json: bool) -> None:
+    """Changes what a cluster is called, or what is noted on it, and says so."""
+    from workbench.database import transaction
+
     with transaction() as session:
-        card = note_cluster(session, name, cluster, notes)
-    print_done(card, f"Noted on “{cluster}”.", as_json)
+        card = change(session, *told)
+    print_done(card, done, as_json)
 
 
 @app.command("merge")
@@ -256,7 +199,7 @@ def train(
         print_json(branches)
         return
     if not how.json:
-        _show_branches(branches, spec)
+        print_branches(branches, spec)
     if plan:
         return
     ids = submit_training(spec, branches=branches)
@@ -273,30 +216,6 @@ def train(
     say(f"{spec.name}: {done} of {counted(len(cards), 'job')} done.")
     if cards[-1].state != "done":
         say("The rest waits for a worker (`workbench up`); the same command shows how far it is.")
-
-
-def _show_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
-    """A row for each cluster: the model that is there, or what it begins from and for how many steps."""
-    rows = [
-        (one.cluster, one.num_documents, one.expert, *(("is there", "") if one.is_there else
-         (_beginning(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "")), one.num_steps)
-        for one in branches
-    ]  # fmt: skip
-    columns = ["Cluster", "Documents", "Model", "Begins from", "Trained on of these", "Steps"]
-    print_table(columns, rows, empty="It has no clusters.")
-    kept, new = ([one.num_steps for one in branches if one.is_there is there] for there in (True, False))
-    if kept and new:
-        say(f"The models that are there were trained for {_span(kept)} steps each, new ones will be for {_span(new)}:")
-        say(f"{spec.training.num_steps} steps are shared by {counted(len(branches), 'cluster')}.")
-
-
-def _span(numbers: Sequence[int]) -> str:
-    least, most = min(numbers), max(numbers)
-    return str(least) if least == most else f"{least} to {most}"
-
-
-def _beginning(branch: Branch, spec: TrainClusters) -> str:
-    return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"
 
 
 @app.command("delete")
