@@ -230,6 +230,8 @@ def _complaint(one: ErrorDetails) -> str:
         return "must be given, but is missing"
     if one["type"] == "too_short":
         return f"give at least {one['ctx']['min_length']}, not {one['ctx']['actual_length'] or 'none'}"
+    if one["type"] == "string_too_short":
+        return "must be given, but is empty"
     if message.startswith("Input should be "):
         return f"must be {message.removeprefix('Input should be ')}, but is {one['input']!r} instead"
     return message

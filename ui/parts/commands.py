@@ -19,6 +19,7 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compose-mode": ("mode compose", ("name",)),
     "average-experts": ("mix average", ("name",)),
     "evaluate": ("eval run", ("mixture",)),
+    "classify": ("eval classify", ("mixture", "path")),
     "find-clusters": ("cluster find", ("name",)),
     "merge-clusters": ("cluster merge", ("clustering",)),
     "split-cluster": ("cluster split", ("clustering", "cluster")),
@@ -55,4 +56,4 @@ def _flag(field: str, value: Any) -> Iterator[str]:
         yield f"--{name}" if value else f"--no-{name}"
     elif value not in (None, "", []):
         yield f"--{name}"
-        yield ",".join(value) if isinstance(value, list) else f"{value}"
+        yield ",".join(map(str, value)) if isinstance(value, list) else f"{value}"

@@ -29,6 +29,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 _DETAILS = "details"
+_DOUBLED = (1, 2, 4, 8, 16, 32)  # numbers of experts in C-BTM's tables
 GROUP_TITLES = {
     _DETAILS: "More: how to read it, and how much",
     "training": "Training details",
@@ -107,11 +108,18 @@ def _choice(key: str, q: Question) -> str:
 
 def _name(key: str, q: Question) -> str | None:
     options = (None, *q.choices) if q.optional else q.choices
-    return st.selectbox(q.label, options, key=key, help=q.help, format_func=lambda name: name or "choose for me")
+    nothing = "choose for me" if q.path[-1] == "parent" else "none"
+    return st.selectbox(
+        q.label, options, key=key, help=q.help, format_func=lambda one: q.titles.get(one, one) if one else nothing
+    )
 
 
 def _names(key: str, q: Question) -> list[str]:
     return list(st.multiselect(q.label, q.choices, key=key, help=q.help))
+
+
+def _wholes(key: str, q: Question) -> list[int]:
+    return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), key=key, help=q.help))
 
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
@@ -122,6 +130,7 @@ _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
     "choice": _choice,
     "name": _name,
     "names": _names,
+    "wholes": _wholes,
 }
 
 

@@ -10,6 +10,7 @@ import streamlit as st
 
 from engine.config import GateConfig
 from ui.parts.forms import ask
+from ui.parts.offers import with_clusterings
 from ui.parts.questions import Question, questions_of
 from ui.parts.words import plain
 from workbench.cards import MemberCard, MixtureCard
@@ -53,7 +54,7 @@ def choose(mixture: MixtureCard) -> Choice:
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
     with st.expander("How weights come about (gate)", icon=":material/tune:"):
-        gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in gate_questions()}
+        gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in with_clusterings(gate_questions())}
     return Choice(active, weights, gate)
 
 

@@ -11,6 +11,7 @@ from engine.config import GateConfig
 from ui.parts.forms import ask_all
 from ui.parts.mixing_desk import Choice, reset
 from ui.parts.notices import explained, keep
+from ui.parts.offers import with_clusterings
 from ui.parts.questions import assemble, questions_of
 from ui.parts.words import plain
 from workbench.cards import MixtureCard
@@ -39,7 +40,7 @@ def show_new_mixture() -> None:
         return
     with st.expander("New mixture", icon=":material/add:"):
         questions = [q for q in questions_of(MixtureSpec, {"experts": names}) if q.path[-1] != "weights"]
-        answers = ask_all("mixture.new", questions)
+        answers = ask_all("mixture.new", with_clusterings(questions))
         if st.button("Make the mixture", key="mixture.make", type="primary"):
             with explained():
                 _make(assemble(answers))

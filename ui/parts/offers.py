@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from ui.parts.questions import Offers
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ui.parts.questions import Offers, Question
 from workbench.database import reading
-from workbench.services import corpora, experts, mixtures, seeds
+from workbench.services import corpora, experts, mixtures, priors, routing, seeds
 
 
 def offers_now() -> dict[str, list[str]]:
     """For each field of a spec that takes a name: the names there are."""
     with reading() as session:
         domains = [domain.name for domain in corpora.list_domains(session)]
+        trained = [expert.name for expert in experts.list_experts(session)]
         return {
             "domain": domains,
             "domains": domains,
@@ -18,7 +22,9 @@ def offers_now() -> dict[str, list[str]]:
             "retain": domains,
             "seed_model": [seed.name for seed in seeds.list_seeds(session)],
             "mixture": [mixture.name for mixture in mixtures.list_mixtures(session)],
-            "parent": [expert.name for expert in experts.list_experts(session)],
+            "parent": trained,
+            "experts": trained,
+            "prior": [prior.name for prior in priors.list_priors(session)],
         }
 
 
@@ -32,6 +38,17 @@ def offers_for_expert(mixture: str) -> dict[str, list[str]]:
         "parent": [member.expert for member in members],
         "domain": sorted(domains, key=lambda domain: domain in taken),
     }
+
+
+def with_clusterings(questions: Iterable[Question]) -> list[Question]:
+    """A gate's questions; its clustering, which it knows by its id, is chosen by its name."""
+    with reading() as session:
+        names = routing.clustering_names(session)
+    named = {
+        "kind": "name", "choices": tuple(names), "titles": names,
+        "help": "Cluster gates: the clustering whose clusters the experts were trained on.",
+    }  # fmt: skip
+    return [replace(one, **named) if one.path[-1] == "clustering" else one for one in questions]  # type: ignore[arg-type]
 
 
 def missing(offers: Offers, *fields: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-Kind = Literal["text", "whole", "real", "switch", "choice", "name", "names"]
+Kind = Literal["text", "whole", "real", "switch", "choice", "name", "names", "wholes"]
 Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it may take
 
 # Fields whose name alone does not say what is asked.
@@ -23,12 +23,14 @@ _LABELS = {
     "num_clusters": "Number of clusters",
     "evidence": "Evidence: what the posterior sees",
     "top_k": "Experts at each token (top k)",
-    "clustering": "Clustering, by its id",
     "distance_power": "Power of the distance",
     "freeze_after": "Tokens after which weights stay",
     "role": "Role: to train on, or novel (kept aside to test on)",
     "max_bytes": "Stop after (bytes of text)",
     "parent": "Parent to copy",
+    "num_shots": "Demonstrations before each example",
+    "num_validation": "Validation examples behind a fixed routing",
+    "max_examples": "Test examples of each task at most",
     "whole": "Train the whole model instead (dense-DAPT)",
     "watch": "Domains to watch while it is trained",
     "retain": "Domains that must not be forgotten",
@@ -38,7 +40,10 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Question:
-    """One field of a spec as a person meets it; `path` is its place in the spec's JSON."""
+    """One field of a spec as a person meets it; `path` is its place in the spec's JSON.
+
+    `titles` are what choices are called that are not called what they are.
+    """
 
     path: tuple[str, ...]
     kind: Kind
@@ -48,6 +53,7 @@ class Question:
     optional: bool = False
     least: float | None = None
     most: float | None = None
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -118,13 +124,21 @@ def _kind(name: str, annotation: Any, offers: Offers) -> tuple[Kind, tuple[str, 
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is list:
-        return "names", tuple(offers.get(name, ()))
+        return _kind_of_several(name, get_args(annotation)[0], offers)
     if get_origin(annotation) is Literal:
         return "choice", tuple(get_args(annotation))
     if name in offers:
         return "name", tuple(offers[name])
     kinds: dict[Any, Kind] = {bool: "switch", int: "whole", float: "real"}
     return kinds.get(annotation, "text"), ()
+
+
+def _kind_of_several(name: str, annotation: Any, offers: Offers) -> tuple[Kind, tuple[str, ...]]:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if annotation is int:
+        return "wholes", ()
+    return "names", get_args(annotation) if get_origin(annotation) is Literal else tuple(offers.get(name, ()))
 
 
 def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

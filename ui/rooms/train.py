@@ -1,4 +1,4 @@
-"""Make a seed model, train experts, add one, score them: forms that say what they ask for and how it goes."""
+"""Make a seed model, train experts, add one, average, score and try them: forms that say what they ask for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import streamlit as st
 from engine.training.methods import METHODS
 from jobs.submit import submit
 from ui.parts.asking import ask_for
+from ui.parts.averaging import ask_average
 from ui.parts.forms import Answers
 from ui.parts.offers import missing, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
@@ -19,12 +20,15 @@ from ui.parts.words import plain
 from workbench.training_specs import TrainExpert
 
 SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
+AVERAGE, CLASSIFY = "Average", "Few-shot classification"
 _ABOUT = {
     SEED: "A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
     DEMIX: "One expert for each domain, everything else shared; the experts make a mixture (DEMix §3). "
     "Or one of the baselines that the paper compares it with (§4.2).",
     EXPERT: "A copy of a parent expert learns one more domain; nothing else changes by one bit (DEMix §6).",
     SCORE: "Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
+    AVERAGE: "One model of several: the weighted average of their parameters (BTM), which costs what one of them does.",
+    CLASSIFY: "Labelled texts answered from a few demonstrations, under each way to choose experts (C-BTM §5).",
 }
 # What must exist before, and what to do when it does not.
 _NEEDS: dict[str, tuple[str, ...]] = {
@@ -32,14 +36,18 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     DEMIX: ("domains", "seed_model"),
     EXPERT: ("domains", "mixture"),
     SCORE: ("mixture",),
+    AVERAGE: ("experts",),
+    CLASSIFY: ("mixture",),
 }
 _MISSING: dict[str, tuple[str, str, Room | None]] = {
     "domains": ("There is no domain yet.", "Import some text first.", CORPORA),
     "seed_model": ("There is no seed model yet.", f"Choose “{SEED}” above and make one.", None),
     "mixture": ("There is no mixture yet.", f"Choose “{DEMIX}” above: its experts make one.", None),
+    "experts": ("There is no expert yet.", f"Choose “{DEMIX}” above: it makes one for each domain.", None),
 }
 
-_MAKERS = {"domains": "import-corpus", "seed_model": "make-seed", "mixture": "train-demix"}  # kinds of job
+# Kinds of job.
+_MAKERS = {"domains": "import-corpus", "seed_model": "make-seed", "mixture": "train-demix", "experts": "train-demix"}
 
 
 def show() -> None:
@@ -123,8 +131,14 @@ def _ask_score(offers: Offers) -> None:
     ask_for("evaluate", offers, "Score the experts", skip=("experts",))
 
 
+def _ask_classify(offers: Offers) -> None:
+    ask_for("classify", offers, "Classify the texts", tucked=_COUNTED)
+
+
+_COUNTED = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
 _FORMS: dict[str, Callable[[Offers], None]] = {
-    SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, SCORE: _ask_score
+    SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, SCORE: _ask_score, AVERAGE: ask_average,
+    CLASSIFY: _ask_classify,
 }  # fmt: skip
 
 

@@ -90,6 +90,11 @@ def cluster_numbers(session: Session, clustering_id: str | None) -> dict[str, in
     return former | {cluster.domain_id: cluster.number for cluster in row.clusters if cluster.domain_id}
 
 
+def clustering_names(session: Session) -> dict[str, str]:
+    """The names of all clusterings, by the ids by which gates know them."""
+    return dict(session.execute(select(Clustering.id, Clustering.name).order_by(Clustering.name)).tuples().all())
+
+
 @dataclass(frozen=True)
 class ClusterWords:
     """What a cluster is called, and its terms, the strongest first."""

@@ -312,6 +312,8 @@ def test_no_text_is_said_to_be_missing() -> None:
         ("DEMix model", "Train the experts"),
         ("New expert", "Train the expert"),
         ("Evaluation", "Score the experts"),
+        ("Average", "Average them"),
+        ("Few-shot classification", "Classify the texts"),
     ],
 )
 def test_every_form_of_the_train_page_opens(choice: str, button: str) -> None:

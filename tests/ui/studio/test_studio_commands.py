@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,10 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
     "merge-clusters": {("clustering",): NAME, ("clusters",): ["a", "2"]},
     "split-cluster": {("clustering",): NAME, ("cluster",): "a b", ("num_clusters",): 3, ("method",): "unbalanced"},
     "make-cluster-domains": {("clustering",): NAME},
+    "classify": {
+        ("mixture",): NAME, ("path",): "/data/some tasks", ("routings",): ["fixed", "updating"], ("top_k",): [2, 8],
+        ("num_shots",): 3,
+    },
     "evaluate": {("mixture",): NAME, ("domains",): ["a", "b"], ("split",): "dev", ("max_tokens",): 500},
 }  # fmt: skip
 
@@ -54,8 +59,13 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
     """What the command line would have asked for."""
     found: list[Spec] = []
+
+    def submit(spec: Spec, _how: Any) -> Any:
+        found.append(spec)
+        return SimpleNamespace(state="queued")
+
     for verb in (cluster, corpus, seed, train, evaluate, expert, mix, mode):
-        monkeypatch.setattr(verb, "submit", lambda spec, _how: found.append(spec))
+        monkeypatch.setattr(verb, "submit", submit)
     return found
 
 
@@ -66,6 +76,12 @@ def test_the_command_is_the_same_wish_as_the_form(kind: str, wished: list[Spec])
     command = command_for(kind, changed(questions, answers))
     assert cli.main(shlex.split(command)[1:]) in (0, None)
     assert wished == [parse_spec({"kind": kind, **assemble(answers)})]
+
+
+def test_an_average_by_weights_of_ones_own_has_a_command_too(wished: list[Spec]) -> None:
+    told = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
+    assert cli.main(shlex.split(command_for("average-experts", told))[1:]) in (0, None)
+    assert wished == [parse_spec({"kind": "average-experts", **assemble(told)})]
 
 
 @pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])

@@ -1,0 +1,94 @@
+"""Forms of averages, classifications and gates; long names and large numbers, on narrow screens too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ui.clusterings import fill_clustering
+from tests.ui.studio.conftest import HOSTILE
+from tests.ui.studio.visits import named, open_room, read, told
+from ui.parts.cells import new_heatmap
+from ui.parts.tables import show_table
+from workbench.database import transaction
+from workbench.services import jobs, mixtures
+from workbench.settings import get_settings
+from workbench.storage import get_storage
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+def asked(app: Any, kind: str) -> dict[str, Any]:
+    """The wish that a form sent."""
+    assert not app.exception
+    assert not app.error, app.error[0].value
+    return read(jobs.get_job, app.session_state[f"{kind}.job"]).spec
+
+
+def test_experts_are_averaged_with_weights_of_ones_own() -> None:
+    app = open_room("train", train__what="Average")
+    app.multiselect(key="average-experts.experts").set_value(["first/code", "first/prose"]).run()
+    named(app.checkbox, "by hand").check().run()
+    named(app.number_input, "Weight of first/prose").set_value(3.0).run()
+    app.text_input(key="average-experts.name").set_value("both").run()
+    assert any("--weights 1.0,3.0" in one.value for one in app.code)
+    spec = asked(named(app.button, "Average them").click().run(), "average-experts")
+    assert (spec["experts"], spec["weights"]) == (["first/code", "first/prose"], [1.0, 3.0])
+
+
+def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) -> None:
+    app = open_room("train", train__what="Few-shot classification")
+    named(app.button, "Classify the texts").click().run()
+    assert "path: must be given, but is empty." in app.error[0].value.replace("\\", "")
+    app.text_input(key="classify.path").set_value(str(tmp_path)).run()
+    assert app.multiselect(key="classify.routings").options == ["cluster", "updating", "fixed", "fixed-validation"]
+    app.multiselect(key="classify.routings").set_value(["fixed"]).run()
+    app.multiselect(key="classify.top_k").set_value([8, 1]).run()
+    spec = asked(named(app.button, "Classify the texts").click().run(), "classify")
+    assert (spec["mixture"], spec["path"], spec["routings"], spec["top_k"]) == (
+        "first",
+        str(tmp_path),
+        ["fixed"],
+        [1, 8],
+    )
+
+
+def test_the_clustering_of_a_gate_is_chosen_by_its_name() -> None:
+    with transaction() as session:
+        id = fill_clustering(session, get_storage(get_settings()), name="subjects").id
+    app = open_room("mixtures")
+    clustering = named(app.selectbox, "Clustering")
+    assert clustering.options == ["none", "subjects"]
+    app = clustering.select("subjects").run()
+    named(app.button, "Save as").click().run()
+    assert read(mixtures.get_mixture, "first").gate["clustering"] == id
+
+
+def test_recent_activity_is_one_text_for_each_job() -> None:
+    (line,) = [one for one in told(open_room("overview")).splitlines() if "Train expert laws again, " in one]
+    assert line.startswith(":red-badge[")
+    assert "The loss is NaN" in line
+
+
+def test_names_leave_most_of_a_narrow_heatmap_to_its_cells() -> None:
+    rows = ["short", f"first/{HOSTILE}"]
+    figure = new_heatmap("x", "y", ["a", "b"], rows, numbers="%{z}", colorbar={"title": "ratio"}, z=[[1, 2], [3, 4]])
+    lines = [line for name in figure.layout.yaxis.ticktext for line in name.split("<br>")]
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= len("first/&lt;b&gt;law&lt;/b&gt;")  # escaped, or a browser would read it
+    assert (figure.data[0].colorbar.orientation, figure.data[0].colorbar.title.text) == ("h", "ratio")
+    assert figure.data[0].z[1][0] == 3
+
+
+@pytest.mark.parametrize(("column", "formats"), [([5, 12_000], ["localized"]), ([5, 12], []), ([0.5, 12_000.0], [])])
+def test_large_whole_numbers_have_separators(
+    monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]
+) -> None:
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr("ui.parts.tables.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.parts.tables.st.download_button", lambda *_, **__: None)
+    show_table([{"documents": one} for one in column], "key", "words")
+    found = drawn["column_config"] or {}
+    assert [one["type_config"]["format"] for one in found.values()] == formats
