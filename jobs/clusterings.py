@@ -16,7 +16,8 @@ from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomain
 from workbench.errors import BadSpec, NameTaken
 from workbench.plans import Step
 from workbench.services.branching import Shares, heritage, nearest_kin, shared_documents
-from workbench.services.clusterings import clustering_row, domain_names, former_domains
+from workbench.services.cluster_domains import domain_names, former_domains
+from workbench.services.clusterings import clustering_row
 from workbench.services.corpora import training_domains
 from workbench.services.names import ensure_free
 from workbench.settings import Settings, get_settings

@@ -20,15 +20,8 @@ from jobs.kinds.ids import made_by
 from jobs.work import Register, Work
 from workbench.cluster_specs import MakeClusterDomains
 from workbench.services.artifacts import register_artifact
-from workbench.services.clusterings import (
-    ClusteringFiles,
-    clustering_files,
-    clustering_row,
-    corpus_name,
-    domain_names,
-    require_unedited,
-    set_domains,
-)
+from workbench.services.cluster_domains import corpus_name, domain_names, set_domains
+from workbench.services.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
 from workbench.services.corpora import domain_row, register_corpus
 from workbench.words import counted
 

@@ -11,21 +11,19 @@ from workbench.cards import ClusteringCard
 from workbench.cluster_specs import MergeClusters
 from workbench.errors import BadSpec, InUse, JobError, NotFound
 from workbench.services import corpora, experts, jobs, mixtures
+from workbench.services.cluster_domains import corpus_name, domain_names, set_domains
 from workbench.services.clusterings import (
     ClusterFacts,
     clustering_files,
     clustering_row,
-    corpus_name,
     delete_clustering,
     describe_cluster,
-    domain_names,
     get_clustering,
     list_clusterings,
     note_cluster,
     register_clustering,
     rename_cluster,
     replace_clusters,
-    set_domains,
 )
 from workbench.services.routing import cluster_numbers
 from workbench.specs import MixtureSpec

@@ -28,6 +28,7 @@ _LABELS = {
     "role": "Role: to train on, or novel (kept aside to test on)",
     "max_bytes": "Stop after (bytes of text)",
     "parent": "Parent to copy",
+    "path": "Folder of the tasks",
     "num_shots": "Demonstrations before each example",
     "num_validation": "Validation examples behind a fixed routing",
     "max_examples": "Test examples of each task at most",

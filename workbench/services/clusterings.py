@@ -13,8 +13,9 @@ from engine.files import Kept
 from workbench.cards import ClusterCard, ClusteringCard
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.services.artifacts import forget_made_from
+from workbench.services.cluster_domains import former_domains, keep_former
 from workbench.services.experts import changed_domains
-from workbench.services.names import by_name, clean_name, ensure_free
+from workbench.services.names import by_name, clean_name, ensure_free, free_name
 from workbench.services.text import plain
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.storage import Storage
@@ -22,7 +23,6 @@ from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expe
 
 NAMED_AFTER = 3  # terms in the name of a cluster that nobody named
 _LONGEST = 60  # characters of such a name
-_FORMER = "former_domains"  # of Clustering.metrics
 
 
 @dataclass(frozen=True)
@@ -151,31 +151,12 @@ def replace_clusters(
     former = former_domains(row)
     row.clusters = _clusters(before, clusters)
     row.artifact, row.metrics = artifact, metrics
-    _keep_former(row, _carried(former, before, clusters))
+    merged = [(before[n], before[one.before]) for one in clusters if one.before is not None for n in one.merged]
+    keep_former(row, former, merged)
     session.flush()
     forget_made_from(session, old.id)
     session.delete(old)
     return _card(session, row)
-
-
-def _carried(former: dict[str, str], before: dict[int, Cluster], clusters: Sequence[ClusterFacts]) -> dict[str, str]:
-    """The former domains after a merge: also those that the clusters merged away had, and with them their own."""
-    gone = {number: before[one.before] for one in clusters if one.before is not None for number in one.merged}
-    into = {before[number].id: cluster.id for number, cluster in gone.items()}
-    own = {str(before[number].domain_id): cluster.id for number, cluster in gone.items() if before[number].domain_id}
-    return {domain: into.get(cluster, cluster) for domain, cluster in former.items()} | own
-
-
-def former_domains(row: Clustering) -> dict[str, str]:
-    """The id of the cluster that each domain which others replaced was made of, or merged into, by the domain's id.
-
-    Experts that were trained on them are still weighed by that cluster.
-    """
-    return dict(row.metrics.get(_FORMER, {}))
-
-
-def _keep_former(row: Clustering, former: dict[str, str]) -> None:
-    row.metrics = {**row.metrics, _FORMER: former}
 
 
 def require_unedited(session: Session, id: str, was: str) -> Clustering:
@@ -207,7 +188,7 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
     name = plain(" ".join(term.strip("#") for term in terms[:NAMED_AFTER])).replace(",", "")[:_LONGEST].strip()
     if name and name not in taken and not name.isdecimal():
         return name
-    return _free(f"{name} #{number}".strip(), ".", taken)
+    return free_name(f"{name} #{number}".strip(), ".", taken)
 
 
 # editing what is in rows alone --------------------------------------------------------------------
@@ -263,35 +244,6 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
     if cluster.isdecimal() and int(cluster) < len(row.clusters):
         return row.clusters[int(cluster)]
     raise NotFound(f"cluster in “{row.name}”", cluster, [f"{one.number} ({one.name})" for one in row.clusters])
-
-
-def set_domains(session: Session, row: Clustering, domain_ids: dict[int, str]) -> None:
-    """Notes the domains that were made of clusters' documents, by the numbers of the clusters; keeps former ones."""
-    wanted = [cluster for cluster in row.clusters if cluster.number in domain_ids]
-    _keep_former(row, former_domains(row) | {one.domain_id: one.id for one in wanted if one.domain_id})
-    for cluster in wanted:
-        cluster.domain, cluster.stale = session.get_one(Domain, domain_ids[cluster.number]), False
-    session.flush()
-
-
-def domain_names(session: Session, row: Clustering) -> dict[int, str]:
-    """A free name CLUSTERING/NUMBER for the domain of each cluster that has none, or an outdated one."""
-    taken = set(session.scalars(select(Domain.name).where(Domain.name.startswith(f"{row.name}/", autoescape=True))))
-    wanted = [cluster for cluster in row.clusters if cluster.domain_id is None or cluster.stale]
-    return {cluster.number: _free(f"{row.name}/{cluster.number}", ".", taken) for cluster in wanted}
-
-
-def corpus_name(session: Session, row: Clustering) -> str:
-    """A free name for the corpus of these domains: that of the clustering, later with a number."""
-    return _free(row.name, " ", set(session.scalars(select(Corpus.name))))
-
-
-def _free(name: str, joint: str, taken: Iterable[str]) -> str:
-    tries, found = 1, name
-    while found in set(taken):
-        tries += 1
-        found = f"{name}{joint}{tries}"
-    return found
 
 
 # deleting -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -32,6 +33,15 @@ def ensure_free(session: Session, table: type[Row], what: str, name: str) -> Non
         raise BadSpec([told])
     if session.scalar(select(table.name).where(table.name == name)) is not None:
         raise NameTaken(what, name)
+
+
+def free_name(name: str, joint: str, taken: Collection[str]) -> str:
+    """The name, with a number behind a joint (`law.2`) where it is taken."""
+    tries, found = 1, name
+    while found in taken:
+        tries += 1
+        found = f"{name}{joint}{tries}"
+    return found
 
 
 def unsayable(what: str, name: str) -> str:

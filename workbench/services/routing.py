@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from engine.config import GateConfig
 from engine.errors import MixtureError
 from engine.files import Kept
-from workbench.services.clusterings import former_domains
+from workbench.services.cluster_domains import former_domains
 from workbench.storage import Storage
 from workbench.tables import Cluster, Clustering, Evaluation, Expert
 

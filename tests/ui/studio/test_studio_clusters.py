@@ -24,7 +24,8 @@ from workbench.cards import ClusteringCard, JobCard
 from workbench.database import reading, transaction
 from workbench.services import artifacts, experts, jobs, mixtures, seeds
 from workbench.services.cluster_documents import POINT, MapPoints, map_points
-from workbench.services.clusterings import clustering_row, get_clustering, set_domains
+from workbench.services.cluster_domains import set_domains
+from workbench.services.clusterings import clustering_row, get_clustering
 from workbench.services.corpora import domain_row
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
