@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.parts.asking import ask_for
-from ui.parts.forms import ask
+from ui.parts.forms import Answers, ask
 from ui.parts.questions import Offers, questions_of
 from ui.parts.words import plain
 from workbench.training_specs import AverageExperts
@@ -22,7 +22,7 @@ def ask_average(offers: Offers) -> None:
     weights = None
     if chosen and st.checkbox("Weigh them by hand", key=f"{_KIND}.by_hand", help=questions["weights"].help):
         weights = _ask_weights(chosen)
-    given = {("experts",): chosen, ("weights",): weights}
+    given: Answers = {("experts",): chosen, ("weights",): weights}
     ask_for(_KIND, offers, "Average them", skip=("experts", "weights"), given=given)
 
 

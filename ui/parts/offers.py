@@ -44,11 +44,11 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
     """A gate's questions; its clustering, which it knows by its id, is chosen by its name."""
     with reading() as session:
         names = routing.clustering_names(session)
-    named = {
-        "kind": "name", "choices": tuple(names), "titles": names,
-        "help": "Cluster gates: the clustering whose clusters the experts were trained on.",
-    }  # fmt: skip
-    return [replace(one, **named) if one.path[-1] == "clustering" else one for one in questions]  # type: ignore[arg-type]
+    about = "Cluster gates: the clustering whose clusters the experts were trained on."
+    return [
+        replace(one, kind="name", choices=tuple(names), titles=names, help=about)
+        if one.path[-1] == "clustering" else one for one in questions
+    ]  # fmt: skip
 
 
 def missing(offers: Offers, *fields: str) -> str:
