@@ -26,7 +26,8 @@ def measure_missing(
 ) -> Generator[Event, None, int]:
     """The distances that nothing holds yet, on every domain (None: all); of how many texts, 0 without a cluster gate.
 
-    They are of the tokens that `score_missing` scores, and are registered as soon as they are whole.
+    They are of the tokens that `score_missing` scores, dev text and clusters' own too, since a page mixes all that was
+    scored; and are registered as soon as they are whole.
     """
     with work.reading() as session:
         experts, gate = members_of(session, mixture)
