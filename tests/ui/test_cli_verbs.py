@@ -143,11 +143,11 @@ def test_a_baseline_is_a_choice_of_the_same_verb(home: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("home")
-def test_a_seed_comes_from_one_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seed_comes_from_one_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["seed", "add", "x"]) == 2
     assert main(["seed", "add", "x", "/models/x", "--expert", "a/b"]) == 2
     assert ask(capsys, "seed", "add", "x", "--hub", "a/b")["spec"]["source"] == "hub"
-    assert ask(capsys, "seed", "add", "y", "/models/y")["spec"]["location"] == "/models/y"
+    assert ask(capsys, "seed", "add", "y", str(tmp_path))["spec"]["location"] == str(tmp_path)
 
 
 @pytest.mark.usefixtures("mixed")
