@@ -83,19 +83,20 @@ def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: D
 
 
 def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = lending.load_demix
+    host = lending.host
 
-    def doctored(base: Any, kept: Any) -> Any:
+    def doctored(base: Any, kept: Any, device: Any) -> Any:
         """A model in which a trace of the first expert seeps into the second as long as it is there."""
-        model = load(base, kept)
+        hosted = host(base, kept, device)
+        model: Any = hosted.open(list(kept))
         first, *others = model.keys
         with torch.no_grad():
             for key in others:
                 for name, tensor in model.expert_state(key).items():
                     tensor.lerp_(model.expert_state(first)[name], 1e-3)
-        return model
+        return hosted
 
-    monkeypatch.setattr(lending, "load_demix", doctored)
+    monkeypatch.setattr(lending, "host", doctored)
     found = certified(trained).findings
     assert not found["ok"]
     assert found["identity"]["num_different"] > 0
@@ -104,16 +105,16 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
 
 def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(NEVER).state == "done"
-    load, alive, seen = lending.load_demix, weakref.WeakSet[Any](), []
+    host, alive, seen = lending.host, weakref.WeakSet[Any](), []
 
-    def watched(base: Any, kept: Any) -> Any:
+    def watched(base: Any, kept: Any, device: Any) -> Any:
         gc.collect()
         seen.append(len(alive))
-        model = load(base, kept)
-        alive.add(model)
-        return model
+        hosted = host(base, kept, device)
+        alive.add(hosted)
+        return hosted
 
-    monkeypatch.setattr(lending, "load_demix", watched)
+    monkeypatch.setattr(lending, "host", watched)
     assert certified(trained, retrained="never").findings["ok"]
     assert len(seen) >= 3  # and what had to be scored before
     assert not any(seen)
