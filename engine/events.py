@@ -80,13 +80,28 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class GateWeights:
+    """What the gates inside an expert of MoDE gave its backbone and each active part at one token, block by block.
+
+    In each block they add up to 1.
+    """
+
+    backbone: tuple[float, ...]
+    parts: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
-    """One generated token, its log-probability under the mixture, and the weight of each expert behind it."""
+    """One generated token, its log-probability under the mixture, and the weight of each expert behind it.
+
+    `gates` are those inside each expert of MoDE that weighs something, where the token was predicted.
+    """
 
     id: int
     text: str
     logprob: float
     weights: Mapping[str, float]
+    gates: Mapping[str, GateWeights] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ Shapes: E experts, A awake experts, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,10 +19,11 @@ from torch import Tensor
 from engine.config import SamplingConfig
 from engine.ensemble import Group, Models, as_ensemble
 from engine.errors import MixtureError
-from engine.events import Done, Token
+from engine.events import Done, GateWeights, Token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.demix import Rows
+from engine.models.expert_model import PartWeights
 from engine.sampling import StopPhrases, draw
 from engine.text.tokenizer import Tokenizer
 
@@ -36,7 +38,7 @@ class Mixing:
         ensemble = as_ensemble(models, keys)
         self._chunk = max(1, _CHUNK_ELEMENTS // (len(keys) * ensemble.vocab_size))
         self._readers = [_Reader(group, keys, self._chunk) for group in ensemble.groups]
-        self._num_experts, self._listens = len(keys), gate.listens
+        self._keys, self._listens = tuple(keys), gate.listens
         self._stream: Stream = gate.start()
         self._ids: list[int] = []  # the text as far as it is known
         self._position = 0  # of the next token that the gate has not seen
@@ -47,7 +49,7 @@ class Mixing:
             for _ in self.read(ids):
                 pass
             return
-        unheard_E = torch.full((self._num_experts,), torch.nan)
+        unheard_E = torch.full((len(self._keys),), torch.nan)
         self._ids.extend(ids)
         for token in ids:
             self._advance(unheard_E, token)
@@ -66,7 +68,7 @@ class Mixing:
             for reader in self._readers:
                 reader.read(self._ids)
         for token in ids:
-            observed_E = torch.full((self._num_experts,), torch.nan)
+            observed_E = torch.full((len(self._keys),), torch.nan)
             if self._position:
                 log_weights_E = self._stream.log_weights()
                 for reader in self._awake(log_weights_E):
@@ -93,10 +95,31 @@ class Mixing:
         logprobs_AV = logprobs[0] if len(logprobs) == 1 else torch.cat(logprobs)
         return log_weights_E.exp(), mix(log_weights_E[places], logprobs_AV)
 
+    def gates(self, weights_E: Tensor) -> dict[str, GateWeights]:
+        """The gates inside the experts that weigh something (`weights_E`), where the next token is predicted."""
+        return {
+            self._keys[place]: gates
+            for reader in self._readers
+            for place, gates in reader.gates_after(self._position - 1).items()
+            if weights_E[place] > 0
+        }
+
     def _awake(self, log_weights_E: Tensor) -> list[_Reader]:
         """The bases that must be read: all for a gate that listens, else those with an expert that has weight."""
         has_weight = (log_weights_E > -torch.inf).tolist()
         return [one for one in self._readers if self._listens or any(has_weight[place] for place in one.places)]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """What the experts of a base say after each token of some text, and what weighs inside those that have parts."""
+
+    logprobs_ETV: Tensor
+    inside: Mapping[str, PartWeights]
+
+    def last(self) -> _Piece:
+        """The same of the last token alone."""
+        return _Piece(self.logprobs_ETV[:, -1:], {key: one.last() for key, one in self.inside.items()})
 
 
 class _Reader:
@@ -109,8 +132,8 @@ class _Reader:
         self._chunk = chunk
         self._cache: Any = None  # of the model, from when it first reads
         self._num_read = 0
-        self._last_EV: Tensor | None = None  # log-probabilities after the token before the newest piece
-        self._piece_ETV: Tensor | None = None  # and after each token of that piece
+        self._before: _Piece | None = None  # the token before the newest piece
+        self._piece: _Piece | None = None
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
@@ -119,20 +142,34 @@ class _Reader:
         model = self._group.model()
         input_ET = torch.tensor([piece] * len(self.places), device=model.device)
         self._cache = model.new_cache() if self._cache is None else self._cache
-        self._last_EV = None if self._piece_ETV is None else self._piece_ETV[:, -1]
-        self._piece_ETV = model(input_ET, self._rows, self._cache).float().log_softmax(-1)
+        self._before = self._piece and self._piece.last()
+        logprobs_ETV = model(input_ET, self._rows, self._cache).float().log_softmax(-1)
+        self._piece = _Piece(logprobs_ETV, model.part_weights())
         self._num_read += len(piece)
 
     def after(self, ids: Sequence[int], position: int) -> Tensor:
         """Log-probabilities [E, V] of what follows the token at a position, which may be the last one read or later."""
         while self._num_read <= position:
             self.read(ids)
-        assert self._piece_ETV is not None
+        piece, place = self._find(position)
+        return piece.logprobs_ETV[:, place]
+
+    def gates_after(self, position: int) -> dict[int, GateWeights]:
+        """By the places of experts that have parts: what weighed inside them at a position; none where it slept."""
+        if self._piece is None or not self._piece.inside or self._num_read <= position:
+            return {}
+        piece, place = self._find(position)
+        keys = self._group.keys
+        return {self.places[keys.index(key)]: weights.at(place) for key, weights in piece.inside.items()}
+
+    def _find(self, position: int) -> tuple[_Piece, int]:
+        """The piece that holds a position that was read, and where in it, from its end."""
+        assert self._piece is not None
         behind = position - self._num_read
-        if -behind <= self._piece_ETV.shape[1]:
-            return self._piece_ETV[:, behind]
-        assert self._last_EV is not None
-        return self._last_EV
+        if -behind <= self._piece.logprobs_ETV.shape[1]:
+            return self._piece, behind
+        assert self._before is not None
+        return self._before, -1
 
 
 def generate(
@@ -176,7 +213,7 @@ def _continue(
             return
         shown = phrases.push(text.push(token))
         weights = dict(zip(keys, weights_E.tolist(), strict=True))
-        yield Token(token, shown, float(logprobs_V[token]), weights)
+        yield Token(token, shown, float(logprobs_V[token]), weights, mixing.gates(weights_E))
         if phrases.found:
             yield Done("phrase", num_prompt, number + 1)
             return
@@ -188,7 +225,8 @@ def _continue(
 def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str) -> dict[str, list[Any]]:
     """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
 
-    `best` holds at each place the token that was the most probable there, as (text, log-probability).
+    `best` holds at each place the token that was the most probable there, as (text, log-probability), and `gates` those
+    inside experts of MoDE.
     Raises MixtureError when the text is empty or longer than the models' context.
     """
     ids = tokenizer.encode(text)
@@ -198,13 +236,15 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
             "Give more text." if not ids else "Give a shorter text.",
         )
     mixing, spoken = Mixing(models, keys, gate), tokenizer.stream()
-    found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": []}
+    found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
     for token, (log_weights_E, observed_E) in zip(ids, mixing.read([tokenizer.bos_id, *ids]), strict=True):
         _, logprobs_V = mixing.distribution()  # still the one before this token
         best = int(logprobs_V.argmax())
         shown = spoken.push(token)
         found["tokens"].append(shown)
-        found["weights"].append(log_weights_E.exp().tolist())
+        weights_E = log_weights_E.exp()
+        found["weights"].append(weights_E.tolist())
+        found["gates"].append(mixing.gates(weights_E))
         found["logprobs"].append(float(mix(log_weights_E, observed_E)))
         best_text = shown if best == token else tokenizer.decode([best]) or tokenizer.bos_token
         found["best"].append((best_text, float(logprobs_V[best])))

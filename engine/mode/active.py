@@ -8,7 +8,7 @@ Shapes: B rows, T positions, K blocks, E active experts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from engine.flops import Shape
 from engine.mode.flops import Learning, training_flops
 from engine.mode.model import ModeModel
 from engine.models.demix import Rows
+from engine.models.expert_model import PartWeights
 from engine.models.likelihoods import TokenScores
 from engine.text.excerpt import Excerpt
 
@@ -80,6 +81,10 @@ class ActiveExperts(nn.Module):
         from transformers import DynamicCache
 
         return DynamicCache()
+
+    def part_weights(self) -> Mapping[str, PartWeights]:
+        """Those of the last forward pass; nothing before the first."""
+        return {} if self.weights is None else {self.keys[0]: PartWeights(self.names, self.weights)}
 
     def shared_parameters(self) -> dict[str, nn.Parameter]:
         """None: the backbone is frozen."""

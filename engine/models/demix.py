@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
@@ -211,6 +211,10 @@ class DemixModel(nn.Module):
         from transformers import DynamicCache
 
         return DynamicCache()
+
+    def part_weights(self) -> Mapping[str, Never]:
+        """None: an expert here is one whole."""
+        return {}
 
     def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
         """What the decoder reads: the text, or at its beginning its embeddings behind the domain's token."""

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from engine.events import GateWeights
 from engine.models.demix import Rows
 from engine.models.likelihoods import TokenScores
+
+
+@dataclass(frozen=True)
+class PartWeights:
+    """The weights [K, 1 + P, B, T] in K blocks of an expert's backbone, which is the first, and of its P parts."""
+
+    parts: tuple[str, ...]
+    weights_KPBT: Tensor
+
+    def at(self, position: int) -> GateWeights:
+        """Those of the first row at a position."""
+        backbone, *parts = map(tuple, self.weights_KPBT[:, :, 0, position].T.tolist())
+        return GateWeights(backbone, dict(zip(self.parts, parts, strict=True)))
+
+    def last(self) -> PartWeights:
+        """Those of the last position alone."""
+        return PartWeights(self.parts, self.weights_KPBT[..., -1:])
 
 
 class ExpertModel(Protocol):
@@ -39,4 +59,8 @@ class ExpertModel(Protocol):
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, for one growing text of each row."""
+        ...
+
+    def part_weights(self) -> Mapping[str, PartWeights]:
+        """Of each expert that has parts: their weights where the last forward pass of this view read."""
         ...

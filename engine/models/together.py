@@ -5,14 +5,14 @@ Shapes: B rows, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.models.demix import Rows
-from engine.models.expert_model import ExpertModel
+from engine.models.expert_model import ExpertModel, PartWeights
 from engine.models.likelihoods import TokenScores
 
 
@@ -56,6 +56,10 @@ class Together:
     def new_cache(self) -> list[Any]:
         """A cache for each model."""
         return [model.new_cache() for model in self.models]
+
+    def part_weights(self) -> Mapping[str, PartWeights]:
+        """Those of all models."""
+        return {key: weights for model in self.models for key, weights in model.part_weights().items()}
 
     def _each(self, rows: Rows, call: Callable[..., Sequence[Tensor]], *tensors: Tensor) -> list[Tensor]:
         """What the models say of their rows, each called once: its tensors, in the order of the rows."""
