@@ -18,6 +18,7 @@ from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix
+from engine.models.expert_model import ExpertModel
 from engine.sampling import tempered
 from engine.scores import mix_scores, score_text
 from engine.selfcheck.ground import (
@@ -96,16 +97,19 @@ def _generated(ground: Ground, model: DemixModel, gate: Gate, seed: int) -> tupl
 
 
 def cached_is_plain(ground: Ground) -> Iterator[Finding]:
-    """L18, one token at a time in every family; the control forgets all but the last token."""
-    for family in FAMILIES:
-        model, gate = ground.model(family), plain_gate(PRIOR)
-        cached_TV = _decoded(model, KEYS, gate, ground.ids)
+    """L18, one token at a time in every family and with parts of MoDE; the control forgets all but the last token."""
+    models: Iterator[ExpertModel] = (
+        make(family) for family in FAMILIES for make in (ground.model, ground.parts_together)
+    )
+    for model in models:
+        gate = plain_gate(PRIOR[: len(model.keys)])
+        cached_TV = _decoded(model, model.keys, gate, ground.ids)
         plain_TV = _without_cache(model, gate, ground.ids)
-        forgetful_V = mixed_logprobs(model, KEYS, gate, ground.ids[-1:])
+        forgetful_V = mixed_logprobs(model, model.keys, gate, ground.ids[-1:])
         yield Finding(relative_gap(cached_TV, plain_TV), relative_gap(forgetful_V, plain_TV[-1]))
 
 
-def _decoded(model: DemixModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
+def _decoded(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
     """The mixture's log-probabilities [T, V] after each token, read one by one through the caches."""
     mixing, found = Mixing(model, keys, gate), []
     for token in ids:
@@ -115,9 +119,9 @@ def _decoded(model: DemixModel, keys: Sequence[str], gate: Gate, ids: Sequence[i
     return torch.stack(found)
 
 
-def _without_cache(model: DemixModel, gate: Gate, ids: Sequence[int]) -> Tensor:
+def _without_cache(model: ExpertModel, gate: Gate, ids: Sequence[int]) -> Tensor:
     """The same from one forward pass without a cache."""
-    logprobs_ETV, stream, found = plain_logprobs(model, KEYS, ids), gate.start(), []
+    logprobs_ETV, stream, found = plain_logprobs(model, model.keys, ids), gate.start(), []
     for position in range(len(ids)):
         if position:
             stream.observe(logprobs_ETV[:, position - 1, ids[position]], ids[position])

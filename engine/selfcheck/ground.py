@@ -30,8 +30,12 @@ from engine.generate import Mixing
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.gates import make_gate
+from engine.mode.active import ActiveExperts
+from engine.mode.config import ModeConfig
+from engine.mode.model import ModeModel
 from engine.models.demix import DemixModel, Rows
 from engine.models.demix_files import save_base, save_expert
+from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
 from engine.scores import open_scores, score_tokens
 from engine.text.blocks import Tokens
@@ -42,6 +46,7 @@ from engine.training.data import DomainText
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 KEYS = ("law", "code", "news", "verse")
+PARTS = ("law", "code")  # of an expert of MoDE
 PRIOR = (1.0, 2.0, 3.0, 4.0)
 EVEN = (1.0, 1.0, 1.0, 1.0)
 BLOCK = 16
@@ -67,6 +72,22 @@ class Ground:
         for key in KEYS:
             _disturb(model.expert_parameters(key).values(), noise, generator)
         return model.to(self.device)
+
+    def mode_model(self, parts: Sequence[str], family: Family = "llama", num_blocks: int = 2) -> ModeModel:
+        """Parts beside a backbone, each the same whichever others there are. A new one each time, as above."""
+        shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+        lm = fresh_model(shape, _VOCAB, seed=7)
+        _disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))
+        model = ModeModel(lm, num_blocks).eval()
+        for part in parts:
+            model.add_expert(part, ModeConfig(num_blocks, expert_layers=1))
+            generator = torch.Generator().manual_seed(PARTS.index(part))
+            _disturb(model.expert_parameters(part).values(), _NOISE, generator)
+        return model.to(self.device)
+
+    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveExperts:
+        """Such parts as one expert, some of them active."""
+        return ActiveExperts(self.mode_model(PARTS, family), active, "together")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -169,14 +190,14 @@ def plain_gate(weights: Sequence[float]) -> Gate:
 
 
 @torch.inference_mode()
-def plain_logprobs(model: DemixModel, keys: Sequence[str], ids: Sequence[int]) -> Tensor:
+def plain_logprobs(model: ExpertModel, keys: Sequence[str], ids: Sequence[int]) -> Tensor:
     """Log-probabilities [E, T, V] of each expert by one forward pass without a cache."""
     ids_ET = torch.tensor([list(ids)] * len(keys), device=model.device)
     logprobs_ETV: Tensor = model(ids_ET, Rows.one_each(keys)).float().log_softmax(-1)
     return logprobs_ETV
 
 
-def mixed_logprobs(model: DemixModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
+def mixed_logprobs(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
     """The mixture's log-probabilities [V] after a text, as generation sees them."""
     mixing = Mixing(model, keys, gate)
     for _ in mixing.read(ids):

@@ -1,7 +1,4 @@
-"""The laws of docs/methods.md that hold here and now, checked on this machine: the real engine on a tiny model.
-
-L12 is of a method that is not built yet.
-"""
+"""The laws of docs/methods.md that hold here and now, checked on this machine: the real engine on a tiny model."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from engine.selfcheck.decoding import cached_is_plain, probabilities_sum_to_one,
 from engine.selfcheck.ground import Ground
 from engine.selfcheck.keeping import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
 from engine.selfcheck.law import Checked, Law, judge
+from engine.selfcheck.parts import parts_of_one_backbone
 from engine.selfcheck.scoring import batches_and_padding, stored_is_live
 from engine.selfcheck.weighing import (
     all_weight_on_one,
@@ -48,6 +46,10 @@ LAWS = (
     ),
     Law(
         "L11", "cluster sizes differ by at most 1; same seed, same clusters", "exact", 0, balanced_and_seeded
+    ),
+    Law(
+        "L12", "MoDE at its start is the backbone; composed with one expert masked it is the single-expert model",
+        "bit-equal where arithmetic allows, else 1e-6", 1e-6, parts_of_one_backbone,
     ),
     Law(
         "L13", "a mixture's probabilities sum to 1; generation's distribution is the scorer's",

@@ -29,6 +29,7 @@ from engine.selfcheck.ground import (
     plain_logprobs,
 )
 from engine.selfcheck.law import Finding, gap, worst
+from engine.selfcheck.parts import gates_sum_to_one
 
 MOST_EXPERTS = 64
 HALF_LEAST = -65504.0  # the lowest number of half precision
@@ -89,7 +90,7 @@ def identical_experts(ground: Ground) -> Iterator[Finding]:
 
 
 def weights_sum_to_one(ground: Ground) -> Iterator[Finding]:
-    """L5, in blocks, in a stream and live; the control leaves out the expert with the largest weight."""
+    """L5, in blocks, in a stream, live and inside an expert of MoDE; the control leaves out the largest weight."""
     blocks_ENT, model = as_blocks(ground.scores_EX, BLOCK), ground.model()
     for config in every_gate():
         gate = ground.gate(config, PRIOR)
@@ -101,6 +102,7 @@ def weights_sum_to_one(ground: Ground) -> Iterator[Finding]:
         for weights in (blocks, said, torch.stack(live, 1)):
             sums, without = weights.sum(0), weights.sum(0) - weights.amax(0)
             yield Finding(gap(sums, torch.ones_like(sums)), gap(without, torch.ones_like(sums)))
+    yield from gates_sum_to_one(ground)
 
 
 def permuted_experts(ground: Ground) -> Iterator[Finding]:

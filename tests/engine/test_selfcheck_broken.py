@@ -17,6 +17,7 @@ from engine import generate, scores
 from engine.clusters import clusterers
 from engine.clusters.vectorize import TfidfEmbedder
 from engine.mixing import fixed, posterior
+from engine.mode import model as mode_model
 from engine.models.demix import DemixModel, Rows
 from engine.models.likelihoods import TokenScores
 from engine.selfcheck.law import Checked
@@ -205,6 +206,34 @@ def unseeded_clusters(patch: Patch) -> None:
     patch.setattr(clusterers, "kmeans", lambda vectors, config: real(vectors, replace(config, seed=next(seeds))))
 
 
+def open_start(patch: Patch) -> None:
+    """A gate that begins all but closed, as one with a low bias would."""
+    real = mode_model.gate_weights
+    patch.setattr(mode_model, "gate_weights", lambda slopes, odds: real(slopes, odds.abs() + 1e-5))
+
+
+def gates_by_rank(patch: Patch) -> None:
+    """Rows of the gate that mean something else in company: those that are off keep their share."""
+    real = mode_model.ModeModel.forward
+
+    def forward(self: Any, ids: Tensor, keys: Any, *told: Any) -> Any:
+        logits, weights = real(self, ids, keys, *told)
+        return logits * (1 + 1e-4 * (len(self.keys) - len(keys))), weights
+
+    patch.setattr(mode_model.ModeModel, "forward", forward)
+
+
+def lost_share(patch: Patch) -> None:
+    """Gates told without the share of the backbone's last digits."""
+    real = mode_model.gate_weights
+    patch.setattr(mode_model, "gate_weights", lambda *told: real(*told) * (1 - 1e-5))
+
+
+def no_cache_beside_a_backbone(patch: Patch) -> None:
+    real = mode_model.ModeModel.forward
+    patch.setattr(mode_model.ModeModel, "forward", lambda self, ids, keys, *_: real(self, ids, keys))
+
+
 BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L1", smoothed_prior),
     ("L1", other_mix(loud_mix, generate)),
@@ -213,6 +242,7 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L3", rounded_prior),
     ("L4", other_mix(unweighted_mix, generate, fixed, posterior)),
     ("L5", lazy_top),
+    ("L5", lost_share),
     ("L6", favourite),
     ("L7", meddling("remove_expert")),
     ("L8", meddling("add_expert")),
@@ -221,6 +251,8 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L10", cut_words),
     ("L11", loose_clusters),
     ("L11", unseeded_clusters),
+    ("L12", open_start),
+    ("L12", gates_by_rank),
     ("L13", other_mix(unweighted_mix, generate)),
     ("L13", no_cache),
     ("L14", no_floor),
@@ -231,6 +263,7 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L17", lost_moments),
     ("L17", no_resume),
     ("L18", no_cache),
+    ("L18", no_cache_beside_a_backbone),
     ("L19", coarse_scores),
     ("L19", crowded_batches),
 ]
