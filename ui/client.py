@@ -82,7 +82,7 @@ class Client:
                     yield _checked_chunk(json.loads(line.removeprefix("data: ")), response.status_code)
 
     def posterior(self, **wish: Any) -> dict[str, Any]:
-        """The weight of every expert at every token of a text."""
+        """The weight of every expert at every token of a text, and of every part inside those of MoDE."""
         return self._ask("POST", "/v1/workbench/posterior", json=wish)
 
     def mix(self, **wish: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Wish:
     weights: Mapping[str, float] | None = None
     gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
     prior: str | None = None  # a stored prior in the place of weights
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of experts of MoDE: those that are active
 
 
 class Host(Protocol):
@@ -58,7 +59,7 @@ class Generations:
 
         with reading(self.settings) as session:
             asked = _keywords(session, wish)
-            return generation.plan(session, get_storage(self.settings), wish.model, **asked)
+            return generation.plan(session, get_storage(self.settings), wish.model, **asked, parts=dict(wish.parts))
 
     def stream(
         self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -67,7 +68,7 @@ class Generations:
         yield from self.host.stream(plan, prompt, sampling, tuple(stop))
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
-        """The weight of every expert at every token of a text."""
+        """The weight of every expert, and of every part of those that have some, at every token of a text."""
         return self.host.posterior(plan, text)
 
     def loaded(self) -> list[Any]:

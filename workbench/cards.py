@@ -54,6 +54,7 @@ class ExpertCard(Card):
     method: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
+    parts: list[str] = []  # of an expert of MoDE: what a request can switch off
     seed: str | None
     parent: str | None
     base_id: str
@@ -79,6 +80,7 @@ class MemberCard(Card):
     expert: str
     domain: str  # empty: trained on several
     domains: list[str]  # those that trained it
+    parts: list[str] = []  # of an expert of MoDE: what a request can switch off
     weight: float
     active: bool  # in this mixture
     enabled: bool  # in the registry; a disabled expert takes part nowhere

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import uvicorn
 from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
-from engine.events import Done, Token
+from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
 from workbench.database import transaction
 from workbench.services import artifacts, experts, mixtures
@@ -25,6 +26,10 @@ from workbench.specs import MixtureSpec
 from workbench.storage import Storage, get_storage
 from workbench.tables import Artifact, Corpus, Domain, new_id
 
+TWO_PARTS = {
+    "domains": ["code", "law"],
+    "parts": [{"name": name, "domain": name, "of": name} for name in ("code", "law")],
+}
 HOSTILE = "<script>alert('code')</script>"
 
 
@@ -56,6 +61,7 @@ class FakeHost:
             "weights": [weights] * len(tokens),
             "logprobs": [-1.5, *[-0.5] * (len(tokens) - 1)],
             "best": [("Once", -0.25), *((word, -0.5) for word in tokens[1:])],
+            "gate_weights": [{name: asdict(one) for name, one in _gates(plan).items()}] * len(tokens),
         }
 
     def loaded(self) -> list[Any]:
@@ -69,7 +75,7 @@ class FakeHost:
             time.sleep(self.seconds)
             if number == self.fail_at:
                 raise RuntimeError("a mistake of ours")
-            yield Token(number, f" {prompt.split()[-1]}{number}", -0.5, self._weights(plan))
+            yield Token(number, f" {prompt.split()[-1]}{number}", -0.5, self._weights(plan), _gates(plan))
         yield Done("length", len(prompt.split()), sampling.max_tokens)
 
     def _weights(self, plan: Plan) -> dict[str, float]:
@@ -80,6 +86,17 @@ class FakeHost:
         with self._lock:
             self.open += change
             self.most_open = max(self.most_open, self.open)
+
+
+def _gates(plan: Plan) -> dict[str, GateWeights]:
+    """Half of the weight in the first block is the backbone's, a quarter in the second; parts share the rest."""
+    found = {}
+    for one in plan.experts:
+        if one.parts is not None:
+            backbone = (0.5, 0.25) if one.parts else (1.0, 1.0)
+            shares = tuple((1 - weight) / max(1, len(one.parts)) for weight in backbone)
+            found[one.name] = GateWeights(backbone, dict.fromkeys(one.parts, shares))
+    return found
 
 
 @pytest.fixture
@@ -99,6 +116,17 @@ def mixed(home: Path) -> Path:
             session, MixtureSpec(name="both", experts=["both/code", "both/law"], weights=[3.0, 1.0])
         )
     return home
+
+
+@pytest.fixture
+def composed(mixed: Path) -> Path:
+    """The same, and the mixture `apps` of `apps/composed`, an expert of MoDE with the parts `code` and `law`."""
+    storage = get_storage(get_settings())
+    with transaction() as session:
+        base, artifact = (_artifact(session, storage, kind) for kind in ("seed", "mode-expert"))
+        _register(session, base, artifact, "apps/composed", method="mode", domain_id=None, config=TWO_PARTS)
+        mixtures.create_mixture(session, MixtureSpec(name="apps", experts=["apps/composed"]))
+    return mixed
 
 
 @pytest.fixture
@@ -178,12 +206,14 @@ def _expert(session: Session, storage: Storage, base: Artifact, domain: str) -> 
     session.add(row)
     session.flush()
     artifact = _artifact(session, storage, "expert")
+    _register(session, base, artifact, f"both/{domain}", method="demix", domain_id=row.id, config={})
+
+
+def _register(session: Session, base: Artifact, artifact: Artifact, name: str, **told: Any) -> None:
     experts.register_expert(
         session,
         id=artifact.id,
-        name=f"both/{domain}",
-        method="demix",
-        domain_id=row.id,
+        name=name,
         seed_id=None,
         parent_id=None,
         base=base,
@@ -191,6 +221,6 @@ def _expert(session: Session, storage: Storage, base: Artifact, domain: str) -> 
         tokenizer_sha256="ab" * 32,
         data_sha256="cd" * 32,
         num_parameters=1000,
-        config={},
         metrics={},
+        **told,
     )

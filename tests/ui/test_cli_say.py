@@ -140,3 +140,22 @@ def test_mean_weights_are_ranked() -> None:
     said = Said([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
 
     assert list(said.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
+
+
+@pytest.mark.parametrize("parts", ["code", "code,law", ""])
+def test_parts_go_to_the_server_with_weights_or_without(
+    composed: Path, server: Any, parts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert composed
+    assert server
+    for weights in ([], ["--experts", "apps/composed=2"]):
+        assert main(["say", "apps", "the sea", "--max-tokens", "2", "--parts", f"apps/composed:{parts}", *weights]) == 0
+        inside = capsys.readouterr().err.splitlines()[-1]
+        shares = {"code": "backbone 38%, code 62%", "code,law": "backbone 38%, code 31%, law 31%", "": "backbone 100%"}
+        assert inside == f"Inside apps/composed: {shares[parts]}."
+
+
+def test_parts_without_an_expert_are_refused(capsys: pytest.CaptureFixture[str], alone: Path) -> None:
+    assert alone
+    assert main([*SAY, "--parts", "code"]) == 2
+    assert "must be given as EXPERT:PART,PART" in capsys.readouterr().err

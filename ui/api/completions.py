@@ -1,4 +1,4 @@
-"""POST /v1/completions: OpenAI's shape, with the weight of every expert behind every token."""
+"""POST /v1/completions: OpenAI's shape, with the weight of every expert, and of its parts, behind every token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request
@@ -47,6 +47,7 @@ class Piece:
 
     text: str
     weights: Mapping[str, float] | None = None
+    gates: Mapping[str, Any] | None = None  # of experts of MoDE, by their names
     tokens: list[Scored] = field(default_factory=list)
     done: Done | None = None
 
@@ -84,7 +85,8 @@ def _piece(one: Token | Done) -> Piece:
     if isinstance(one, Done):
         return Piece(one.text, done=one)
     # The best candidate is told at temperature 0 only, where it is what was drawn.
-    return Piece(one.text, dict(one.weights), [Scored(one.text, one.logprob, (one.text, one.logprob))])
+    gates = {name: asdict(weights) for name, weights in one.gates.items()}
+    return Piece(one.text, dict(one.weights), gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
 
 
 async def _echo(house: House, plan: Plan, asked: CompletionRequest) -> Piece:
@@ -116,9 +118,10 @@ class Answer:
         text = "".join(piece.text for piece in found)
         choice = self._choice(text, [token for piece in found for token in piece.tokens], found[-1].done)
         weights = [piece.weights for piece in found if piece.weights is not None]
+        gates = [piece.gates for piece in found if piece.gates is not None]
         return {
             **self._head,
-            "choices": [{**choice, "expert_weights": weights}],
+            "choices": [{**choice, "expert_weights": weights, "gate_weights": gates}],
             "usage": usage(found[-1].done),
             "manifest": self._manifest,
         }
@@ -126,7 +129,8 @@ class Answer:
     def chunks(self, piece: Piece) -> list[dict[str, Any]]:
         """A piece of the stream; the last one carries the manifest, and the counts when they were asked for."""
         choice = self._choice(piece.text, piece.tokens, piece.done)
-        chunk = {**self._head, "choices": [{**choice, "expert_weights": piece.weights}]}
+        told = {"expert_weights": piece.weights, "gate_weights": piece.gates}
+        chunk = {**self._head, "choices": [{**choice, **told}]}
         if piece.done is None:
             return [chunk]
         options = self._asked.stream_options

@@ -50,7 +50,7 @@ def health(house: InHouse) -> dict[str, Any]:
 
 @router.post("/v1/workbench/posterior", response_model=None)
 async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -> Response:
-    """The weight of every expert at every token of a text."""
+    """The weight of every expert at every token of a text, and of every part inside those of MoDE, block by block."""
     plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
     work = house.slots.call(house.generations.posterior, plan, asked.text)
     try:

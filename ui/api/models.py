@@ -41,17 +41,23 @@ def known_models(settings: Settings) -> list[dict[str, Any]]:
         mixtures, experts = list_mixtures(session), list_experts(session)
     return [
         *(_mixture(one) for one in mixtures),
-        *(_model(one.name, one.created_at, "expert", [one.name], [one.name]) for one in experts if one.enabled),
+        *(
+            _model(one.name, one.created_at, "expert", [one.name], {one.name: one.parts})
+            for one in experts
+            if one.enabled
+        ),
     ]
 
 
 def _mixture(card: MixtureCard) -> dict[str, Any]:
     enabled = [one for one in card.members if one.enabled]
     taking_part = [one.expert for one in enabled if one.active]
-    return _model(card.name, card.created_at, "mixture", taking_part, [one.expert for one in enabled])
+    return _model(card.name, card.created_at, "mixture", taking_part, {one.expert: one.parts for one in enabled})
 
 
-def _model(name: str, created_at: float, kind: str, experts: list[str], members: list[str]) -> dict[str, Any]:
+def _model(
+    name: str, created_at: float, kind: str, experts: list[str], members: dict[str, list[str]]
+) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
@@ -59,5 +65,6 @@ def _model(name: str, created_at: float, kind: str, experts: list[str], members:
         "owned_by": "workbench",
         "kind": kind,
         "experts": experts,  # that take part unless a request says otherwise
-        "members": members,  # that can be asked to
+        "members": list(members),  # that can be asked to
+        "parts": {expert: parts for expert, parts in members.items() if parts},  # of experts of MoDE, to be toggled
     }

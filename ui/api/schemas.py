@@ -25,6 +25,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
+
+
 class Asked(BaseModel):
     """Refuses fields it does not know."""
 
@@ -36,6 +39,7 @@ class ExpertWeight(Asked):
 
     id: str = Field(description="Name of an expert of the mixture.")
     weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Its prior (or fixed) weight.")
+    parts: list[str] | None = Field(None, description=f"The {PARTS}")
 
 
 def _gate_field(name: str, kind: Any) -> Any:
@@ -64,6 +68,7 @@ class Mixed(Asked):
 
     experts: list[ExpertWeight] | None = Field(None, description="Experts that take part, with their weights.")
     active: list[str] | None = Field(None, description="Experts that take part, with the mixture's own weights.")
+    parts: dict[str, list[str]] | None = Field(None, description=f"By expert: the {PARTS}")
     gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     top_k_experts: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
     prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
@@ -74,6 +79,8 @@ class Mixed(Asked):
             raise ValueError("give experts or active, not both")
         if self.experts is not None and self.prior is not None:
             raise ValueError("give experts with weights or a prior, not both")
+        if self.experts is not None and self.parts is not None:
+            raise ValueError("give parts within experts or beside active, not both")
         return self
 
     def wish(self, model: str) -> Wish:
@@ -81,8 +88,10 @@ class Mixed(Asked):
         gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.told() if self.gate else {}
         changes = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
-            return Wish(model, self.active, None, changes, self.prior)
-        return Wish(model, [one.id for one in self.experts], {one.id: one.weight for one in self.experts}, changes)
+            return Wish(model, self.active, None, changes, self.prior, self.parts or {})
+        parts = {one.id: one.parts for one in self.experts if one.parts is not None}
+        weights = {one.id: one.weight for one in self.experts}
+        return Wish(model, list(weights), weights, changes, parts=parts)
 
 
 class StreamOptions(Asked):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ import typer
 from engine.config import SamplingConfig
 from ui.errors import ServerDown, ServerRefused
 from ui.generations import Generations, Wish
+from ui.parts.inside import BACKBONE, experts_inside, mean_inside
 from ui.verbs.options import Json
 from ui.verbs.output import print_json, tell
 from ui.verbs.wishes import (
@@ -21,6 +22,7 @@ from ui.verbs.wishes import (
     GateEvidence,
     MaxTokens,
     Off,
+    Parts,
     Prior,
     Seed,
     Temperature,
@@ -38,10 +40,11 @@ COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and da
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text with the weights behind it."""
+    """Some text with the weights behind it, and those inside experts of MoDE."""
 
     text: str
     weights: dict[str, float]
+    gates: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -58,6 +61,12 @@ class Said:
         means = {name: sum(weights.get(name, 0.0) for weights in weighed) / len(weighed) for name in names}
         return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
+    def mean_gates(self) -> dict[str, dict[str, Any]]:
+        """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
+        gates = [piece.gates for piece in self.pieces]
+        means = {expert: mean_inside(gates, expert) for expert in experts_inside(gates)}
+        return {expert: {"backbone": pairs[0][1], "parts": dict(pairs[1:])} for expert, pairs in means.items()}
+
 
 def say(
     model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
@@ -68,6 +77,7 @@ def say(
     evidence: GateEvidence = None,
     top_k: TopK = None,
     prior: Prior = None,
+    parts: Parts = [],  # noqa: B006 (Typer reads the default and never changes it)
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
     temperature: Temperature = SamplingConfig.temperature,
     top_p: TopP = SamplingConfig.top_p,
@@ -76,7 +86,7 @@ def say(
 ) -> None:
     """Go on from a prompt; words are coloured by the expert with the greatest weight."""
     told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = wish_of(model, members_of(model), experts, off, told, prior)
+    wish = wish_of(model, members_of(model), experts, off, told, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     said, palette = Said(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(wish, prompt, sampling, said)) as pieces:
@@ -92,13 +102,19 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
     if as_json:
         tokens = [asdict(piece) for piece in said.pieces]
         text = "".join(piece.text for piece in said.pieces)
-        print_json({"text": text, "tokens": tokens, "mean_weights": said.mean_weights(), **said.end})
+        means = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
+        print_json({"text": text, "tokens": tokens, **means, **said.end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
         f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in said.mean_weights().items()
     )
     tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
+    for expert, told in said.mean_gates().items():
+        inside = ", ".join(
+            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
+        )
+        tell(f"Inside {expert}: {inside}.")
 
 
 def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
@@ -125,7 +141,7 @@ def _from_server(
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
             for choice in chunk["choices"]:
-                yield Piece(choice["text"], choice.get("expert_weights") or {})
+                yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
                 if choice["finish_reason"]:
                     said.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
 
@@ -141,7 +157,7 @@ def _from_here(
     with closing(generations.stream(plan, prompt, sampling)) as stream:
         for one in stream:
             if isinstance(one, Token):
-                yield Piece(one.text, dict(one.weights))
+                yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
             else:
                 said.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
                 yield Piece(one.text, {})
@@ -155,11 +171,22 @@ def request_of(wish: Wish) -> dict[str, Any]:
         body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
     elif wish.active is not None:
         body["active"] = list(wish.active)
+    if wish.parts:
+        _put_parts(body, wish.parts)
     if wish.prior is not None:
         body["prior"] = wish.prior
     if wish.gate:
         body["gate"] = dict(wish.gate)
     return body
+
+
+def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
+    """Beside each expert where experts are given with weights, which the API wants them to be; else by themselves."""
+    for one in body.get("experts", ()):
+        if one["id"] in parts:
+            one["parts"] = list(parts[one["id"]])
+    if "experts" not in body:
+        body["parts"] = {expert: list(names) for expert, names in parts.items()}
 
 
 class Palette:

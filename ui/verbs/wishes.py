@@ -29,6 +29,13 @@ GateEvidence = Annotated[Evidence | None, option(GateConfig, "evidence")]
 NewestWeight = Annotated[float, option(GateConfig, "newest_weight")]
 TopK = Annotated[int | None, option(GateConfig, "top_k")]
 Prior = Annotated[str | None, typer.Option("--prior", help="A stored prior that weighs the experts taking part.")]
+Parts = Annotated[
+    list[str],
+    typer.Option(
+        "--parts",
+        help="Active parts of an expert of MoDE, EXPERT:PART,PART (EXPERT: is its backbone); may be repeated.",
+    ),
+]
 MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]
 Temperature = Annotated[float, option(SamplingConfig, "temperature")]
 TopP = Annotated[float, option(SamplingConfig, "top_p")]
@@ -45,7 +52,7 @@ class Members:
 
 def wish_of(
     model: str, members: Members, experts: str, off: Iterable[str], gate: Mapping[str, Any],
-    prior: str | None = None,
+    prior: str | None = None, parts: Iterable[str] = (),
 ) -> Wish:  # fmt: skip
     """What was asked of a model; an expert may be given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
@@ -55,7 +62,7 @@ def wish_of(
     told = {name: value for name, value in gate.items() if value is not None}
     if prior and weights:
         raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
-    return Wish(model, active, weights, told, prior)
+    return Wish(model, active, weights, told, prior, active_parts(members.domains, parts))
 
 
 def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:
@@ -68,6 +75,20 @@ def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, 
     if all(value is None for value in told.values()):
         return list(told), None
     return list(told), {name: 1.0 if value is None else value for name, value in told.items()}
+
+
+def active_parts(members: Mapping[str, str], told: Iterable[str]) -> dict[str, list[str]]:
+    """The parts named in `a:x,y`, by expert; nothing behind the colon is the backbone alone."""
+    found = {}
+    for one in told:
+        expert, colon, parts = one.rpartition(":")
+        if not colon:
+            raise BadUsage(
+                f"Parts must be given as EXPERT:PART,PART, but are “{one}” instead.",
+                "Write them as in apps/composed:code,math.",
+            )
+        found[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
+    return found
 
 
 def weight_of(pair: str) -> tuple[str, float]:

@@ -6,12 +6,12 @@ plan; the loaded model knows nothing of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 from sqlalchemy import select
@@ -22,6 +22,7 @@ from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.files import Kept
 from workbench.errors import NoModel, NotFound
+from workbench.services.experts import parts_of
 from workbench.services.routing import Route, find_route
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from engine.models.demix_files import Limits
     from engine.text.tokenizer import Tokenizer
 
+Value = TypeVar("Value")
 _GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
 _NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, which the bound in bytes does not count
 
@@ -48,6 +50,7 @@ class PlannedExpert:
     folder: Path
     weight: float
     base: Kept
+    parts: tuple[str, ...] | None = None  # of an expert of MoDE: those that are active; none is its backbone alone
 
     @property
     def kept(self) -> Kept:
@@ -93,13 +96,16 @@ class Plan:
         return {
             "model": self.model,
             "experts": [
-                {"id": e.id, "name": e.name, "sha256": e.sha256, "weight": e.weight, "base_sha256": e.base.sha256}
+                {
+                    "id": e.id, "name": e.name, "sha256": e.sha256, "weight": e.weight,
+                    "base_sha256": e.base.sha256, "parts": e.parts,
+                }
                 for e in self.experts
             ],
             "tokenizer_sha256": self.tokenizer_sha256,
             "gate": asdict(self.gate),
             "clustering_sha256": self.route.clustering.sha256 if self.route else None,
-        }
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -117,19 +123,26 @@ def plan(
     active: Sequence[str] | None = None,
     weights: Mapping[str, float] | None = None,
     gate: GateConfig | None = None,
+    parts: Mapping[str, Collection[str]] | None = None,
 ) -> Plan:
     """The plan of a request to a mixture or an expert, by name.
 
     `active` names the experts that take part (None: those that are on in the mixture); `weights` replaces their
-    weights, and leaves those it does not name at 0. Raises NotFound, or MixtureError when no expert is left or those
-    that are do not go together.
+    weights, and leaves those it does not name at 0. `parts` names the parts of an expert of MoDE that are active: all
+    of one that it does not name, the backbone alone where none is named. Raises NotFound, or MixtureError when no
+    expert is left or those that are do not go together.
     """
     members, stored_gate = _members(session, model)
+    asked = parts or {}
+    _require_known(model, members, [*(active or ()), *(weights or ()), *asked])
+    for member in members:
+        _require_parts(member.expert, asked.get(member.expert.name))
     chosen = _choose(model, members, active, weights)
     _require_one_tokenizer([member.expert for member in chosen])
     chosen_gate = gate or stored_gate
     return Plan(
-        model, tuple(_planned(storage, member) for member in chosen), tuple(member.expert.id for member in members),
+        model, tuple(_planned(storage, member, asked) for member in chosen),
+        tuple(member.expert.id for member in members),
         chosen[0].expert.tokenizer_sha256, chosen_gate,
         find_route(session, storage, chosen_gate, [member.expert for member in chosen]),
     )  # fmt: skip
@@ -167,13 +180,28 @@ def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
     return [_Member(expert, 1.0, expert.enabled)], GateConfig()
 
 
+def _require_known(model: str, members: Sequence[_Member], asked: Sequence[str]) -> None:
+    names = [member.expert.name for member in members]
+    for name in asked:
+        if name not in names:
+            raise NotFound(f"expert in “{model}”", name, names)
+
+
+def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
+    there = parts_of(expert)
+    if asked is not None and not there:
+        raise MixtureError(
+            f"“{expert.name}” must be an expert of MoDE to have parts, but is one of “{expert.method}” instead.",
+            "Leave its parts out, or switch the whole expert off.",
+        )
+    for name in asked or ():
+        if name not in there:
+            raise NotFound(f"part of “{expert.name}”", name, there)
+
+
 def _choose(
     model: str, members: Sequence[_Member], active: Sequence[str] | None, weights: Mapping[str, float] | None
 ) -> list[_Member]:
-    names = [member.expert.name for member in members]
-    for asked in [*(active or ()), *(weights or ())]:
-        if asked not in names:
-            raise NotFound(f"expert in “{model}”", asked, names)
     chosen = []
     for member in members:
         name = member.expert.name
@@ -182,7 +210,7 @@ def _choose(
         if on and weight > 0:
             chosen.append(_Member(member.expert, weight, True))
     if not chosen:
-        raise _nobody(model, [name for name, member in zip(names, members, strict=True) if not member.expert.enabled])
+        raise _nobody(model, [member.expert.name for member in members if not member.expert.enabled])
     return chosen
 
 
@@ -197,12 +225,18 @@ def _nobody(model: str, disabled: Sequence[str]) -> MixtureError:
     )
 
 
-def _planned(storage: Storage, member: _Member) -> PlannedExpert:
+def _planned(storage: Storage, member: _Member, asked: Mapping[str, Collection[str]]) -> PlannedExpert:
     expert = member.expert
     return PlannedExpert(
         expert.id, expert.name, expert.artifact.sha256, storage.path(expert.artifact_id), member.weight,
-        storage.kept(expert.base),
+        storage.kept(expert.base), _active_parts(expert, asked.get(expert.name)),
     )  # fmt: skip
+
+
+def _active_parts(expert: Expert, asked: Collection[str] | None) -> tuple[str, ...] | None:
+    """In the order of the expert, whatever order was asked for: the same parts say the same to the last bit."""
+    there = parts_of(expert)
+    return tuple(name for name in there if asked is None or name in asked) if there else None
 
 
 class Host:
@@ -221,24 +255,28 @@ class Host:
     def stream(
         self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
-        """Tokens of one answer as they come; the weights behind each are keyed by expert name."""
+        """Tokens of one answer as they come; the weights behind each, and the gates, are keyed by expert name."""
         from engine.generate import generate
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
         names = {expert.id: expert.name for expert in plan.experts}
         for event in generate(models, list(names), self._gate(plan), tokenizer, prompt, sampling, stop):
             if isinstance(event, Token):
-                weights = {names[key]: weight for key, weight in event.weights.items()}
-                event = Token(event.id, event.text, event.logprob, weights)
+                event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
             yield event
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
-        """The text token by token: the weights before each, and the log-probability the mixture gave it (nats)."""
+        """The text token by token: the weights before each, and the log-probability the mixture gave it (nats).
+
+        `gate_weights` holds those inside experts of MoDE: [token][expert] → {"backbone": [block], "parts": {name: …}}.
+        """
         from engine.generate import read_text
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
         reading = read_text(models, [expert.id for expert in plan.experts], self._gate(plan), tokenizer, text)
-        return {"experts": [expert.name for expert in plan.experts], **reading}
+        names = {expert.id: expert.name for expert in plan.experts}
+        gates = [{names[key]: asdict(one) for key, one in told.items()} for told in reading.pop("gates")]
+        return {"experts": list(names.values()), **reading, "gate_weights": gates}
 
     def loaded(self) -> list[dict[str, Any]]:
         """Bases in memory, with the ids of the experts loaded on each."""
@@ -258,9 +296,11 @@ class Host:
             if base not in self._limits:
                 self._limits[base] = read_limits(base.folder)
         limits, kept = self._limits[base], {expert.id: expert.kept for expert in experts}
+        parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
         return Group(
-            tuple(kept), lambda: self._cache.get(base, kept).open(list(kept)), limits.max_positions, limits.vocab_size
-        )
+            tuple(kept), lambda: self._cache.get(base, kept).open(list(kept), parts),
+            limits.max_positions, limits.vocab_size,
+        )  # fmt: skip
 
     def _gate(self, plan: Plan) -> Gate:
         from engine.clusters.distances import GrowingContext
@@ -277,6 +317,11 @@ class Host:
         if plan.base not in self._tokenizers:
             self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
         return self._tokenizers[plan.base]
+
+
+def _named(told: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
+    """By the experts' names what is keyed by their ids."""
+    return {names[key]: value for key, value in told.items()}
 
 
 def _open_clustering(kept: Kept, seed: Kept | None) -> Clustering:
