@@ -5,9 +5,10 @@ It asks the weights of this very process, through the same slots as the API, and
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,10 @@ from engine.events import Token
 from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generations import Wish
+from ui.playground_inside import STYLE as STYLE_INSIDE
 from ui.playground_view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
 from ui.side_by_side import side_by_side
+from ui.without import without_each
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -37,6 +40,8 @@ NOTHING_HERE = (
     "There is no mixture or expert yet. Train some in the studio, or with "
     "`workbench train demix NAME --seed-model S --domains A,B`."
 )
+PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With none ticked the backbone speaks alone."
+WITHOUT_SENTENCE = "After the answer: reads it again without each expert and each part; a forward pass for each."
 log = logging.getLogger(__name__)
 
 
@@ -57,7 +62,7 @@ def mount(app: FastAPI, house: House) -> None:
         show_error=True,
         max_file_size="1kb",  # nothing here takes files
         theme=_theme(),
-        css=STYLE,
+        css=STYLE + STYLE_INSIDE,
     )
 
 
@@ -79,11 +84,17 @@ class Pane:
     temperature: gr.Slider
     seed: gr.Number
     go: gr.Button
+    parts: gr.CheckboxGroup
+    without: gr.Checkbox
     answer: gr.HTML
 
     def inputs(self) -> list[Any]:
         """What a generation reads, in the order of `Player.play`."""
-        return [self.model, self.experts, self.max_tokens, self.temperature, self.seed]
+        return [self.model, self.experts, self.max_tokens, self.temperature, self.seed, self.parts, self.without]
+
+    def switches(self) -> list[Any]:
+        """What a change of the model fills anew."""
+        return [self.experts, self.parts]
 
 
 def build(house: House) -> gr.Blocks:
@@ -106,13 +117,17 @@ def _pane(side: str) -> Pane:
     with gr.Column(min_width=360, elem_classes="pane"):
         model = gr.Dropdown([], label=f"{side}: mixture or expert", elem_id=f"{side.lower()}-model")
         experts = gr.CheckboxGroup([], label="Experts that take part", elem_classes="experts")
+        parts = gr.CheckboxGroup(
+            [], label="Parts that are active", info=PARTS_SENTENCE, elem_classes="parts", visible=False
+        )
         with gr.Accordion("How tokens are drawn", open=False):
             max_tokens = gr.Slider(1, 512, 96, step=1, label="Tokens at most", info=SENTENCES["max_tokens"])
             temperature = gr.Slider(0, 2, 0.8, step=0.05, label="Temperature", info=SENTENCES["temperature"])
             seed = gr.Number(1, precision=0, minimum=0, label="Seed", info=SENTENCES["seed"])
+        without = gr.Checkbox(False, label="What would change without each?", info=WITHOUT_SENTENCE)
         go = gr.Button(f"Generate {side.lower()}", size="sm")
         answer = gr.HTML(hint_html(), elem_classes="answer", elem_id=f"{side.lower()}-answer")
-    return Pane(model, experts, max_tokens, temperature, seed, go, answer)
+    return Pane(model, experts, max_tokens, temperature, seed, go, parts, without, answer)
 
 
 def _wire(
@@ -126,10 +141,10 @@ def _wire(
     ]
     for pane in panes:
         running.append(pane.go.click(player.play, [prompt, *pane.inputs()], pane.answer, **private))
-        pane.model.input(player.experts_of, pane.model, pane.experts, **private)
+        pane.model.input(player.switches_of, pane.model, pane.switches(), **private)
     stopping = stop.click(None, cancels=running, **private)
     stopping.then(lambda *pages: [stopped_html(page or "") for page in pages], answers, answers, **private)
-    chosen = [one for pane in panes for one in (pane.model, pane.experts)]
+    chosen = [one for pane in panes for one in (pane.model, *pane.switches())]
     page.load(player.begin, None, [prompt, *chosen], **private)
 
 
@@ -154,13 +169,22 @@ class Player:
         updates = [gr.update(value=asked["prompt"]) if "prompt" in asked else gr.update()]
         for side in sides:
             known = side if side in names else None
-            updates += [gr.update(choices=choices, value=known), self.experts_of(known)]
+            updates += [gr.update(choices=choices, value=known), *self.switches_of(known)]
         return updates
 
-    def experts_of(self, model: str | None) -> Any:
-        """The experts that a model can use, those that take part ticked."""
+    def switches_of(self, model: str | None) -> list[Any]:
+        """The experts that a model can use, those that take part ticked; and the parts of those that have some."""
         found = next((one for one in known_models(self._house.settings) if one["id"] == model), None)
-        return gr.update(choices=found["members"], value=found["experts"]) if found else gr.update(choices=[], value=[])
+        members, ticked, parts = (found["members"], found["experts"], found["parts"]) if found else ([], [], {})
+        choices = [
+            (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
+            for expert, names in parts.items()
+            for part in names
+        ]
+        return [
+            gr.update(choices=members, value=ticked),
+            gr.update(choices=choices, value=[value for _, value in choices], visible=bool(choices)),
+        ]
 
     async def play(
         self,
@@ -170,14 +194,17 @@ class Player:
         max_tokens: float,
         temperature: float,
         seed: float | None,
+        parts: Sequence[str] = (),
+        without: bool = False,
     ) -> AsyncGenerator[str, None]:
-        """The answer of one pane, drawn again and again as it grows."""
+        """The answer of one pane, drawn again and again as it grows; `parts` are the ticked ones of `switches_of`."""
         if not model:
             yield problem_html("Choose a mixture or an expert first.")
             return
         try:
             sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
-            async with aclosing(self._frames(Wish(model, experts), prompt, sampling)) as frames:
+            wish = Wish(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
+            async with aclosing(self._frames(wish, prompt, sampling, without)) as frames:
                 async for frame in frames:
                     yield frame
         except Problem as problem:
@@ -194,11 +221,13 @@ class Player:
             async for place, frame in frames:
                 yield [frame if place == one else gr.skip() for one in range(len(panes))]
 
-    async def _frames(self, wish: Wish, prompt: str, sampling: SamplingConfig) -> AsyncGenerator[str, None]:
+    async def _frames(
+        self, wish: Wish, prompt: str, sampling: SamplingConfig, without: bool
+    ) -> AsyncGenerator[str, None]:
         generations, slots = self._house.generations, self._house.slots
         plan = await run_in_threadpool(generations.plan, wish)
-        columns = await run_in_threadpool(self._all_experts)
-        spoken, drawn_at = Spoken(prompt, columns, plan.manifest()), 0.0
+        parts_of = await run_in_threadpool(self._all_experts)
+        spoken, drawn_at = Spoken(prompt, list(parts_of), plan.manifest(), parts=_with_some(parts_of)), 0.0
         yield answer_html(spoken)
         began = time.monotonic()
         async with aclosing(slots.stream(lambda: generations.stream(plan, prompt, sampling))) as tokens:
@@ -208,10 +237,26 @@ class Player:
                 if not isinstance(one, Token) or now - drawn_at > REDRAW_SECONDS:
                     drawn_at = now
                     yield answer_html(spoken)
+        if without and spoken.texts:
+            async with aclosing(without_each(self._house, wish, plan, spoken.text)) as losses:
+                async for one_less in losses:
+                    spoken = replace(spoken, without=(*spoken.without, one_less))
+                    yield answer_html(spoken)
 
-    def _all_experts(self) -> list[str]:
-        """Every expert in one order, so that each has one colour in both panes."""
-        return list(dict.fromkeys(name for one in known_models(self._house.settings) for name in one["members"]))
+    def _all_experts(self) -> dict[str, list[str]]:
+        """Every expert with its parts, in one order, so that each has one colour in both panes."""
+        models = known_models(self._house.settings)
+        return {name: one["parts"].get(name, []) for one in models for name in one["members"]}
+
+    def _active_parts(self, model: str, ticked: Sequence[str]) -> dict[str, list[str]]:
+        """Of each expert of a model that has parts: those ticked, which may be none."""
+        known = next((one["parts"] for one in known_models(self._house.settings) if one["id"] == model), {})
+        pairs = [json.loads(one) for one in ticked]
+        return {expert: [part for name, part in pairs if name == expert] for expert in known}
+
+
+def _with_some(parts_of: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {expert: parts for expert, parts in parts_of.items() if parts}
 
 
 def _first_choice(models: list[dict[str, Any]], asked: dict[str, str]) -> tuple[str, str]:

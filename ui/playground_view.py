@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from engine.events import Done, Token
+from ui.parts.inside import Told
 from ui.parts.pictures import colour_of
 from ui.parts.trajectories import leaders, tinted_words
+from ui.playground_inside import inside_html
+from ui.playground_without import losses_html
+from ui.without import Without
 
 ENDINGS = {
     "stop": "the model ended the document",
@@ -27,7 +31,8 @@ INTRODUCTION = """
   <h1>Playground</h1>
   <p>The same prompt, answered twice: choose a mixture or an expert on each side, switch experts on and off,
   and compare. Each word wears the colour of the expert with the greatest weight behind it, the stronger the
-  clearer its lead; rest on a word to read all weights.</p>
+  clearer its lead; rest on a word to read all weights. Of an expert with parts beside a frozen
+  backbone (MoDE) it also shows how much each part weighed.</p>
 </div>"""
 
 STYLE = """
@@ -67,13 +72,19 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Spoken:
-    """An answer so far. `columns` are all experts there are, in the one order that gives them their colours."""
+    """An answer so far. `columns` are all experts there are, in the one order that gives them their colours.
+
+    `parts` are all parts of those that have some; `without` is what the answer would lose, where that was asked for.
+    """
 
     prompt: str
     columns: Sequence[str]
     manifest: Mapping[str, Any]
     texts: tuple[str, ...] = ()
     weights: tuple[tuple[float, ...], ...] = ()
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    gates: tuple[Mapping[str, Told], ...] = ()
+    without: tuple[Without, ...] = ()
     done: Done | None = None
     seconds: float = 0.0
 
@@ -82,7 +93,13 @@ class Spoken:
         if isinstance(one, Done):
             return replace(self, done=one)
         row = tuple(one.weights.get(name, 0.0) for name in self.columns)
-        return replace(self, texts=(*self.texts, one.text), weights=(*self.weights, row))
+        gates = {name: asdict(told) for name, told in one.gates.items()}
+        return replace(self, texts=(*self.texts, one.text), weights=(*self.weights, row), gates=(*self.gates, gates))
+
+    @property
+    def text(self) -> str:
+        """The prompt with what was said after it."""
+        return f"{self.prompt}{''.join(self.texts)}{self.done.text if self.done else ''}"
 
     def experts(self) -> list[str]:
         """The experts that take part."""
@@ -100,7 +117,8 @@ def answer_html(spoken: Spoken) -> str:
     rest = html.escape(spoken.done.text) if spoken.done else ""
     said = f'<div class="said"><span class="prompt">{html.escape(spoken.prompt)}</span>{words}{rest}</div>'
     table = _weights_table(spoken) if spoken.weights else ""
-    return f"{said}{_state(spoken)}{table}{_manifest(spoken.manifest)}"
+    inside = inside_html(spoken.texts, spoken.gates, spoken.parts, spoken.done is not None)
+    return f"{said}{_state(spoken)}{table}{inside}{losses_html(spoken.without)}{_manifest(spoken.manifest)}"
 
 
 def problem_html(sentence: str) -> str:
@@ -168,7 +186,8 @@ def _reading(spoken: Spoken, ranked: Sequence[str]) -> str:
 
 def _manifest(manifest: Mapping[str, Any]) -> str:
     experts = "".join(
-        f"<li>{html.escape(one['name'])}, weight {one['weight']:.3g}: <code>{html.escape(one['sha256'])}</code></li>"
+        f"<li>{html.escape(_with_parts(one))}, weight {one['weight']:.3g}: "
+        f"<code>{html.escape(one['sha256'])}</code></li>"
         for one in manifest["experts"]
     ) + "".join(
         f"<li>shared parameters: <code>{html.escape(base)}</code></li>"
@@ -178,3 +197,9 @@ def _manifest(manifest: Mapping[str, Any]) -> str:
         f"<details><summary>Which files made this</summary><ul>{experts}"
         f"<li>tokenizer: <code>{html.escape(manifest['tokenizer_sha256'])}</code></li></ul></details>"
     )
+
+
+def _with_parts(expert: Mapping[str, Any]) -> str:
+    """An expert's name, with the parts that were active where it has some."""
+    parts = expert["parts"]
+    return expert["name"] if parts is None else f"{expert['name']} ({', '.join(parts) or 'its backbone alone'})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import html
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ from workbench.settings import Settings
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
 MANIFEST = {
     "experts": [
-        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0, "base_sha256": "ef" * 32},
-        {"name": "law", "sha256": "cd" * 32, "weight": 1.0, "base_sha256": "ef" * 32},
+        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0, "base_sha256": "ef" * 32, "parts": None},
+        {"name": "law", "sha256": "cd" * 32, "weight": 1.0, "base_sha256": "ef" * 32, "parts": None},
     ],
     "tokenizer_sha256": "01" * 32,
 }
@@ -50,9 +52,9 @@ def player(mixed: Path, host: Any) -> Player:
     return Player(create_app(Settings(home=mixed), host, playground=False).state.house)
 
 
-def frames(player: Player, model: str | None, experts: list[str], max_tokens: float = 3) -> list[str]:
+def frames(player: Player, model: str | None, experts: list[str], max_tokens: float = 3, *switches: Any) -> list[str]:
     async def collect() -> list[str]:
-        return [frame async for frame in player.play("the sea", model, experts, max_tokens, 0.0, 1)]
+        return [frame async for frame in player.play("the sea", model, experts, max_tokens, 0.0, 1, *switches)]
 
     return asyncio.run(collect())
 
@@ -113,11 +115,61 @@ def test_an_expert_that_is_off_in_the_mixture_is_offered_unticked(player: Player
     with transaction() as session:
         mixtures.set_active(session, "both", "both/law", False)
 
-    offered = player.experts_of("both")
+    offered, parts = player.switches_of("both")
 
     assert offered["choices"] == ["both/code", "both/law"]
     assert offered["value"] == ["both/code"]
+    assert not parts["visible"]
     assert "75.0%" in frames(player, "both", ["both/code", "both/law"])[-1]
+
+
+@pytest.mark.usefixtures("composed")
+def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> None:
+    _, parts = player.switches_of("apps")
+    assert parts["visible"]
+    assert [label for label, _ in parts["choices"]] == ["code", "law"]
+    code, law = parts["value"]
+
+    both, one, none = (frames(player, "apps", ["apps/composed"], 3, ticked)[-1] for ticked in ([code, law], [law], []))
+
+    assert re.findall(r"(backbone|code|law)</td>.*?([\d.]+%)", both) == [
+        ("backbone", "37.5%"), ("code", "31.2%"), ("law", "31.2%"),
+    ]  # fmt: skip
+    assert re.findall(r"(code|law)</td>.*?([\d.]+%)", one) == [("code", "0.0%"), ("law", "62.5%")]
+    assert "apps/composed (its backbone alone)" in none
+    assert both.count('class="strip"') == 3 * 3  # the mean and two blocks
+    assert "0.25 / 0.38" in both
+
+
+@pytest.mark.usefixtures("composed")
+def test_a_pane_without_parts_shows_no_gates(player: Player) -> None:
+    assert "Inside" not in frames(player, "both", ["both/law"])[-1]
+
+
+@pytest.mark.usefixtures("composed")
+def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Player, host: Any) -> None:
+    _, parts = player.switches_of("apps")
+    asked: list[Any] = []
+    read = host.posterior
+
+    def posterior(plan: Any, text: str) -> dict[str, Any]:
+        asked.append((plan.experts[0].name, plan.experts[0].parts, text))
+        found = read(plan, text)
+        return {**found, "logprobs": [one * (3 - len(plan.experts[0].parts or ())) for one in found["logprobs"]]}
+
+    host.posterior = posterior
+    last = frames(player, "apps", ["apps/composed"], 2, parts["value"], True)[-1]
+
+    text = "the sea sea0 sea1"
+    assert asked == [("apps/composed", left, text) for left in (("code", "law"), ("law",), ("code",))]
+    assert "apps/composed: law" in last
+    assert "&#x27;the&#x27;</code> (-1.50 nats)" in last
+    whole, without = math.exp(3 / 4), math.exp(6 / 4)
+    assert f"{without / whole - 1:+.1%}" in last
+    last = frames(player, "both", ["both/code", "both/law"], 2, [], True)[-1]
+    assert "What would change without" in last
+    assert "<td>both/code</td>" in last
+    assert "nothing to leave out" in frames(player, "both", ["both/law"], 2, [], True)[-1]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +195,7 @@ def test_a_mistake_of_ours_shows_no_inner_parts(player: Player, host: Any) -> No
 
 def test_both_panes_stream_at_the_same_time_each_its_own_answer(player: Player, host: Any) -> None:
     host.seconds = 0.03
-    sides = ["both", ["both/code"], 8, 0.0, 1, "both", ["both/law"], 8, 0.0, 1]
+    sides = ["both", ["both/code"], 8, 0.0, 1, [], False, "both", ["both/law"], 8, 0.0, 1, [], False]
 
     async def collect() -> list[list[Any]]:
         return [frame async for frame in player.play_both("the sea", *sides)]

@@ -13,7 +13,7 @@ import typer
 from engine.config import SamplingConfig
 from ui.errors import ServerDown, ServerRefused
 from ui.generations import Generations, Wish
-from ui.parts.inside import BACKBONE, experts_inside, mean_inside
+from ui.parts.inside import BACKBONE, means, parts_inside, rows_inside
 from ui.verbs.options import Json
 from ui.verbs.output import print_json, tell
 from ui.verbs.wishes import (
@@ -64,8 +64,11 @@ class Said:
     def mean_gates(self) -> dict[str, dict[str, Any]]:
         """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
         gates = [piece.gates for piece in self.pieces]
-        means = {expert: mean_inside(gates, expert) for expert in experts_inside(gates)}
-        return {expert: {"backbone": pairs[0][1], "parts": dict(pairs[1:])} for expert, pairs in means.items()}
+        found = {}
+        for expert, parts in parts_inside(gates).items():
+            backbone, *others = means(rows_inside(gates, expert, parts))
+            found[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
+        return found
 
 
 def say(
@@ -102,8 +105,8 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
     if as_json:
         tokens = [asdict(piece) for piece in said.pieces]
         text = "".join(piece.text for piece in said.pieces)
-        means = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
-        print_json({"text": text, "tokens": tokens, **means, **said.end})
+        average = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
+        print_json({"text": text, "tokens": tokens, **average, **said.end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
