@@ -250,7 +250,9 @@ class Player:
 
     def _active_parts(self, model: str, ticked: Sequence[str]) -> dict[str, list[str]]:
         """Of each expert of a model that has parts: those ticked, which may be none."""
-        known = next((one["parts"] for one in known_models(self._house.settings) if one["id"] == model), {})
+        known: dict[str, list[str]] = next(
+            (one["parts"] for one in known_models(self._house.settings) if one["id"] == model), {}
+        )
         pairs = [json.loads(one) for one in ticked]
         return {expert: [part for name, part in pairs if name == expert] for expert in known}
 

@@ -1,7 +1,7 @@
 """What the gates inside an expert of MoDE weighed, as rows to read: its backbone first, then its parts. Pure.
 
-The API tells it at each token by expert: {"backbone": [block], "parts": {name: [block]}}, of the parts that were active.
-An expert that slept at a token is left out there.
+The API tells it at each token by expert: {"backbone": [block], "parts": {name: [block]}}, of the parts that were
+active. An expert that slept at a token is left out there.
 """
 
 from __future__ import annotations

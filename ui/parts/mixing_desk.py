@@ -12,6 +12,7 @@ from engine.config import GateConfig
 from ui.parts.forms import ask
 from ui.parts.offers import with_clusterings
 from ui.parts.questions import Question, questions_of
+from ui.parts.rooms import PLAYGROUND, POSTERIORS
 from ui.parts.words import plain
 from workbench.cards import MemberCard, MixtureCard
 from workbench.specs import MixtureSpec
@@ -52,6 +53,7 @@ def choose(mixture: MixtureCard) -> Choice:
     st.markdown("##### Who takes part, with which weight")
     told = [_ask_member(mixture, member) for member in mixture.members]
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
+    _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
     with st.expander("How weights come about (gate)", icon=":material/tune:"):
         gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in with_clusterings(gate_questions())}
@@ -80,6 +82,20 @@ def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
         disabled=not is_on,
     )
     return is_on and member.enabled, weight
+
+
+def _point_to_parts(mixture: MixtureCard) -> None:
+    """Where the parts of experts are switched, since it is not here."""
+    of_parts = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
+    if of_parts:
+        told = (
+            f"Parts stand in {'; '.join(of_parts)}. Stored scores are of all parts together: what switching one "
+            "does needs a forward pass, and is computed on a text of yours on these pages."
+        )
+        st.caption(plain(told))
+        with st.container(horizontal=True):
+            for room in (POSTERIORS, PLAYGROUND):
+                st.page_link(room.script, label=f"Switch parts: {room.title}", icon=room.icon)
 
 
 def reset(mixture: MixtureCard) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
@@ -10,6 +11,7 @@ from ui.client import Client
 from ui.parts.errands import fetched
 from ui.parts.forms import ask
 from ui.parts.gallery import show_picture
+from ui.parts.inside_view import ask_parts, show_inside
 from ui.parts.mixing_desk import gate_questions, state_of
 from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until
@@ -17,6 +19,7 @@ from ui.parts.posterior_view import show_domains
 from ui.parts.rooms import TRAIN
 from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.parts.words import counted, plain
+from workbench.cards import MixtureCard
 from workbench.database import reading
 from workbench.services import corpora, mixtures
 from workbench.settings import get_settings
@@ -45,18 +48,22 @@ def show() -> None:
     view = columns[1].segmented_control("Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True)
     if view == _VIEWS[1]:
         show_domains(name, state_of(cards[name]))
-    elif wish := _ask(name):
-        _show_answer(wish)
+    elif wish := _ask(cards[name]):
+        asked = cards.get(wish["model"])  # which may be gone by now
+        _show_answer(wish, {one.expert: one.parts for one in asked.members if one.parts} if asked else {})
 
 
-def _ask(model: str) -> dict[str, Any] | None:
+def _ask(mixture: MixtureCard) -> dict[str, Any] | None:
     """The wish that was last sent; None before the first."""
+    model = mixture.name
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
     st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
     evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))
+    parts = ask_parts(mixture)
     if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
         if text.strip():
-            st.session_state["posterior.wish"] = {"model": model, "text": text, "gate": {"evidence": evidence}}
+            told = {"model": model, "text": text, "gate": {"evidence": evidence}}
+            st.session_state["posterior.wish"] = told | ({"parts": parts} if parts else {})
         else:
             st.warning("There is no text yet. Write or paste some above.")
     wish: dict[str, Any] | None = st.session_state.get("posterior.wish")
@@ -78,17 +85,17 @@ def _take_example(model: str) -> None:
     st.session_state["posterior.text"] = "\n\n".join(texts)
 
 
-def _show_answer(wish: dict[str, Any]) -> None:
+def _show_answer(wish: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
     def send() -> dict[str, Any]:
         with Client(get_settings()) as client:
             return client.posterior(**wish)
 
     answer = fetched("posterior", wish, send, "Reading the text (the first time also loads the experts)")
     if answer:
-        _draw(answer)
+        _draw(answer, parts)
 
 
-def _draw(answer: dict[str, Any]) -> None:
+def _draw(answer: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
     tokens, weights, experts = answer["tokens"], answer["weights"], answer["experts"]
     if not tokens:
         st.info("The text has no token. Write a longer one.")
@@ -99,6 +106,7 @@ def _draw(answer: dict[str, Any]) -> None:
     st.caption(plain(f"{counted(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
     show_picture(posterior_lines(tokens, weights, experts), "posterior")
     show_picture(average_weights(weights, experts), "posterior_mean")
+    show_inside(answer, parts)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""Parts of MoDE experts in the studio: switched for a text, their gates read token by token and block by block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ui.studio.conftest import HOSTILE, _artifact
+from tests.ui.studio.visits import named, open_room, settled, told
+from ui.client import Client
+from ui.parts.inside import means, rows_inside
+from ui.parts.inside_pictures import gate_strip, gates_by_block
+from workbench.database import transaction
+from workbench.services import experts, mixtures
+from workbench.settings import get_settings
+from workbench.specs import MixtureSpec
+from workbench.storage import get_storage
+
+PARTS = ["code", HOSTILE]
+TOKEN = {"backbone": [0.5, 0.1], "parts": {"code": [0.3, 0.2], HOSTILE: [0.2, 0.7]}}
+ALONE = {"backbone": [0.4, 0.2], "parts": {HOSTILE: [0.6, 0.8]}}
+
+
+@pytest.fixture
+def composed(filled_home: Path) -> Path:
+    """The same, and the mixture `apps` of an expert of MoDE with two parts."""
+    storage = get_storage(get_settings())
+    with transaction() as session:
+        base, artifact = (_artifact(session, storage, kind) for kind in ("seed", "mode-expert"))
+        experts.register_expert(
+            session, id=artifact.id, name="apps/composed", method="mode", domain_id=None, seed_id=None, parent_id=None,
+            base=base, artifact=artifact, tokenizer_sha256="ab" * 32, data_sha256="", num_parameters=1, metrics={},
+            config={"domains": PARTS, "parts": [{"name": name, "domain": name, "of": None} for name in PARTS]},
+        )  # fmt: skip
+        mixtures.create_mixture(session, MixtureSpec(name="apps", experts=["apps/composed"]))
+    return filled_home
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The wishes that the page sends; the second of three tokens comes without the expert."""
+    wishes: list[dict[str, Any]] = []
+
+    def posterior(_self: Client, **wish: Any) -> dict[str, Any]:
+        wishes.append(wish)
+        gates = TOKEN if len(wish["parts"]["apps/composed"]) == 2 else ALONE
+        return {
+            "tokens": ["<b>", "x", " y"], "weights": [[1.0]] * 3, "experts": ["apps/composed"],
+            "gate_weights": [{"apps/composed": gates}, {}, {"apps/composed": gates}],
+        }  # fmt: skip
+
+    monkeypatch.setattr(Client, "posterior", posterior)
+    return wishes
+
+
+def html(app: Any) -> str:
+    return "".join(str(one.proto.body) for one in app.get("html"))
+
+
+@pytest.mark.usefixtures("composed")
+def test_words_are_tinted_by_the_part_that_weighs_most_on_average_or_in_a_block(asked: list[dict[str, Any]]) -> None:
+    app = open_room("posteriors", posterior__mixture="apps")
+    app.text_area(key="posterior.text").set_value("<b>x y").run()
+    settled(named(app.button, "Show the posterior").click().run())
+
+    assert asked[0]["parts"] == {"apps/composed": PARTS}
+    assert "Inside apps/composed" in told(app)
+    assert "1 token of the text came without this expert" in told(app)
+    assert "Who computes which token?" in told(app)
+    assert "Where in the model does a part speak?" in told(app)
+    on_average = html(app)
+    assert "&lt;b&gt;" in on_average
+    assert HOSTILE not in on_average
+    assert "law&lt;/b&gt; *x* :red[y] $z$ [a](http://b) 100%" in on_average
+    settled(named(app.segmented_control, "Block").set_value("1").run())
+    assert "backbone 100%" in html(app)
+    assert len(asked) == 1  # another block is no other question
+
+
+@pytest.mark.usefixtures("composed")
+def test_a_part_that_is_switched_off_is_not_asked_for_and_weighs_nothing(asked: list[dict[str, Any]]) -> None:
+    app = open_room("posteriors", posterior__mixture="apps")
+    app.text_area(key="posterior.text").set_value("<b>x y").run()
+    named(app.pills, "Active parts of apps/composed").set_value([HOSTILE]).run()
+    settled(named(app.button, "Show the posterior").click().run())
+
+    assert asked[0]["parts"] == {"apps/composed": [HOSTILE]}
+    assert "Switched off, so their weight is 0: code." in told(app)
+
+
+@pytest.mark.usefixtures("composed")
+def test_the_mixtures_page_says_that_parts_need_a_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: {"domains": [], "seconds": 0.0})
+    app = open_room("mixtures", mixture="apps")
+    assert "what switching one does needs a forward pass" in told(app)
+    assert "forward pass" not in told(open_room("mixtures", mixture="first"))
+
+
+@pytest.mark.usefixtures("composed")
+def test_a_mixture_without_parts_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    wishes: list[dict[str, Any]] = []
+
+    def posterior(_self: Client, **wish: Any) -> dict[str, Any]:
+        wishes.append(wish)
+        return {"tokens": ["x"], "weights": [[1.0]], "experts": ["e"], "gate_weights": [{}]}
+
+    monkeypatch.setattr(Client, "posterior", posterior)
+    app = open_room("posteriors", posterior__mixture="first")
+    app.text_area(key="posterior.text").set_value("x").run()
+    settled(named(app.button, "Show the posterior").click().run())
+    assert "parts" not in wishes[0]
+    assert "Inside" not in told(app)
+
+
+def test_rows_add_up_to_one_and_a_part_that_is_off_has_none() -> None:
+    gates = [{"e": TOKEN}, {}, {"e": ALONE}]
+    assert rows_inside(gates, "e", PARTS, 1) == [[0.1, 0.2, 0.7], [0.2, 0.0, 0.8]]
+    for row in rows_inside(gates, "e", PARTS):
+        assert sum(row) == pytest.approx(1)
+    assert means([[0.0, 1.0], [0.5, 0.5]]) == [0.25, 0.75]
+
+
+def test_pictures_of_gates_have_words_and_every_number() -> None:
+    rows, blocks = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], [[[0.5, 0.3, 0.2]], [[0.1, 0.2, 0.7]]]
+    strip, by_block = gate_strip(["a", "<b>"], rows, PARTS), gates_by_block(blocks, PARTS)
+    assert strip.table[1] == {
+        "position": 1, "token": "<b>", "backbone (weight)": 0.1, "code (weight)": 0.2, f"{HOSTILE} (weight)": 0.7,
+    }  # fmt: skip
+    assert "backbone 0.30, code 0.25" in strip.words
+    assert by_block.table[2] == {"part": HOSTILE, "block 1": 0.2, "block 2": 0.7}
+    for picture in (strip, by_block):
+        assert "<b>" not in str(picture.figure.to_json()).replace("\\u003c", "<").replace('"<b>"', "")
