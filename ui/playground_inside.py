@@ -14,6 +14,7 @@ from ui.parts.trajectories import leaders
 
 STYLE = """
 .answer .strip { height: .9rem; border-radius: 4px; margin: .1rem 0; }
+.answer table caption { padding-top: .6rem; }
 .answer .strips th { white-space: nowrap; width: 1%; }
 .answer .numbers { max-height: 20rem; overflow: auto; }
 .answer .numbers td:first-child { font-family: var(--font-mono); white-space: pre; }
@@ -37,14 +38,16 @@ def _expert(texts: Sequence[str], gates: Gates, expert: str, parts: Sequence[str
     each = "".join(f"<h5>Block {block + 1}</h5>{_strips(parts, by_block[block])}" for block in blocks)
     spoken = [text for text, one in zip(texts, gates, strict=True) if expert in one]
     numbers = _numbers(spoken, parts, by_block) if is_done else ""
+    active = next(one[expert]["parts"] for one in gates if expert in one)
+    names = [BACKBONE, *(part if part in active else f"{part} (off)" for part in parts)]
     return (
-        f'{_means(expert, parts, rows, by_block)}{_strips(parts, rows)}<p class="reading">{READING}</p>'
+        f'{_means(expert, names, rows, by_block)}{_strips(parts, rows)}<p class="reading">{READING}</p>'
         f"<details><summary>Block by block, as colours</summary>{each}</details>{numbers}"
     )
 
 
 def _means(
-    expert: str, parts: Sequence[str], rows: Sequence[Sequence[float]], by_block: Sequence[Sequence[Sequence[float]]]
+    expert: str, names: Sequence[str], rows: Sequence[Sequence[float]], by_block: Sequence[Sequence[Sequence[float]]]
 ) -> str:
     head = "".join(f'<th class="number">Block {block + 1}</th>' for block in range(len(by_block)))
     columns, led = [means(rows), *map(means, by_block)], leaders(rows)
@@ -52,7 +55,7 @@ def _means(
         f"<tr><td>{html.escape(name)}</td>"
         + "".join(f'<td class="number">{column[place]:.1%}</td>' for column in columns)
         + f'<td class="number">{led.count(place)}</td></tr>'
-        for place, name in enumerate([BACKBONE, *parts])
+        for place, name in enumerate(names)
     )
     return (
         f"<table><caption>Inside {html.escape(expert)}: its backbone or a part?</caption><thead><tr><th>Part</th>"

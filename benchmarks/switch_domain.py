@@ -1,0 +1,139 @@
+"""Claim: switching the domain of a loaded MoDE model, by loading one expert onto its backbone, takes at most half the
+time and the bytes of loading a whole fine-tuned model of the same backbone, when the expert has a third of its layers.
+
+Both read safetensors whose every byte is checked against its manifest first, and each loading ends with a forward pass
+of one token. The peer is a folder of the backbone's shape, loaded as any whole model is. Loadings alternate, so drift
+hits both, and every one reads another folder; `--cold` drops the files from the page cache before (where the system
+allows it), else both are read from memory. Models are freshly made: what they say does not matter here.
+Run: python benchmarks/switch_domain.py
+"""
+
+from __future__ import annotations
+
+from engine.device import prepare_process
+
+prepare_process()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import statistics  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import torch  # noqa: E402
+
+from engine.config import ModelConfig  # noqa: E402
+from engine.files import Kept, folder_size, new_folder  # noqa: E402
+from engine.mode.config import ModeConfig  # noqa: E402
+from engine.mode.files import save_parts  # noqa: E402
+from engine.mode.model import ModeModel  # noqa: E402
+from engine.models.demix import Rows  # noqa: E402
+from engine.models.families import fresh_model, load_model  # noqa: E402
+from engine.models.hosted import Hosted  # noqa: E402
+
+
+def save_whole(lm: Any, folder: Path) -> Kept:
+    """A whole model's folder, as fine-tuning leaves one."""
+    with new_folder(folder) as new:
+        lm.save_pretrained(new)
+    return Kept(folder, Kept(folder).check())
+
+
+def save_expert(lm: Any, base: Kept, config: ModeConfig, folder: Path) -> Kept:
+    """An expert of MoDE beside the backbone `base`."""
+    model = ModeModel(lm, config.num_blocks)
+    model.add_expert("part", config)
+    with new_folder(folder) as new:
+        save_parts(model, {"part": "part"}, new, base_sha256=str(base.sha256), tokenizer_sha256="")
+    return Kept(folder, Kept(folder).check())
+
+
+def forget(kept: Kept) -> None:
+    """Drops a folder's files from the page cache."""
+    for file in kept.folder.iterdir():
+        with file.open("rb") as handle:
+            os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@torch.inference_mode()
+def load_whole(kept: Kept, device: str) -> None:
+    """A whole model, checked, on the device, after its first answer."""
+    kept.check()
+    model = load_model(kept.folder).to(device).eval()
+    model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), use_cache=False).logits.sum().item()
+
+
+@torch.inference_mode()
+def switch(hosted: Hosted, key: str, kept: Kept, device: str) -> None:
+    """One expert more on a backbone in memory, checked, after its first answer."""
+    hosted.add({key: kept})
+    ids = torch.zeros(1, 1, dtype=torch.long, device=device)
+    hosted.open([key])(ids, Rows.one_each([key])).sum().item()
+
+
+def timed(do: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
+
+
+def measure(root: Path, asked: Any) -> dict[str, Any]:
+    """Seconds of every loading, and the bytes that each reads; the first round is left out."""
+    shape = ModelConfig(
+        num_layers=asked.layers, width=asked.width, num_heads=4, ffn_width=4 * asked.width, max_positions=256
+    )
+    config = ModeConfig(asked.blocks, asked.layers // (3 * asked.blocks), start="even")
+    base = save_whole(fresh_model(shape, asked.vocabulary, seed=0), root / "base")
+    # Every round has folders of its own: a domain that was there before would be no switch.
+    wholes, experts = [], []
+    for number in range(asked.rounds + 1):
+        wholes.append(save_whole(fresh_model(shape, asked.vocabulary, seed=1 + number), root / f"whole-{number}"))
+        experts.append(save_expert(load_model(base.folder), base, config, root / f"expert-{number}"))
+    hosted = Hosted(base, asked.device)
+    seconds: dict[str, list[float]] = {"whole": [], "expert": []}
+    for number, (whole, expert) in enumerate(zip(wholes, experts, strict=True)):
+        if asked.cold:
+            forget(whole), forget(expert)
+        took = {
+            "whole": timed(lambda kept=whole: load_whole(kept, asked.device)),  # type: ignore[misc]
+            "expert": timed(lambda key=f"domain-{number}", kept=expert: switch(hosted, key, kept, asked.device)),  # type: ignore[misc]
+        }
+        for name, one in took.items():
+            seconds[name] += [one] if number else []  # the first switch loads the backbone, too
+    ratios = [b / a for a, b in zip(seconds["whole"], seconds["expert"], strict=True)]
+    num_bytes = {"whole": folder_size(wholes[0].folder), "expert": folder_size(experts[0].folder)}
+    return {
+        "seconds_ratio_median": round(statistics.median(ratios), 3),
+        "seconds_ratio_min": round(min(ratios), 3),
+        "seconds_ratio_max": round(max(ratios), 3),
+        **{f"{name}_seconds": round(statistics.median(each), 5) for name, each in seconds.items()},
+        "bytes_ratio": round(num_bytes["expert"] / num_bytes["whole"], 3),
+        **{f"{name}_bytes": size for name, size in num_bytes.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--layers", type=int, default=9, help="of the backbone; the expert has a third of them")
+    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--cold", action="store_true", help="read from the disk and not from memory")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="workbench-switch-") as folder:
+        found = measure(Path(folder), asked)
+    print(json.dumps({
+        "claim": "loading an expert / loading a whole model <= 0.5, in seconds and in bytes", **found,
+        "layers": asked.layers, "blocks": asked.blocks, "width": asked.width, "vocabulary": asked.vocabulary,
+        "cold": asked.cold, "device": asked.device, "threads": torch.get_num_threads(),
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
