@@ -20,6 +20,7 @@ RUN_IN_ORDER = [  # one registry for all
     "first_expert.md",
     "how_to/cheaper_experts.md",
     "how_to/mode.md",
+    "how_to/switch_parts.md",
     "how_to/explain_experts.md",
     "how_to/forget_and_remove.md",
     "how_to/find_clusters.md",
