@@ -61,8 +61,10 @@ class ActiveExperts(nn.Module):
         return self.model.vocab_size
 
     def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
-        """Logits [B, T, V] of rows that all take this set."""
+        """Logits [B, T, V] of rows that all take this set; `cache` is one of `new_cache`, or of transformers."""
         self._require(rows)
+        if cache is not None:
+            _follow(cache, self.model, self.active)
         logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache)
         self.weights = weights_KGBT
         return logits_BTV  # type: ignore[no-any-return]
@@ -77,10 +79,10 @@ class ActiveExperts(nn.Module):
         return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
 
     def new_cache(self) -> Any:
-        """An empty cache of keys and values."""
-        from transformers import DynamicCache
+        """An empty cache of keys and values, good for any model that holds these experts on this backbone."""
+        from engine.mode.cache import PartsCache
 
-        return DynamicCache()
+        return PartsCache()
 
     def part_weights(self) -> Mapping[str, PartWeights]:
         """Those of the last forward pass; nothing before the first."""
@@ -116,6 +118,13 @@ def gate_shares(active: ActiveExperts, text: Excerpt) -> tuple[float, ...]:
         assert active.weights is not None
         total_G += active.weights.double().mean(0).sum((1, 2)).cpu()
     return tuple((total_G / text.num_tokens).tolist())
+
+
+def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:
+    from engine.mode.cache import PartsCache
+
+    if isinstance(cache, PartsCache):
+        cache.follow(model.places(active), int(model.lm.config.num_hidden_layers))
 
 
 def compose(

@@ -189,6 +189,14 @@ class ModeModel(nn.Module):
             return out.last_hidden_state, torch.ones(self.num_blocks, 1, *input_ids_BT.shape)
         return out.last_hidden_state, torch.stack(call.weights).permute(0, 3, 1, 2)
 
+    def places(self, keys: Sequence[str]) -> dict[str, range]:
+        """Where the keys and values of experts lie in a cache, those of an expert one behind the other."""
+        found = {}
+        for key in keys:
+            first = _place(self.branches(key)[0].layers[0])
+            found[key] = range(first, first + self.num_blocks * self._shapes[key].expert_layers)
+        return found
+
     def _check_active(self, keys: Sequence[str], cache: Any) -> None:
         if len(set(keys)) < len(keys):
             raise ModelError(f"An expert can be active once, but {', '.join(keys)} repeats one.", "Name each once.")

@@ -29,28 +29,34 @@ PARTS = ["court", "kitchen"]
 
 @pytest.fixture(autouse=True)
 def composed(trained: Any) -> None:
-    """The mixture `apps` of `apps/composed` beside the seed model: two parts that were trained by chance."""
+    """The mixture `apps` of `apps/composed`."""
     assert trained
+    register(PARTS, "apps/composed")
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="apps", experts=["apps/composed"]))
+
+
+def register(parts: list[str], name: str) -> None:
+    """An expert beside the seed model, with parts that were trained by chance."""
     storage, id = get_storage(), new_id()
     with transaction() as session:
         seed = seeds.seed_row(session, "seed")
         base = storage.kept(seed.artifact)
         model = open_backbone(base, num_blocks=2)
-        for number, name in enumerate(PARTS):
-            model.add_expert(name, ModeConfig(2, 1, init="random", start="even", seed=number))
-            generator = torch.Generator().manual_seed(number)
-            for parameter in model.gate_parameters(name).values():
+        for part in parts:
+            model.add_expert(part, ModeConfig(2, 1, init="random", start="even", seed=len(part)))
+            generator = torch.Generator().manual_seed(len(part))
+            for parameter in model.gate_parameters(part).values():
                 parameter.data += torch.randn(parameter.shape, generator=generator)
         with storage.new(id) as folder:
             told = {"base_sha256": str(base.sha256), "tokenizer_sha256": seed.tokenizer_sha256}
-            save_parts(model, {name: name for name in PARTS}, folder, **told)
+            save_parts(model, {part: part for part in parts}, folder, **told)
         experts.register_expert(
-            session, id=id, name="apps/composed", method="mode", domain_id=None, seed_id=seed.id, parent_id=None,
+            session, id=id, name=name, method="mode", domain_id=None, seed_id=seed.id, parent_id=None,
             base=seed.artifact, artifact=artifacts.register_artifact(session, storage, id, "mode-expert"),
             tokenizer_sha256=seed.tokenizer_sha256, data_sha256="", num_parameters=1, metrics={},
-            config={"domains": PARTS, "parts": [{"name": name, "domain": name, "of": None} for name in PARTS]},
+            config={"domains": parts, "parts": [{"name": part, "domain": part, "of": None} for part in parts]},
         )  # fmt: skip
-        mixtures.create_mixture(session, MixtureSpec(name="apps", experts=["apps/composed"]))
 
 
 def planned(parts: list[str] | None = None) -> Plan:
@@ -129,3 +135,17 @@ def test_an_answer_that_is_closed_early_leaves_nothing(capsys: pytest.CaptureFix
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     assert said(host) == said(Host(device="cpu"))
+
+
+def test_a_base_that_comes_back_to_memory_in_other_company_goes_on_as_before() -> None:
+    """Two bases of one mixture that do not fit together are read again for every token."""
+    register(["kitchen"], "others/composed")
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="wide", experts=["apps/composed", "small/court"]))
+    with reading() as session:
+        wide, others = (generation.plan(session, get_storage(), name) for name in ("wide", "others/composed"))
+    roomy = Host(device="cpu")
+    expected = list(roomy.stream(wide, "the court", SAMPLING))
+    tight = Host(cache_bytes=roomy._cache.num_bytes() - 1, device="cpu")
+    next(tight.stream(others, "the court", SAMPLING))  # in memory before the expert that is asked
+    assert list(tight.stream(wide, "the court", SAMPLING)) == expected

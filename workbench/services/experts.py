@@ -41,7 +41,7 @@ def domains_of(row: Expert) -> list[str]:
     return [row.domain.name] if row.domain else list(row.config.get("domains", ()))
 
 
-def parts_of(row: Expert) -> list[str]:
+def part_names(row: Expert) -> list[str]:
     """The names of the parts that stand beside the backbone of an expert of MoDE; none where an expert is one whole."""
     return [part["name"] for part in row.config.get("parts", ())]
 
@@ -297,7 +297,7 @@ def _card(row: Expert, mixtures: list[str], stale: bool) -> ExpertCard:
         **{name: getattr(row, name) for name in _SAME},
         domain=row.domain.name if row.domain else "",
         domains=domains_of(row),
-        parts=parts_of(row),
+        parts=part_names(row),
         seed=row.seed.name if row.seed else None,
         parent=row.parent.name if row.parent else None,
         sha256=row.artifact.sha256,

@@ -22,7 +22,7 @@ from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.files import Kept
 from workbench.errors import NoModel, NotFound
-from workbench.services.experts import parts_of
+from workbench.services.experts import part_names
 from workbench.services.routing import Route, find_route
 from workbench.storage import Storage
 from workbench.tables import Expert, Mixture
@@ -188,7 +188,7 @@ def _require_known(model: str, members: Sequence[_Member], asked: Sequence[str])
 
 
 def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
-    there = parts_of(expert)
+    there = part_names(expert)
     if asked is not None and not there:
         raise MixtureError(
             f"“{expert.name}” must be an expert of MoDE to have parts, but is one of “{expert.method}” instead.",
@@ -235,7 +235,7 @@ def _planned(storage: Storage, member: _Member, asked: Mapping[str, Collection[s
 
 def _active_parts(expert: Expert, asked: Collection[str] | None) -> tuple[str, ...] | None:
     """In the order of the expert, whatever order was asked for: the same parts say the same to the last bit."""
-    there = parts_of(expert)
+    there = part_names(expert)
     return tuple(name for name in there if asked is None or name in asked) if there else None
 
 

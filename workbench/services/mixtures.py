@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, selectinload
 from engine.config import GateConfig
 from workbench.cards import MemberCard, MixtureCard
 from workbench.errors import BadSpec, NameTaken, NotFound
-from workbench.services.experts import domains_of, expert_row, parts_of
+from workbench.services.experts import domains_of, expert_row, part_names
 from workbench.services.names import by_name, ensure_free
 from workbench.services.routing import gate_complaints, route_complaints
 from workbench.services.uses import refuse_if_used, unfinished_jobs
@@ -255,7 +255,7 @@ def _member_card(member: MixtureMember) -> MemberCard:
         expert=expert.name,
         domain=expert.domain.name if expert.domain else "",
         domains=domains_of(expert),
-        parts=parts_of(expert),
+        parts=part_names(expert),
         weight=member.weight,
         active=member.active,
         enabled=expert.enabled,

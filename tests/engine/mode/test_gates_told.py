@@ -16,11 +16,12 @@ from engine.generate import generate, read_text
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gates import make_gate
 from engine.mode.active import ActiveExperts
+from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
 from engine.models.together import Together
 from engine.text.tokenizer import Tokenizer
 from tests.engine.conftest import model_with
-from tests.engine.mode.backbones import SHAPE, mode_model
+from tests.engine.mode.backbones import SHAPE, mode_model, some_ids
 
 PROMPT = "the court held that"
 PARTS = ["law", "code"]
@@ -132,3 +133,15 @@ def test_an_expert_that_sleeps_has_none_and_after_waking_those_it_would_have_had
     assert 0 < num_awake < len(tokens)
     read = read_text(ensemble, ["both", "news"], TakingTurns(turn), tokenizer, PROMPT)
     assert [list(gates) for gates in read["gates"]] == [["both"] if one[0] else [] for one in read["weights"]]
+
+
+@pytest.mark.parametrize("active", [PARTS, ["code"], []])
+@torch.inference_mode()
+def test_a_text_goes_on_where_the_model_came_back_with_its_experts_in_other_places(active: list[str]) -> None:
+    ids, rows = some_ids(1), Rows.all_to("both", 1)
+    expected = both(active)(ids, rows)
+    cache, logits = both(active).new_cache(), []
+    for place, company in enumerate((["news", "law", "code"], ["code", "law"], ["law", "verse", "code"], PARTS)):
+        there = ActiveExperts(mode_model(company), active, "both")
+        logits.append(there(ids[:, 3 * place : 3 * place + 3], rows, cache))
+    torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-5, rtol=1e-5)
