@@ -27,7 +27,7 @@ from workbench.errors import BadSpec
 from workbench.services import courses, evaluations, experts, generation, jobs, mixtures, seeds
 from workbench.services.costs import mixture_costs
 from workbench.services.nearest import nearest
-from workbench.settings import Settings
+from workbench.settings import Settings, get_settings
 from workbench.storage import get_storage
 from workbench.tables import SeedModel
 
@@ -371,3 +371,20 @@ def test_a_baseline_says_what_it_retains(moded) -> None:
     for wrong in ({"method": "demix"}, {"retain": ["court"]}):
         with pytest.raises(BadSpec, match="retain"):
             submit({name: value for name, value in {**wish, "name": "x", **wrong}.items() if name != "shape"})
+
+
+def test_what_is_done_in_one_process_says_so(moded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_PROCESSES", "2")
+    get_settings.cache_clear()
+    short = {**STAGE_ONE, "training": {**TRAINING, "num_steps": 2}, "name": "one"}
+    full = {**short, "kind": "train-demix", "name": "full", "method": "dense"}
+    for wish, words in (
+        (short, "Experts of MoDE are trained in one process."),
+        (
+            {name: value for name, value in full.items() if name != "shape"},
+            "Domains to retain are looked at in one process: the training takes one.",
+        ),
+    ):
+        card = done(moded(wish))
+        with reading() as session:
+            assert words in [event.message for event in jobs.events(session, card.id)]
