@@ -15,7 +15,7 @@ from engine.errors import EngineError
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["fp32", "bf16"]
 ExpertsIn = Literal["ffn", "token", "adapter"]
-MethodName = Literal["demix", "dense", "dense-balanced", "domain-token", "lora", "moe"]
+MethodName = Literal["demix", "dense", "dense-balanced", "domain-token", "lora", "lora-mixed", "moe"]
 Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
@@ -84,6 +84,9 @@ class AdaptingConfig(Checked):
     num_steps: int = knob(300, "Optimizer updates.", ge=1)
     block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8)
     sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1)
+    max_sequences: int | None = knob(
+        None, "Different sequences of each domain to train on at most, evenly spread over its text; empty: all.", ge=1
+    )
     accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1)
     learning_rate: float | None = knob(
         None,

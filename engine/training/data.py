@@ -94,6 +94,7 @@ class BlockSampler:
     seed: int
     rows_of: Callable[[str, int], range] = _every_row
     balanced: bool = True
+    max_sequences: int | None = None  # of each domain's blocks only so many take part, evenly spread
     _order: dict[tuple[str, int], NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,20 +127,28 @@ class BlockSampler:
     def _of_each(self, number: int) -> list[tuple[DomainText, int]]:
         """The blocks of a batch: as many of every domain."""
         each = self.sequences_per_domain
-        sizes = [text.train.num_blocks(self.block_size) for text in self.texts]
         return [
-            (text, self._drawn(text.name, size, number * each + i))
-            for text, size in zip(self.texts, sizes, strict=True)
+            (text, int(blocks[self._drawn(text.name, len(blocks), number * each + i)]))
+            for text in self.texts
+            for blocks in [self._blocks_of(text)]
             for i in range(each)
         ]
 
     def _of_all(self, number: int) -> list[tuple[DomainText, int]]:
         """The blocks of a batch of the same size, from the text of all domains in one row."""
         num_rows = self.sequences_per_domain * len(self.texts)
-        ends = list(accumulate(text.train.num_blocks(self.block_size) for text in self.texts))
+        blocks = [self._blocks_of(text) for text in self.texts]
+        ends = list(accumulate(map(len, blocks)))
         places = [self._drawn(_ALL, ends[-1], number * num_rows + i) for i in range(num_rows)]
         found = [(place, bisect_right(ends, place)) for place in places]
-        return [(self.texts[which], place - (ends[which - 1] if which else 0)) for place, which in found]
+        return [
+            (self.texts[which], int(blocks[which][place - (ends[which - 1] if which else 0)])) for place, which in found
+        ]
+
+    def _blocks_of(self, text: DomainText) -> Sequence[int]:
+        """The training blocks of a domain that take part."""
+        there = text.train.num_blocks(self.block_size)
+        return range(there) if self.max_sequences is None else spread(there, self.max_sequences).tolist()
 
     def _take(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Batch:
         """This process's rows of a batch that is given as domain, tokens and number of each block."""

@@ -79,8 +79,9 @@ class _Training:
     ) -> None:
         self.model, self.config, self.folder, self.watch, self.team = model, config, folder, watch, team
         self.sampler = BlockSampler(
-            texts, config.block_size, config.sequences_per_domain, config.seed, team.rows, balanced
-        )
+            texts, config.block_size, config.sequences_per_domain, config.seed, team.rows, balanced,
+            config.max_sequences,
+        )  # fmt: skip
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)

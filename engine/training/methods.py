@@ -17,6 +17,7 @@ class Method:
     only_expert: str = ""  # what the one expert is called that all domains train; empty: each domain has its own
     balanced: bool = True  # as many sequences of each domain in every batch
     frozen: bool = False  # the seed stays as it is, and is the base of the experts
+    asks: str = ""  # its own group of knobs in a wish
 
 
 METHODS: dict[MethodName, Method] = {
@@ -24,9 +25,17 @@ METHODS: dict[MethodName, Method] = {
     "dense": Method("one model for all domains, text drawn as much as there is", only_expert="dense", balanced=False),
     "dense-balanced": Method("one model for all domains, equal text of each", only_expert="dense"),
     "domain-token": Method("each domain has only a learned vector of its own, before the text", experts_in="token"),
-    "lora": Method("each domain has only a low-rank change of the seed", experts_in="adapter", frozen=True),
-    "moe": Method("one model whose tokens choose among copies of its networks", only_expert="moe", balanced=False),
-}
+    "lora": Method(
+        "each domain has only a low-rank change of the seed", experts_in="adapter", frozen=True, asks="lora"
+    ),
+    "lora-mixed": Method(
+        "one low-rank change of the seed for all domains, equal text of each", experts_in="adapter",
+        only_expert="mixed", frozen=True, asks="lora",
+    ),
+    "moe": Method(
+        "one model whose tokens choose among copies of its networks", only_expert="moe", balanced=False, asks="moe"
+    ),
+}  # fmt: skip
 METHOD_OF_ONE: dict[ExpertsIn, MethodName] = {  # of an expert trained alone
     "ffn": "demix",
     "token": "domain-token",

@@ -20,11 +20,12 @@ def start(seed_folder: Path, keys: Sequence[str], recipe: Recipe, seed: int = 0)
     Raises ModelError when the seed cannot be opened so.
     """
     lm = load_model(seed_folder)
-    if recipe.method == "lora":
+    method = METHODS[recipe.method]
+    if method.experts_in == "adapter":
         return adapted(lm, keys, recipe.lora, seed)
     if recipe.method == "moe":
         lm = upcycle(lm, recipe.moe, seed)
-    return DemixModel(lm, keys, METHODS[recipe.method].experts_in)
+    return DemixModel(lm, keys, method.experts_in)
 
 
 def adapted(lm: Any, keys: Sequence[str], config: LoraConfig, seed: int = 0) -> DemixModel:

@@ -141,9 +141,8 @@ def _read(session: Session, work: Work, spec: TrainDemix) -> _Inputs:
 
 def _asked(spec: TrainDemix) -> dict[str, Any]:
     """What only this method asks."""
-    if spec.method == "lora":
-        return {"lora": asdict(spec.lora)}
-    return {"moe": asdict(spec.moe)} if spec.method == "moe" else {}
+    group = METHODS[spec.method].asks
+    return {group: asdict(getattr(spec, group))} if group else {}
 
 
 def _register(

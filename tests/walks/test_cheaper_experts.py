@@ -52,6 +52,17 @@ def perplexities(mixture: str) -> dict[str, dict[str, float]]:
     return {expert: dict(zip(table["domains"], row, strict=True)) for expert, row in rows}
 
 
+def test_one_adapter_of_all_domains_is_one_expert_on_the_seed(trained) -> None:
+    card = trained({**LORA, "name": "thin both", "domains": ["court", "kitchen"], "method": "lora-mixed"})
+    assert card.state == "done", (card.error, card.next_step)
+    mixed = card_of("thin both/mixed")
+    with reading() as session:
+        seed_artifact = seeds.seed_row(session, "seed").artifact_id
+    assert (mixed.method, mixed.base_id, mixed.config["lora"]["rank"]) == ("lora-mixed", seed_artifact, 4)
+    assert trained({**SCORE, "mixture": "thin both", "domains": ["court", "kitchen"]}).state == "done"
+    assert set(perplexities("thin both")) == {"thin both/mixed"}
+
+
 def said_by(model: str) -> list[Token]:
     with reading() as session:
         plan = generation.plan(session, get_storage(), model)

@@ -99,7 +99,7 @@ def _ask_demix(offers: Offers) -> None:
     method = st.selectbox(
         "Method", list(METHODS), format_func=lambda one: f"{one}: {METHODS[one].sentence}", key="train-demix.method"
     )
-    others = [group for group in ("lora", "moe") if group != method]
+    others = [group for group in ("lora", "moe") if group != METHODS[method].asks]
     ask_for("train-demix", offers, "Train the experts", skip=("method", *others), given={("method",): method})
 
 

@@ -156,6 +156,21 @@ def test_text_as_much_as_there_is_comes_from_all_domains_in_proportion_each_bloc
     assert set(Counter(of_small).values()) == {2}
 
 
+@pytest.mark.parametrize("balanced", [True, False])
+def test_a_limit_of_sequences_draws_the_same_ones_again_and_again_from_all_over_the_text(make_texts, balanced) -> None:
+    texts = [replace(text, expert="one") for text in make_texts(["law", "code"])]
+    sampler = BlockSampler(texts, 16, 2, seed=0, balanced=balanced, max_sequences=3)
+    batches = [sampler.batch(number) for number in range(9)]  # 36 sequences: each of six 6 times
+    drawn = Counter(row.tobytes() for batch in batches for row in batch.inputs_BT.numpy())
+    assert set(drawn.values()) == {6}
+    for text in texts:
+        places = [one * text.train.num_blocks(16) // 3 for one in range(3)]
+        assert {text.train.block(place, 16)[0].astype("int64").tobytes() for place in places} <= set(drawn)
+    whole = BlockSampler(texts, 16, 2, seed=0, balanced=balanced, max_sequences=10**6)
+    free = BlockSampler(texts, 16, 2, seed=0, balanced=balanced)
+    assert all(torch.equal(whole.batch(n).inputs_BT, free.batch(n).inputs_BT) for n in range(3))
+
+
 def test_a_dense_step_tells_the_mean_over_tokens_and_only_domains_that_it_saw(
     make_model, make_texts, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
     app = open_room("train", train__what="DEMix model")
     method = named(app.selectbox, "Method")
     assert [option.split(":")[0] for option in method.options] == [
-        "demix", "dense", "dense-balanced", "domain-token", "lora", "moe",
+        "demix", "dense", "dense-balanced", "domain-token", "lora", "lora-mixed", "moe",
     ]  # fmt: skip
     assert "a learned vector of its own" in method.options[3]
     method.set_value("domain-token").run()
