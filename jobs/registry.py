@@ -23,6 +23,7 @@ KINDS: dict[str, str] = {
     "classify": "jobs.kinds.classify:run",
     "replicate": "jobs.kinds.replicate_demix:run",
     "replicate-cbtm": "jobs.kinds.replicate_cbtm:run",
+    "replicate-mode": "jobs.kinds.replicate_mode:run",
     "find-clusters": "jobs.kinds.find_clusters:run",
     "cluster-part": "jobs.kinds.cluster_parts:run",
     "merge-clusters": "jobs.kinds.edit_clusters:merge",

@@ -14,6 +14,10 @@ from workbench.replications.cbtm.sizes import CbtmSize
 from workbench.replications.demix.names import DemixRun
 from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
 from workbench.replications.demix.sizes import DemixSize
+from workbench.replications.mode.arms import arms_of as mode_arms
+from workbench.replications.mode.names import ModeRun
+from workbench.replications.mode.sizes import SIZES as MODE_SIZES
+from workbench.replications.mode.sizes import ModeSize
 from workbench.replications.sizes import Size, SizeName
 from workbench.spec_base import LONGEST_STEM, MOST_LETTERS, LocalPath, Name, Spec
 
@@ -95,3 +99,36 @@ class ReplicateCbtm(Replicate):
 
     def _arms(self) -> list[Arm]:
         return arms_of(self.budget, len(self.domains))
+
+
+class ReplicateMode(Replicate):
+    """Judge MoDE's claims by the models and scores that jobs of this name made, and write the report."""
+
+    kind: Literal["replicate-mode"] = "replicate-mode"
+    paper: Literal["mode"] = Field("mode", description="The paper.")
+    budget: ModeSize = Field(default_factory=lambda told: MODE_SIZES[told["size"]], description=_BUDGET)
+    novel: list[Name] = Field(default_factory=list, description="Novel domains, which no model is trained on.")
+    targets: list[Name] = Field(
+        min_length=2, max_length=2, description="The two training domains that models are adapted to."
+    )
+    retention: Name = Field(description="Training domain that the backbone knows and that must not be forgotten.")
+
+    @model_validator(mode="after")
+    def _of_these(self) -> ReplicateMode:
+        if not {*self.targets, self.retention} <= set(self.domains) or len({*self.targets, self.retention}) < 3:
+            raise ValueError("give two targets and another domain to retain, all of them training domains")
+        return self
+
+    @property
+    def known(self) -> list[str]:
+        """What the backbone is trained on."""
+        return [one for one in self.domains if one not in self.targets]
+
+    @property
+    def judged(self) -> list[str]:
+        """The texts of table 1."""
+        return [*self.targets, self.retention]
+
+    def names(self) -> list[str]:
+        runs = [ModeRun(self.name, seed) for seed in range(self.seeds)]
+        return [name for run in runs for name in run.names(mode_arms(self.budget))]

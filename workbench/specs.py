@@ -24,7 +24,7 @@ from workbench.cluster_specs import (
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.mode_specs import ComposeMode, TrainMode
-from workbench.replication_specs import ReplicateCbtm, ReplicateDemix
+from workbench.replication_specs import ReplicateCbtm, ReplicateDemix, ReplicateMode
 from workbench.spec_base import ExpertName, Name, Stem
 from workbench.spec_base import Spec as Spec
 from workbench.training_specs import AverageExperts, CertifyAddition, MakeSeed, TrainDemix, TrainExpert
@@ -119,6 +119,7 @@ AnySpec = Annotated[
     | Classify
     | ReplicateDemix
     | ReplicateCbtm
+    | ReplicateMode
     | FindClusters
     | ClusterPart
     | MergeClusters
@@ -145,6 +146,7 @@ SPECS: dict[str, type[Spec]] = {
     "classify": Classify,
     "replicate": ReplicateDemix,
     "replicate-cbtm": ReplicateCbtm,
+    "replicate-mode": ReplicateMode,
     "find-clusters": FindClusters,
     "cluster-part": ClusterPart,
     "merge-clusters": MergeClusters,

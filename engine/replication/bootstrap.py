@@ -63,10 +63,7 @@ class Loss:
 
     def half(self, which: int) -> Loss | None:
         """Every second document, of a single one every second block; None where that is nothing."""
-        _, of_N = np.unique(self.documents_N, return_inverse=True)
-        if not of_N.any():
-            of_N = np.arange(len(of_N))
-        is_in_N = of_N % 2 == which
+        is_in_N = _is_in_half(self.documents_N, which)
         found = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
         return found if is_in_N.any() else None
 
@@ -98,11 +95,25 @@ class Hits:
     def accuracy(self) -> float:
         return _number(self)
 
+    def half(self, which: int) -> Hits | None:
+        """As `Loss.half`: the same documents of the same text."""
+        is_in_N = _is_in_half(self.documents_N, which)
+        found = Hits(self.hits_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return found if is_in_N.any() else None
+
 
 def _by_block(values_X: Floats, block_size: int) -> tuple[Floats, Floats]:
     """The sum of what was measured in each block of a text, and its tokens."""
     starts = np.arange(0, len(values_X), block_size)
     return np.add.reduceat(values_X, starts), np.diff(starts, append=len(values_X)) * 1.0
+
+
+def _is_in_half(documents_N: Ints, which: int) -> Bools:
+    """Which blocks are of every second document; of a single one every second block."""
+    _, of_N = np.unique(documents_N, return_inverse=True)
+    if not of_N.any():
+        of_N = np.arange(len(of_N))
+    return np.asarray(of_N % 2 == which)
 
 
 def _number(measured: Loss | Hits) -> float:
@@ -261,6 +272,11 @@ class Accuracies(Averages):
     def __init__(self, hits: Mapping[Place, Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
         super().__init__(hits, num_draws, seed)
         self.hits = hits
+
+    def half(self, which: int) -> Accuracies:
+        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
+        halves = {place: half for place, hits in self.hits.items() if (half := hits.half(which)) is not None}
+        return Accuracies(halves, self.draws.num_draws)
 
 
 class Resampled(Averages):

@@ -17,6 +17,7 @@ from jobs.kinds.ids import made_by
 from jobs.replications import jobs_of
 from jobs.work import Register, Work
 from workbench.cards import JobCard
+from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.plans import Step
 from workbench.replication_specs import Replicate
 from workbench.replications.findings import Circumstances, JobFacts, summary
@@ -75,7 +76,7 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
     if card is None:
         return JobFacts(step.title, kind, "not asked for", None)
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
-    training = step.spec.training if isinstance(step.spec, TrainDemix | TrainExpert) else None
+    training = step.spec.training if isinstance(step.spec, TrainDemix | TrainExpert | TrainMode | ComposeMode) else None
     tokens = training.num_steps * tokens_per_step(step) if training else None
     return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=card.title == step.title)
 
@@ -83,7 +84,7 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
 def tokens_per_step(step: Step) -> int:
     """Tokens of one update of a training; 0 for other jobs."""
     match step.spec:
-        case TrainDemix():
+        case TrainDemix() | TrainMode() | ComposeMode():
             return tokens_of_update(step.spec.training, len(step.spec.domains))
         case TrainExpert():
             return tokens_of_update(step.spec.training, 1)

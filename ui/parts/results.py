@@ -77,6 +77,7 @@ _SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]
     "overlap": (SPECIALIZATION, "See what it explains", lambda _: {"specialization.view": SHARED_TEXT}),
     "replicate": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
     "replicate-cbtm": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
+    "replicate-mode": (REPLICATIONS, "See the claims", lambda r: {"replication.name": r["name"]}),
     "selfcheck": (SELFCHECK, "See the laws", lambda _: {}),
 }
 
@@ -119,6 +120,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
     "replicate": lambda r: str(r["summary"]),
     "replicate-cbtm": lambda r: str(r["summary"]),
+    "replicate-mode": lambda r: str(r["summary"]),
     "find-clusters": lambda r: str(r["sentence"]),
     "merge-clusters": lambda r: str(r["sentence"]),
     "split-cluster": lambda r: str(r["sentence"]),

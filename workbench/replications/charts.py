@@ -8,8 +8,11 @@ from workbench.replications.cbtm.charts import charts as cbtm_charts
 from workbench.replications.demix.charts import charts as demix_charts
 from workbench.replications.drawing import Chart
 from workbench.replications.findings import Findings
+from workbench.replications.mode.charts import charts as mode_charts
 
-_OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {"demix": demix_charts, "cbtm": cbtm_charts}
+_OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {
+    "demix": demix_charts, "cbtm": cbtm_charts, "mode": mode_charts,
+}  # fmt: skip
 
 
 def charts(findings: Findings) -> dict[str, Chart]:

@@ -1,6 +1,6 @@
 """The papers that can be reproduced: what each is called, how it is planned, and how its report is told.
 
-A further paper is a folder beside `demix` and `cbtm`, a wish in `workbench/replication_specs.py`, a kind of job that
+A further paper is a folder beside `demix`, `cbtm` and `mode`, a wish in `workbench/replication_specs.py`, a kind of job that
 judges it, and an entry here and in `charts.py`.
 """
 
@@ -19,6 +19,9 @@ from workbench.replications.demix.plan import steps as demix_steps
 from workbench.replications.demix.report import sections as demix_sections
 from workbench.replications.demix.sizes import DemixSize
 from workbench.replications.findings import Findings
+from workbench.replications.mode import sizes as mode
+from workbench.replications.mode.plan import steps as mode_steps
+from workbench.replications.mode.report import sections as mode_sections
 from workbench.replications.report import Section, seeds_words
 from workbench.replications.sizes import Size, SizeName
 
@@ -45,6 +48,11 @@ def _first_removed(budget: DemixSize, domains: Sequence[str]) -> dict[str, Any]:
     return {"removed": list(domains)[: budget.retrained_domains]}
 
 
+def _roles(_budget: Size, domains: Sequence[str]) -> dict[str, Any]:
+    """The first domain is retained, the next two are the targets."""
+    return {"retention": next(iter(domains), ""), "targets": list(domains[1:3])}
+
+
 def _nothing_more(_budget: Size, _domains: Sequence[str]) -> dict[str, Any]:
     return {}
 
@@ -55,7 +63,8 @@ DEMIX = Paper(
 CBTM = Paper(
     "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections
 )
-PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX, CBTM)}
+MODE = Paper("mode", "MoDE", "anonymous, 2024", "replicate-mode", mode.SIZES, _roles, mode_steps, mode_sections)
+PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX, CBTM, MODE)}
 
 
 def paper_of(findings: Findings) -> Paper:

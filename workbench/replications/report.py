@@ -150,11 +150,14 @@ def circumstances(findings: Findings, *words: str) -> Section:
     told = (
         f"Machine: {findings['machine']}. Versions: {versions}.",
         f"Model: {shape}, vocabulary {budget['vocab_size']:,}.", *words,
-        f"Test text: at most {budget['test_tokens']:,} tokens of each domain, in blocks of {budget['block_size']}; "
-        f"cached priors from at most {budget['prior_blocks']} blocks of development text.",
+        f"Test text: at most {budget['test_tokens']:,} tokens of each domain, in blocks of {budget['block_size']}"
+        f"{_PRIORS.format(budget['prior_blocks']) if budget['prior_blocks'] else ''}.",
         _time_words(findings),
     )  # fmt: skip
     return Section("Machine, budget and time", told, job_rows(findings))
+
+
+_PRIORS = "; cached priors from at most {} blocks of development text"
 
 
 def training_words(training: Mapping[str, Any]) -> str:

@@ -69,6 +69,7 @@ _KINDS = {
     "overlap": "Measure overlap",
     "replicate": "Report on",
     "replicate-cbtm": "Report on",
+    "replicate-mode": "Report on",
     "cluster-part": "Part of clustering",
     "make-cluster-domains": "Make domains of",
     "merge-clusters": "Merge clusters of",

@@ -20,7 +20,7 @@ from workbench.services.artifacts import find_artifact
 from workbench.services.reports import list_reports
 from workbench.services.routing import distances_key
 from workbench.storage import Storage
-from workbench.tables import Clustering, Domain, Evaluation, Expert
+from workbench.tables import Clustering, Domain, Evaluation, Expert, SeedModel
 
 REPORT = "replication"  # the kind of its reports
 _TERMS = 5  # as many as tables 2 to 7 of C-BTM print
@@ -47,6 +47,13 @@ def stored_scores(
         for expert, domain, row in session.execute(query)
         if row.num_tokens <= most[row.split]
     }
+
+
+def num_parameters(session: Session, job_ids: Collection[str]) -> dict[str, int]:
+    """The parameters of the seed models and experts that these jobs made, by name."""
+    of_seeds = select(SeedModel.name, SeedModel.num_parameters).where(SeedModel.job_id.in_(job_ids))
+    of_experts = select(Expert.name, Expert.num_parameters).where(Expert.job_id.in_(job_ids))
+    return dict(session.execute(of_seeds.union_all(of_experts)).tuples().all())
 
 
 def stored_distances(

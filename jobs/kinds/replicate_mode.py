@@ -1,0 +1,57 @@
+"""Write the report of a replication of MoDE from the scores that its jobs left.
+
+Nothing is trained or scored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict
+
+from engine.events import Event, Progress
+from engine.replication.bootstrap import Resampled
+from jobs.kinds.replication_report import (
+    asked_for,
+    check_all,
+    circumstances,
+    job_ids,
+    keep_report,
+    tokens_of_update,
+)
+from jobs.work import Register, Work
+from workbench.replication_specs import ReplicateMode
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.findings import findings_of
+from workbench.replications.mode.scored import ModeMeasured, ModeSubject, measure
+from workbench.replications.scored import Scores
+from workbench.services.replications import num_parameters, stored_scores
+
+
+def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
+    """Reads, judges, writes."""
+    first, second = spec.targets
+    subject = ModeSubject(
+        spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget, (first, second), spec.retention
+    )
+    with work.reading() as session:
+        asked = asked_for(session, spec)
+        ids = job_ids(asked)
+        scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, ids)
+        measured = ModeMeasured(num_parameters=num_parameters(session, ids))
+    yield from _measure(subject, scores, measured)
+    yield Progress(1, 2, "parts", "judging the claims")
+    size = spec.budget
+    trainings = {
+        "seeding": asdict(size.seeding), "mode": asdict(size.mode), "lora": asdict(size.lora),
+        "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
+        "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
+    }  # fmt: skip
+    evidence = ModeEvidence(subject, measured, Resampled(measured.losses))
+    return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
+
+
+def _measure(subject: ModeSubject, scores: Scores, measured: ModeMeasured) -> Generator[Event, None, None]:
+    check_all(scores.values())
+    total = subject.seeds * len(subject.everywhere)
+    for done, place in enumerate(measure(subject, scores, measured), 1):
+        yield Progress(done, total, "texts", f"reading stored scores: {place}")

@@ -1,0 +1,44 @@
+"""What the claims of a replication of MoDE are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from engine.replication.bootstrap import Accuracies
+from engine.replication.estimates import Estimate
+from workbench.replications.evidence import Evidence
+from workbench.replications.mode.names import Arm
+from workbench.replications.mode.scored import ModeMeasured, ModeSubject
+
+
+@dataclass(frozen=True)
+class ModeEvidence(Evidence):
+    """With next-token accuracies, which are in % wherever they are told."""
+
+    subject: ModeSubject
+    measured: ModeMeasured
+
+    @cached_property
+    def accuracies(self) -> Accuracies:
+        return Accuracies(self.measured.hits)
+
+    def accuracy(self, arm: Arm, domains: Sequence[str]) -> Estimate | None:
+        """In %, averaged over domains and seeds."""
+        return self.accuracies.estimate([arm], domains, lambda own: 100 * own)
+
+    def lead(self, arm: Arm, other: Arm, domains: Sequence[str]) -> Estimate | None:
+        """How many percentage points more an arm has than another."""
+        return self.accuracies.estimate([arm, other], domains, lambda one, two: 100 * (one - two))
+
+    def num_parameters(self, arm: Arm) -> int | None:
+        """What an arm learnt, in the first seed that has it: what it added to the backbone, or all of it."""
+        is_whole = arm.method in ("backbone", "full")
+        names = [run.backbone if is_whole else run.expert(arm, self.subject.targets) for run in self.subject.runs]
+        return next((found for name in names if (found := self.measured.num_parameters.get(name))), None)
+
+
+def on(domain: str) -> str:
+    """The column of accuracies on a domain: no domain's name can be another column's."""
+    return f"on {domain}"

@@ -1,0 +1,34 @@
+"""Everything a replication of MoDE found, as JSON: what its report, its page and other programs read."""
+
+from __future__ import annotations
+
+from workbench.replications.findings import Circumstances, Row, common_findings
+from workbench.replications.mode.amounts import by_mixture, by_sequences
+from workbench.replications.mode.claims import judge
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.multi_domain import by_knowledge, by_method, by_rate, by_steps
+from workbench.replications.mode.paper import DISAGREEMENTS
+from workbench.replications.mode.shapes import by_parameters, by_rank, by_shape
+
+
+def findings_of(evidence: ModeEvidence, told: Circumstances) -> Row:
+    """All that the report says, from numbers alone."""
+    subject = evidence.subject
+    return {
+        **common_findings(evidence, judge(evidence), told), "targets": list(subject.targets),
+        "retention": subject.retention, "disagreements": list(DISAGREEMENTS), "tables": _tables(evidence),
+    }  # fmt: skip
+
+
+def _tables(evidence: ModeEvidence) -> dict[str, list[Row]]:
+    return {
+        "1": by_method(evidence),
+        "knowledge": by_knowledge(evidence),
+        "steps": by_steps(evidence),
+        "rates": by_rate(evidence),
+        "2": by_rank(evidence),
+        "3": by_shape(evidence),
+        "parameters": by_parameters(evidence),
+        "sequences": by_sequences(evidence),
+        "mixture": by_mixture(evidence),
+    }

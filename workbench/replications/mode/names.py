@@ -1,0 +1,104 @@
+"""What a replication of MoDE compares, and what its things are called in the registry.
+
+An arm is one model: a way to adapt the backbone, and on what. Names derive from the replication's: `NAME-s0-composed`
+is the mixture of the first seed that holds the composed model, its one expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import LoraConfig
+from engine.mode.config import ModeConfig
+from workbench.replications.runs import Run
+
+Method = Literal["backbone", "full", "lora", "mode", "frozen", "composed"]
+On = Literal["mixed", "first", "second"]  # both targets, or one of them
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One model. `frozen` and `composed` are of the two experts of stage 1, whose gates alone learn, or they, too."""
+
+    method: Method
+    on: On = "mixed"
+    lora: LoraConfig | None = None
+    shape: ModeConfig | None = None
+    num_parts: int = 1
+    sequences: int | None = None  # of each target; None: all of its text
+    rate: float | None = None  # None: that of the size
+    longer: int = 1  # times the steps of the size
+
+    @property
+    def key(self) -> str:
+        """What it is called within a run."""
+        told = (
+            self._what, "" if self.on == "mixed" else self.on, f"n{self.sequences}" if self.sequences else "",
+            f"rate{self.rate:g}" if self.rate else "", f"x{self.longer}" if self.longer > 1 else "",
+        )  # fmt: skip
+        return "-".join(part for part in told if part)
+
+    @property
+    def _what(self) -> str:
+        if self.lora:
+            return f"lora{self.lora.rank}{'' if self.lora.targets == 'attention' else f'-{self.lora.targets}'}"
+        if self.shape:
+            copied = "-copied" if self.shape.init == "copy" else ""
+            return f"mode{self.num_parts}-{self.shape.num_blocks}x{self.shape.expert_layers}{copied}"
+        return self.method
+
+    def __str__(self) -> str:
+        how = (
+            f" on {self.sequences} sequences" if self.sequences else "", f" at {self.rate:g}" if self.rate else "",
+            f", {self.longer} times the steps" if self.longer > 1 else "",
+        )  # fmt: skip
+        return self._words + "".join(how)
+
+    @property
+    def _words(self) -> str:
+        if self.lora:
+            where = {"attention": "", "all": " in FFNs, too", "ffn": " in FFNs alone"}[self.lora.targets]
+            return f"LoRA of rank {self.lora.rank}{where}"
+        if self.shape and self.on == "mixed":
+            start = "copied" if self.shape.init == "copy" else "fresh"
+            return f"MoDE with {self.num_parts} {start} expert{'' if self.num_parts == 1 else 's'}"
+        if self.shape:
+            return f"MoDE of {self.shape.num_blocks} × {self.shape.expert_layers} layers"
+        return _WORDS[self.method]
+
+
+_WORDS: dict[Method, str] = {
+    "backbone": "the backbone", "full": "full fine-tuning", "frozen": "MoDE with 2 frozen experts",
+    "composed": "MoDE with 2 trained experts",
+}  # fmt: skip
+BACKBONE = Arm("backbone")
+
+
+class ModeRun(Run):
+    """One seed: names of what it makes."""
+
+    @property
+    def backbone(self) -> str:
+        """The trained backbone: a mixture of one dense model, and the seed model that is its copy."""
+        return self.mixture(BACKBONE)
+
+    def mixture(self, arm: Arm) -> str:
+        return f"{self.seed_model}-{arm.key}"
+
+    def expert(self, arm: Arm, targets: Sequence[str]) -> str:
+        """What an arm's model is called."""
+        own = {"backbone": "dense", "full": "dense", "lora": "mixed", "frozen": "composed", "composed": "composed"}
+        domains = trained_on(arm, targets)
+        mode = domains[0] if len(domains) == 1 else "mixed"
+        return f"{self.mixture(arm)}/{own.get(arm.method, mode)}"
+
+    def names(self, arms: Sequence[Arm]) -> list[str]:
+        """Everything that is made under a name of its own."""
+        return [self.seed_model, *map(self.mixture, (BACKBONE, *arms))]
+
+
+def trained_on(arm: Arm, targets: Sequence[str]) -> list[str]:
+    """The targets that an arm is trained on."""
+    return {"mixed": list(targets), "first": [targets[0]], "second": [targets[1]]}[arm.on]

@@ -1,0 +1,63 @@
+"""Which model has more accuracy than which other, averaged over domains; the unit is percentage points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from engine.replication.bootstrap import Accuracies
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.names import Arm
+from workbench.replications.verdicts import Claim, Verdict, is_above, is_within, untestable
+
+COMPARABLE = 0.5  # percentage points: what is “comparable” falls by less than this
+POINTS = "percentage points"
+Key = TypeVar("Key")
+
+
+def has_more(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
+    """One model has more accuracy than another."""
+    return is_above(claim, evidence.lead(arm, other, domains), ours=_both(evidence, arm, other, domains), unit=POINTS)
+
+
+def is_comparable(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
+    """A model has at most COMPARABLE less than another."""
+    ours = _both(evidence, arm, other, domains)
+    return is_above(claim, evidence.lead(arm, other, domains), -COMPARABLE, ours=ours, unit=POINTS)
+
+
+def is_alike(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
+    """Two models differ by less than COMPARABLE, whichever way."""
+    return is_within(claim, evidence.lead(arm, other, domains), COMPARABLE, unit=POINTS)
+
+
+def best_has_more(
+    evidence: ModeEvidence, claim: Claim, better: Mapping[Key, Arm], others: Mapping[Key, Arm], domains: Sequence[str],
+    words: Callable[[Key], object] = str,
+) -> Verdict:  # fmt: skip
+    """The best of some models has more accuracy than the best of others.
+
+    Which are best is chosen on one half of the documents and judged on the other: where it is chosen it looks best by
+    chance, too.
+    """
+    choosing, judging = (evidence.accuracies.half(which) for which in range(2))
+    if not choosing.seeds_with([*better.values(), *others.values()], domains):
+        return untestable(claim)
+    chosen = [max(arms, key=lambda key: _value(choosing, arms[key], domains)) for arms in (better, others)]
+    found = judging.estimate(
+        [better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two)
+    )
+    ours = f"{words(chosen[0])} and {words(chosen[1])}, chosen on one half of the documents and judged on the other"
+    return is_above(claim, found, ours=ours, unit=POINTS)
+
+
+def _value(accuracies: Accuracies, arm: Arm, domains: Sequence[str]) -> float:
+    found = accuracies.average(arm, domains)
+    return -1.0 if found is None else found.value
+
+
+def _both(evidence: ModeEvidence, arm: Arm, other: Arm, domains: Sequence[str]) -> str:
+    """The two averages over the seeds that have both; empty without scores."""
+    pair = (arm, other)
+    own = [evidence.accuracies.estimate(pair, domains, lambda *both, n=n: 100 * both[n]) for n in range(2)]
+    return " against ".join(f"{one.value:.2f}" for one in own if one)

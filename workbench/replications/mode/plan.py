@@ -1,0 +1,98 @@
+"""MoDE's tables and figures as a plan of ordinary jobs: what to make, from what, in which order.
+
+The backbone is a dense model trained on all training domains but the two targets, then a seed model like any other.
+Every arm begins from it. The plan follows from the wish alone; table 1 comes first, in every seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from engine.config import LoraConfig, TrainingConfig
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.plans import Step
+from workbench.replication_specs import ReplicateMode
+from workbench.replications.making import Maker, seeded
+from workbench.replications.mode.arms import STAGE_1, Group, groups_of, single
+from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, trained_on
+from workbench.training_specs import MakeSeed, TrainDemix
+
+COPIED = "copied backbone"
+
+
+def steps(wish: ReplicateMode) -> list[Step]:
+    """Every job but the report, in the order in which they should start."""
+    maker = _Maker(wish)
+    found = [*maker.texts(maker.runs), *(step for run in maker.runs for step in maker.backbone(run))]
+    for group, arms in groups_of(wish.budget).items():
+        for run in maker.runs:
+            found += [maker.train(run, arm) for arm in arms]
+            found += [maker.scores(run, group, arms)] if arms else []
+    return found
+
+
+@dataclass(frozen=True)
+class _Maker(Maker):
+    wish: ReplicateMode
+
+    @property
+    def runs(self) -> list[ModeRun]:
+        return [ModeRun(self.wish.name, seed) for seed in range(self.wish.seeds)]
+
+    def backbone(self, run: ModeRun) -> Iterator[Step]:
+        """A dense model of all that is no target, its scores, and its copy as a seed model."""
+        trained = TrainDemix(
+            name=run.backbone, seed_model=run.seed_model, domains=self.wish.known, method="dense",
+            training=seeded(self.wish.budget.seeding, run),
+        )  # fmt: skip
+        yield self.step(run, BACKBONE.key, trained, f"train {run.backbone}", [self.key(run, "seed")])
+        expert = run.expert(BACKBONE, self.wish.targets)
+        copied = MakeSeed(name=run.backbone, source="expert", expert=expert)
+        yield self.step(run, COPIED, copied, f"make a seed model of {expert}", [self.key(run, BACKBONE.key)])
+        yield self.score(run, run.backbone, "test", self.everywhere, [BACKBONE.key])
+
+    def train(self, run: ModeRun, arm: Arm) -> Step:
+        """The training of an arm from the backbone; of a composition, once the experts of stage 1 are there."""
+        needs = [COPIED]
+        if arm.method in ("frozen", "composed"):
+            needs += [single(self.wish.budget, on).key for on in STAGE_1]
+        after = [*(self.key(run, one) for one in needs), *self.imports(trained_on(arm, self.wish.targets))]
+        return self.step(run, arm.key, self._spec(run, arm), f"train {run.mixture(arm)}", after)
+
+    def _spec(self, run: ModeRun, arm: Arm) -> TrainDemix | TrainMode | ComposeMode:
+        domains, training = trained_on(arm, self.wish.targets), training_of(self.wish.budget.training, arm, run)
+        if arm.method in ("frozen", "composed"):
+            experts = [run.expert(single(self.wish.budget, on), self.wish.targets) for on in STAGE_1]
+            return ComposeMode(
+                name=run.mixture(arm), experts=experts, domains=domains, frozen=arm.method == "frozen",
+                training=training,
+            )  # fmt: skip
+        if arm.shape:
+            return TrainMode(
+                name=run.mixture(arm), seed_model=run.backbone, domains=domains, num_parts=arm.num_parts,
+                shape=replace(arm.shape, seed=run.seed), training=training,
+            )  # fmt: skip
+        return TrainDemix(
+            name=run.mixture(arm), seed_model=run.backbone, domains=domains, training=training,
+            method="lora-mixed" if arm.lora else "dense-balanced", lora=arm.lora or LoraConfig(),
+        )  # fmt: skip
+
+    def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> Step:
+        """The scores of a group of arms: of table 1 everywhere, of the others on the targets and what is retained."""
+        first, *others = arms
+        domains = self.everywhere if group == "table 1" else self.wish.judged
+        experts = [run.expert(arm, self.wish.targets) for arm in others]
+        scored = self.score(run, run.mixture(first), "test", domains, [arm.key for arm in arms], experts)
+        return replace(
+            scored, key=self.key(run, f"scores of {group}"), title=f"{self.wish.name}: score {group}, seed {run.seed}"
+        )
+
+
+def training_of(training: TrainingConfig, arm: Arm, run: ModeRun) -> TrainingConfig:
+    """An arm's training: batches of one size, whether they are of one target or of both."""
+    return replace(
+        seeded(training, run), num_steps=training.num_steps * arm.longer, max_sequences=arm.sequences,
+        sequences_per_domain=training.sequences_per_domain * (1 if arm.on == "mixed" else 2),
+        learning_rate=arm.rate or training.learning_rate,
+    )  # fmt: skip

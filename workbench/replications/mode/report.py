@@ -1,0 +1,167 @@
+"""MoDE's report: what stands between the claims and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workbench.replications.findings import Findings
+from workbench.replications.mode.names import Arm
+from workbench.replications.mode.orders import COMPARABLE
+from workbench.replications.report import (
+    Section,
+    amount,
+    circumstances,
+    failed,
+    in_short,
+    intervals,
+    the_claims,
+    training_words,
+)
+
+_COMPOSED, _FULL = str(Arm("composed")), str(Arm("full"))
+
+
+def sections(findings: Findings) -> list[Section]:
+    """The whole report in its order."""
+    return [
+        in_short(findings, best_words(findings)),
+        the_claims(findings, _MARKS),
+        *_multi_domain(findings),
+        *_shapes(findings),
+        *_amounts(findings),
+        Section("Figure 4: backbone and experts on devices of their own", (_SHARDED,)),
+        failed(findings, reasons),
+        Section("Where the paper does not agree with itself", tuple(findings["disagreements"])),
+        intervals(findings, _HOW),
+        circumstances(findings, *_trainings(findings)),
+    ]
+
+
+_MARKS = (
+    "Accuracy is that of the next token, in %: how often the most probable token is the one that comes. An average is "
+    "that of both targets and of what is retained, each with the same weight, as in the paper. “Comparable” is at most "
+    f"{COMPARABLE:g} percentage points less, “as much” within {COMPARABLE:g}."
+)
+_HOW = "Of accuracies as of perplexities: right tokens over all tokens of the documents that were drawn."
+
+
+def best_words(findings: Findings) -> str:
+    """Which row of table 1 is best on average, beside full fine-tuning."""
+    rows = [row for row in findings["tables"]["1"] if row["average"] is not None]
+    of = {row["model"]: row["average"] for row in rows}
+    if not {_COMPOSED, _FULL} <= of.keys():
+        return "Which method is best cannot be seen yet: their scores are not there."
+    best = max(of, key=lambda name: of[name])
+    told = f"Best on average over both targets and what is retained: {best}, {of[best]:.2f} %."
+    others = [name for name in (_COMPOSED, _FULL) if name != best]
+    return " ".join([told, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
+
+
+# tables and charts --------------------------------------------------------------------------------
+
+
+def _multi_domain(findings: Findings) -> Iterator[Section]:
+    tables = findings["tables"]
+    yield Section(_TABLE_1, (best_words(findings), _texts(findings), _FRESH), tables["1"], "methods")
+    yield Section("What became of all else that the backbone knew", (_KNOWN,), tables["knowledge"])
+    yield Section("As many steps for all", (_STEPS,), tables["steps"])
+    yield Section("The learning rate", (_RATES,), tables["rates"])
+
+
+_TABLE_1 = "Table 1: two targets at once, and what is retained"
+_FRESH = (
+    "Experts start at random, as the paper's rows of uninitialized experts do; the last row is one expert that starts "
+    "as a copy of the backbone's layers, which is what the workbench does unless told otherwise. Parameters are those "
+    "of the whole model."
+)
+_KNOWN = (
+    "The change of accuracy against the backbone, in percentage points: on the domain that table 1 holds for "
+    "retention, on the mean of the backbone's other training domains, and on that of the novel ones, which no model "
+    "was trained on. The paper has one domain."
+)
+_STEPS = (
+    "In table 1 every training has as many steps, so the composed model has had three times as many as its rivals: two "
+    "experts were trained before it. The paper does not say how it counts. Here the rivals have as many in all."
+)
+_RATES = (
+    "All methods have one peak rate, as in the paper; only LoRA's rank was searched there. Here every method without a "
+    "first stage is trained at the same few rates. One expert stands for MoDE."
+)
+
+
+def _texts(findings: Findings) -> str:
+    first, second = findings["targets"]
+    return (
+        f"Here {first} stands for Math, {second} for Code and {findings['retention']} for English. The backbone was "
+        f"trained on {findings['retention']} and the other training domains, and on neither target."
+    )
+
+
+def _shapes(findings: Findings) -> Iterator[Section]:
+    tables = findings["tables"]
+    second = findings["targets"][1]
+    yield Section("Table 2: ranks of LoRA", (f"Trained on {second} alone. {_RANKS}",), tables["2"])
+    yield Section("Table 3: blocks, and layers in each", (f"Trained on {second} alone.",), tables["3"])
+    yield Section("Figure 3, left: more parameters", (_PARAMETERS,), tables["parameters"], "parameters")
+
+
+_RANKS = (
+    "The change is multiplied by alpha / rank, and alpha grows with the rank, so that a rank is no learning rate; the "
+    "paper does not tell its alpha. Its model is some thirty times as wide, so that equal ranks are a far larger part "
+    "of ours."
+)
+_PARAMETERS = "LoRA by its rank, MoDE by the layers of the expert in each block; the axis is what was added."
+
+
+def _amounts(findings: Findings) -> Iterator[Section]:
+    tables = findings["tables"]
+    yield Section(
+        "Figure 3, right: more text", (f"Of {findings['targets'][1]}. {_AMOUNTS}",), tables["sequences"], "sequences"
+    )
+    yield Section("Figure 5: more mixed text", (_MIXED, _AMOUNTS), tables["mixture"], "mixture")
+
+
+_AMOUNTS = (
+    "As many updates on so many training sequences, evenly spread over the text and seen again and again. “All” is as "
+    "many different ones as the updates take."
+)
+_MIXED = (
+    "The two experts of the composed models were trained on all text of their target; what is counted is the mixed "
+    "text after that. The baselines stand at both ends only."
+)
+_SHARDED = (
+    "Not measured by a replication: it needs several devices. `benchmarks/mode_mpmd.py` times backbone and experts in "
+    "processes of this machine, over sizes of experts and numbers of merges, beside what a model of their cost foretells."
+)
+
+
+# what did not come out, and where it ran ------------------------------------------------------------
+
+
+def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
+    """What may explain that a claim did not come out."""
+    budget = findings["budget"]
+    if claim["where"] in ("Table 1", "§4.2", "Figure 5", "§3.2, §4.1"):
+        yield (
+            f"A training here sees {amount(budget['training_tokens'])} tokens, and a backbone saw "
+            f"{amount(budget['seeding_tokens'])}; the paper's trainings have 50,000 steps of 128 sequences."
+        )
+    if claim["where"] in ("Table 2", "Figure 3") and "LoRA" in claim["sentence"]:
+        rank, width = budget["lora"]["rank"], budget["shape"]["width"]
+        yield f"Rank {rank} of a width of {width} is no small change; the paper's 16 is of some two thousand."
+
+
+def _trainings(findings: Findings) -> Iterator[str]:
+    budget = findings["budget"]
+    mode, lora = budget["mode"], budget["lora"]
+    seeding, training = (training_words(budget[name]) for name in ("seeding", "training"))
+    yield f"Backbone: {seeding}; {amount(budget['seeding_tokens'])} tokens."
+    yield (
+        f"Every other training (sequences of each target; of one target twice as many): {training}; "
+        f"{amount(budget['training_tokens'])} tokens."
+    )
+    yield (
+        f"Experts of MoDE: {mode['num_blocks']} blocks of {mode['expert_layers']} layers, start {mode['init']}, gates "
+        f"{mode['start']}. LoRA: rank {lora['rank']}, alpha {lora['alpha']:g}, {lora['targets']}."
+    )

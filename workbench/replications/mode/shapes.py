@@ -1,0 +1,145 @@
+"""Tables 2 and 3 and the left of figure 3: ranks of LoRA, blocks and layers of an expert, on the second target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workbench.replications.findings import Row, interval_columns
+from workbench.replications.mode import arms, paper
+from workbench.replications.mode.evidence import ModeEvidence, on
+from workbench.replications.mode.names import Arm
+from workbench.replications.mode.orders import COMPARABLE, best_has_more, has_more, is_alike
+from workbench.replications.verdicts import Claim, Verdict
+
+Cell = tuple[int, int]
+
+
+def judge_shapes(evidence: ModeEvidence) -> list[Verdict]:
+    """What a larger LoRA and a larger expert bring, and what they cost."""
+    return [*_ranks(evidence), *_ffn(evidence), *_layers(evidence), *_blocks(evidence), *_parameters(evidence)]
+
+
+# table 2 ------------------------------------------------------------------------------------------
+
+
+def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
+    by_rank, chosen = arms.by_rank(evidence.subject.size), evidence.subject.size.lora.rank
+    target, retained = ([one] for one in evidence.subject.single)
+    largest = max(by_rank)
+    first, last = paper.TABLE_2[16], paper.TABLE_2[2048]
+    own, other = by_rank[chosen], by_rank[largest]
+    claim = Claim("Table 2", f"{other} is below {own} on {target[0]}", f"{last[0]} < {first[0]} (rank 2048, 16)")
+    yield has_more(evidence, claim, own, other, target)
+    claim = Claim("Table 2", f"{other} retains less than {own}", f"{last[1]} < {first[1]} (rank 2048, 16)")
+    yield has_more(evidence, claim, own, other, retained)
+    if min(by_rank) < chosen:
+        least = by_rank[min(by_rank)]
+        claim = Claim("Table 2", f"{least} retains more than {own}", "48.76 > 48.64 (rank 8, 16)")
+        yield has_more(evidence, claim, least, own, retained)
+
+
+def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
+    size = evidence.subject.size
+    own, more = arms.by_rank(size)[size.lora.rank], arms.in_ffn(size)
+    target, retained = ([one] for one in evidence.subject.single)
+    code, english = paper.TABLE_2[16]
+    claim = Claim("Table 2", f"{more}, is above attention alone on {target[0]}", f"{paper.IN_FFN[0]} > {code}")
+    yield has_more(evidence, claim, more, own, target)
+    claim = Claim("Table 2", f"{more}, retains less than in attention alone", f"{paper.IN_FFN[1]} < {english}")
+    yield has_more(evidence, claim, own, more, retained)
+
+
+# table 3 ------------------------------------------------------------------------------------------
+
+
+def _layers(evidence: ModeEvidence) -> Iterator[Verdict]:
+    """More layers in as many blocks."""
+    cells = arms.by_shape(evidence.subject.size)
+    target = evidence.subject.single[:1]
+    for blocks, layers in cells:
+        if (blocks, 2 * layers) in cells:
+            yield _is_better(evidence, (blocks, 2 * layers), (blocks, layers), target[0])
+
+
+def _is_better(evidence: ModeEvidence, more: Cell, less: Cell, target: str) -> Verdict:
+    cells = arms.by_shape(evidence.subject.size)
+    claim = Claim("Table 3", f"{cells[more]} is above {cells[less]} on {target}", _against(more, less))
+    return has_more(evidence, claim, cells[more], cells[less], [target])
+
+
+def _against(more: Cell, less: Cell) -> str:
+    printed = [paper.TABLE_3.get(cell) for cell in (more, less)]
+    return paper.IN_FIGURE if None in printed else " > ".join(str(one[0]) for one in printed if one)
+
+
+def _blocks(evidence: ModeEvidence) -> Iterator[Verdict]:
+    """As many layers in more blocks, and whether the most layers cost retention."""
+    cells, subject = arms.by_shape(evidence.subject.size), evidence.subject
+    own = (subject.size.mode.num_blocks, subject.size.mode.expert_layers)
+    apart = (2 * own[0], own[1] // 2)
+    if apart in cells:
+        yield _is_better(evidence, apart, own, subject.single[0])
+    most, least = (pick(cells, key=lambda cell: cell[0] * cell[1]) for pick in (max, min))
+    sentence = f"{cells[most]} retains as much as {cells[least]} (within {COMPARABLE:g} points)"
+    claim = Claim("Table 3", sentence, f"{paper.TABLE_3[6, 2][1]} and {paper.TABLE_3[2, 1][1]}")
+    yield is_alike(evidence, claim, cells[most], cells[least], [subject.retention])
+
+
+# figure 3, left -----------------------------------------------------------------------------------
+
+
+def _parameters(evidence: ModeEvidence) -> Iterator[Verdict]:
+    """Accuracy by what is added: experts gain by it, LoRA does not, and the best of experts is above the best LoRA."""
+    by_layers, by_rank = arms.by_layers(evidence.subject.size), arms.by_rank(evidence.subject.size)
+    target = evidence.subject.single[:1]
+    most, least = (by_layers[pick(by_layers)] for pick in (max, min))
+    claim = Claim("Figure 3", f"{most} is above {least} on {target[0]}", paper.IN_FIGURE)
+    yield has_more(evidence, claim, most, least, target)
+    told = "77.51 > 76.51 (tables 3 and 2)"
+    claim = Claim("Figure 3", f"the best number of layers is above the best rank of LoRA on {target[0]}", told)
+    yield best_has_more(evidence, claim, _named(by_layers), _named(by_rank), target)
+
+
+def _named(by_amount: dict[int, Arm]) -> dict[str, Arm]:
+    return {str(arm): arm for arm in by_amount.values()}
+
+
+# tables -------------------------------------------------------------------------------------------
+
+
+def by_rank(evidence: ModeEvidence) -> list[Row]:
+    """Table 2, the paper's rows of the same rank beside ours."""
+    size = evidence.subject.size
+    rows = [
+        {"rank": rank, "in FFNs": "no", **_columns(evidence, arm, paper.TABLE_2.get(rank))}
+        for rank, arm in arms.by_rank(size).items()
+    ]
+    return [*rows, {"rank": size.lora.rank, "in FFNs": "yes", **_columns(evidence, arms.in_ffn(size), paper.IN_FFN)}]
+
+
+def by_shape(evidence: ModeEvidence) -> list[Row]:
+    """Table 3."""
+    return [
+        {"blocks": cell[0], "layers in each": cell[1], **_columns(evidence, arm, paper.TABLE_3.get(cell))}
+        for cell, arm in arms.by_shape(evidence.subject.size).items()
+    ]
+
+
+def by_parameters(evidence: ModeEvidence) -> list[Row]:
+    """Figure 3, left: accuracy on the second target by what was added."""
+    size = evidence.subject.size
+    told = [("LoRA", arm) for arm in arms.by_rank(size).values()]
+    told += [("MoDE", arm) for arm in arms.by_layers(size).values()]
+    return [{"method": method, "model": str(arm), **_columns(evidence, arm, None)} for method, arm in told]
+
+
+def _columns(evidence: ModeEvidence, arm: Arm, printed: tuple[float, float] | None) -> Row:
+    target, retained = evidence.subject.single
+    found = evidence.accuracy(arm, [retained])
+    columns: Row = {
+        "parameters added": evidence.num_parameters(arm), **interval_columns(evidence.accuracy(arm, [target]), on(target)),
+        on(retained): found.value if found else None,
+    }  # fmt: skip
+    if printed:
+        columns |= {"paper: Code": printed[0], "paper: English": printed[1]}
+    return columns
