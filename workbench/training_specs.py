@@ -63,7 +63,9 @@ class TrainDemix(Spec):
     )
     method: MethodName = Field("demix", description=_told_methods())
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
-    lora: LoraConfig = Field(default_factory=LoraConfig, description="The adapters, with the methods lora and lora-mixed.")
+    lora: LoraConfig = Field(
+        default_factory=LoraConfig, description="The adapters, with the methods lora and lora-mixed."
+    )
     moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
     retain: list[Name] = Field(default_factory=list, description=f"{RETAIN} With one expert only.")
 

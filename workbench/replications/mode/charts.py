@@ -49,8 +49,8 @@ def _parameters(findings: Findings) -> Chart | None:
     drawn.update_xaxes(type="log")
     best = max(rows, key=lambda row: row[second])
     title = f"The best on {findings['targets'][1]} is {best['model']}: {best[second]:.2f} %"
-    words = "Line chart: accuracy on the second target by the parameters that were added, for LoRA by rank and for MoDE "
-    words += "by layers, with 95 % intervals; higher is better."
+    words = "Line chart: accuracy on the second target by the parameters that were added, for LoRA by rank and for "
+    words += "MoDE by layers, with 95 % intervals; higher is better."
     return Chart(drawn, title, words, rows)
 
 
@@ -61,8 +61,8 @@ def _sequences(findings: Findings) -> Chart | None:
         return None
     drawn = _lines(rows, "sequences", second, "method")
     drawn.update_xaxes(type="category")
-    words = "Line chart: accuracy on the second target by the number of training sequences at as many updates, for LoRA "
-    words += "and MoDE, with 95 % intervals; higher is better."
+    words = "Line chart: accuracy on the second target by the number of training sequences at as many updates, for "
+    words += "LoRA and MoDE, with 95 % intervals; higher is better."
     return Chart(drawn, _who_leads(rows, second), words, rows)
 
 

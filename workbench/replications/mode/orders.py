@@ -44,9 +44,7 @@ def best_has_more(
     if not choosing.seeds_with([*better.values(), *others.values()], domains):
         return untestable(claim)
     chosen = [max(arms, key=lambda key: _value(choosing, arms[key], domains)) for arms in (better, others)]
-    found = judging.estimate(
-        [better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two)
-    )
+    found = judging.estimate([better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two))
     ours = f"{words(chosen[0])} and {words(chosen[1])}, chosen on one half of the documents and judged on the other"
     return is_above(claim, found, ours=ours, unit=POINTS)
 

@@ -131,8 +131,9 @@ _MIXED = (
     "text after that. The baselines stand at both ends only."
 )
 _SHARDED = (
-    "Not measured by a replication: it needs several devices. `benchmarks/mode_mpmd.py` times backbone and experts in "
-    "processes of this machine, over sizes of experts and numbers of merges, beside what a model of their cost foretells."
+    "Not measured by a replication: it needs several devices. benchmarks/mode_mpmd.py times backbone and experts in "
+    "processes of this machine, over sizes of experts and numbers of merges, beside what a model of their cost "
+    "foretells."
 )
 
 

@@ -135,10 +135,10 @@ def by_parameters(evidence: ModeEvidence) -> list[Row]:
 
 def _columns(evidence: ModeEvidence, arm: Arm, printed: tuple[float, float] | None) -> Row:
     target, retained = evidence.subject.single
-    found = evidence.accuracy(arm, [retained])
+    found, kept = evidence.accuracy(arm, [target]), evidence.accuracy(arm, [retained])
     columns: Row = {
-        "parameters added": evidence.num_parameters(arm), **interval_columns(evidence.accuracy(arm, [target]), on(target)),
-        on(retained): found.value if found else None,
+        "parameters added": evidence.num_parameters(arm), **interval_columns(found, on(target)),
+        on(retained): kept.value if kept else None,
     }  # fmt: skip
     if printed:
         columns |= {"paper: Code": printed[0], "paper: English": printed[1]}
