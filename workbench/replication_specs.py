@@ -116,7 +116,8 @@ class ReplicateMode(Replicate):
     @model_validator(mode="after")
     def _of_these(self) -> ReplicateMode:
         if not {*self.targets, self.retention} <= set(self.domains) or len({*self.targets, self.retention}) < 3:
-            raise ValueError("give two targets and another domain to retain, all of them training domains")
+            told = "give two targets and another domain to retain, all of them training domains"
+            raise ValueError(f"{told} (there are: {', '.join(self.domains)})")
         return self
 
     @property

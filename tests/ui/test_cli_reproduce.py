@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.here import cards_of
-from jobs.replications import wish_for
+from jobs.replications import find_replication, replications, wish_for
 from ui.cli import main
 from ui.verbs.reproduce import _state_words
 from workbench.database import reading, transaction
@@ -112,6 +112,26 @@ def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
     assert Path(told["files"]["html"]).is_file()
     assert main(["reproduce", "show", "cbtm-smoke"]) == 0
     assert "random clusters have more perplexity than Dense" in capsys.readouterr().out
+
+
+def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("books", "cs"):
+        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1")
+    ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1", "--name", "two", "--targets", "sea,books")
+    with reading() as session:
+        found = {one.name: (one.targets, one.retention) for one in replications(session)}
+    assert found == {"mode-smoke": (["cs", "law"], "books"), "two": (["sea", "books"], "cs")}
+    ask(capsys, "mode", str(folder), "--size", "tiny", "--name", "cut", "--targets", "sea,law", "--retention", "cs")
+    with reading() as session:
+        cut = find_replication(session, "cut")
+    assert (cut.targets, cut.retention) == (["cut-sea", "cut-law"], "cut-cs")  # shorter texts than those of these names
+    told = ask(capsys, "report", "two")
+    assert "0 of" in told["summary"]
+    assert main(["reproduce", "mode", str(folder), "--size", "smoke", "--name", "three", "--targets", "sea,poems"]) == 2
+    assert "all of them training domains (there are: books, cs, law, sea)" in capsys.readouterr().err
 
 
 def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

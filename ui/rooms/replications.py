@@ -70,6 +70,8 @@ def _ask() -> None:
     where = right.segmented_control(
         "Where is the text?", [FOLDER, IMPORTED], default=FOLDER, key="replication.where", required=True
     )
+    if paper.roles:
+        st.caption(paper.roles)
     answers = _ask_folder() if where == FOLDER else _ask_domains()
     columns = st.columns(3)
     size = columns[0].selectbox(

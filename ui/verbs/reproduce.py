@@ -14,7 +14,7 @@ from ui.parts.words import counted
 from ui.verbs.following_many import show_progress
 from ui.verbs.options import Here, Json, Wait, split_commas
 from ui.verbs.output import day, print_json, print_table, say
-from workbench.replication_specs import Replicate, ReplicateCbtm, ReplicateDemix
+from workbench.replication_specs import Replicate, ReplicateCbtm, ReplicateDemix, ReplicateMode
 from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:
@@ -90,6 +90,41 @@ def cbtm(
     _reproduce(wish, here, wait, as_json)
 
 
+@app.command("mode")
+def mode(
+    folder: Folder = "",
+    size: InSize = None,
+    seeds: Seeds = None,
+    name: NewName = "",
+    domains: Domains = [],  # noqa: B006
+    novel: Novel = [],  # noqa: B006
+    targets: Annotated[
+        list[str], typer.Option(help=_sentence(ReplicateMode, "targets") + " Empty: the second and the third.")
+    ] = [],  # noqa: B006
+    retention: Annotated[
+        str, typer.Option(show_default=False, help=_sentence(ReplicateMode, "retention") + " Empty: the first.")
+    ] = "",
+    here: Here = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Reproduce MoDE (anonymous, 2024) on your text; asked again under the same name, it goes on."""
+    from jobs.replications import changed
+    from workbench.replications.mode.names import roles
+
+    wish = _wish("mode", folder, name, size, seeds, split_commas(domains), split_commas(novel))
+    if targets or retention:
+        chosen = [_its_own(wish, one) for one in split_commas(targets)]
+        wish = changed(wish, **roles(wish.domains, chosen, _its_own(wish, retention) if retention else ""))
+    _reproduce(wish, here, wait, as_json)
+
+
+def _its_own(wish: Replicate, domain: str) -> str:
+    """A training domain as it was imported: under the name of its file, or of the replication and the file."""
+    longer = f"{wish.name}-{domain}"
+    return longer if longer in wish.domains else domain
+
+
 def _reproduce(wish: Replicate, here: bool, wait: bool, as_json: bool) -> None:
     from jobs.replications import submit_replication
 
@@ -163,7 +198,7 @@ def list_all(as_json: Json = False) -> None:
             (row["name"], row["paper"], row["size"], row["seeds"], f"{row['done']} of {row['jobs']}", row["summary"])
             for row in rows
         ]
-        empty = "There is no replication yet. Begin one with: workbench reproduce demix FOLDER, or cbtm FOLDER"
+        empty = "There is no replication yet. Begin one with: workbench reproduce demix FOLDER, or cbtm or mode"
         print_table(["Replication", "Paper", "Size", "Seeds", "Jobs done", "Claims"], table, empty=empty)
 
 

@@ -20,6 +20,7 @@ from workbench.replications.demix.report import sections as demix_sections
 from workbench.replications.demix.sizes import DemixSize
 from workbench.replications.findings import Findings
 from workbench.replications.mode import sizes as mode
+from workbench.replications.mode.names import roles
 from workbench.replications.mode.plan import steps as mode_steps
 from workbench.replications.mode.report import sections as mode_sections
 from workbench.replications.report import Section, seeds_words
@@ -38,6 +39,7 @@ class Paper:
     defaults: Callable[[Any, Sequence[str]], dict[str, Any]]  # its own fields of a wish, from budget and domains
     steps: Callable[[Any], Sequence[Step]]  # all jobs of a wish but its report
     sections: Callable[[Findings], Sequence[Section]]
+    roles: str = ""  # what its training domains are there for, where they differ
 
     def report_title(self, findings: Findings) -> str:
         """What a report is called."""
@@ -49,8 +51,7 @@ def _first_removed(budget: DemixSize, domains: Sequence[str]) -> dict[str, Any]:
 
 
 def _roles(_budget: Size, domains: Sequence[str]) -> dict[str, Any]:
-    """The first domain is retained, the next two are the targets."""
-    return {"retention": next(iter(domains), ""), "targets": list(domains[1:3])}
+    return roles(domains)
 
 
 def _nothing_more(_budget: Size, _domains: Sequence[str]) -> dict[str, Any]:
@@ -63,7 +64,11 @@ DEMIX = Paper(
 CBTM = Paper(
     "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections
 )
-MODE = Paper("mode", "MoDE", "anonymous, 2024", "replicate-mode", mode.SIZES, _roles, mode_steps, mode_sections)
+MODE = Paper(
+    "mode", "MoDE", "anonymous, 2024", "replicate-mode", mode.SIZES, _roles, mode_steps, mode_sections,
+    roles="Of the training domains, the first is what must be retained, the next two are adapted to, and the backbone "
+    "is trained on all but these two. On the command line --targets and --retention choose others.",
+)  # fmt: skip
 PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX, CBTM, MODE)}
 
 

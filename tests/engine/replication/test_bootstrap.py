@@ -198,6 +198,17 @@ def test_halves_share_no_document_and_leave_none_out() -> None:
     assert Loss(np.ones(1), np.ones(1), np.zeros(1, dtype=int)).half(1) is None
 
 
+def test_halves_of_accuracies_are_of_the_documents_that_halves_of_losses_are() -> None:
+    of_N = np.array([3, 3, 5, 7, 7, 9])
+    hits = Hits(np.arange(6.0), np.full(6, 8.0), of_N)
+    halves = [Accuracies({("a", 0, "law"): hits}).half(which) for which in range(2)]
+    found = [half.hits["a", 0, "law"] for half in halves]
+    losses = [Loss(np.arange(6.0), np.full(6, 8.0), of_N).half(which) for which in range(2)]
+    assert [one.documents_N.tolist() for one in found] == [one.documents_N.tolist() for one in losses if one]
+    assert [half.average("a", ["law"]).value for half in halves] == [(0 + 1 + 3 + 4) / 32, (2 + 5) / 16]
+    assert Accuracies({("a", 0, "law"): Hits(np.ones(1), np.ones(1), np.zeros(1, dtype=int))}).half(1).hits == {}
+
+
 def test_an_accuracy_is_the_share_of_all_tokens_whatever_the_blocks() -> None:
     hits = Hits.of(np.array([True, False, False, True, True]), 2, np.arange(3))
     assert (hits.hits_N.tolist(), hits.tokens_N.tolist()) == ([1.0, 1.0, 1.0], [2.0, 2.0, 1.0])

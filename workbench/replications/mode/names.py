@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from engine.config import LoraConfig
 from engine.mode.config import ModeConfig
@@ -97,6 +97,13 @@ class ModeRun(Run):
     def names(self, arms: Sequence[Arm]) -> list[str]:
         """Everything that is made under a name of its own."""
         return [self.seed_model, *map(self.mixture, (BACKBONE, *arms))]
+
+
+def roles(domains: Sequence[str], targets: Sequence[str] = (), retention: str = "") -> dict[str, Any]:
+    """What is adapted to, and what must be retained: unless named, the first domain, and as targets the next two."""
+    retained = retention or next((one for one in domains if one not in targets), "")
+    others = [one for one in domains if one != retained]
+    return {"targets": list(targets) or others[:2], "retention": retained}
 
 
 def trained_on(arm: Arm, targets: Sequence[str]) -> list[str]:

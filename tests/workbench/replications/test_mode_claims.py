@@ -1,0 +1,166 @@
+"""MoDE's claims: worlds whose answers are known get the marks they must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+import pytest
+
+from tests.workbench.replications.mode_worlds import (
+    ROWS,
+    SIZE,
+    SUBJECT,
+    Accuracies,
+    as_printed,
+    evidence_of,
+    hits_of,
+)
+from workbench.replications.mode import arms, paper
+from workbench.replications.mode.claims import BEYOND, judge
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.multi_domain import by_method, by_steps
+from workbench.replications.mode.names import Arm
+from workbench.replications.mode.orders import best_has_more
+from workbench.replications.mode.shapes import by_rank
+from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED, UNTESTABLE, Claim, Mark
+
+SHAPES, RANKS = arms.by_shape(SIZE), arms.by_rank(SIZE)
+LORA, MODE = arms.by_sequences(SIZE).values()
+MIXED = arms.by_mixture(SIZE)
+
+
+def world(changed: Mapping[Arm, Accuracies] | None = None) -> ModeEvidence:
+    """Everything as the paper has it, but for these arms."""
+    return evidence_of(hits_of({**as_printed(), **(changed or {})}))
+
+
+def marks(evidence: ModeEvidence) -> dict[str, Mark]:
+    return {f"{one.claim.where}: {one.claim.sentence}": one.mark for one in judge(evidence)}
+
+
+def test_a_world_as_the_paper_has_it_reproduces_every_claim_that_can_be_tested() -> None:
+    found = marks(world())
+    assert {told for told, mark in found.items() if mark == NOT_REPRODUCED} == set()
+    assert list(found.values()).count(UNTESTABLE) == len(BEYOND)
+    assert list(found.values()).count(REPRODUCED) >= 40
+    assert len(found) == len(judge(world()))  # no claim is told twice
+
+
+def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
+    verdicts = judge(evidence_of({}))
+    assert {verdict.mark for verdict in verdicts} == {UNTESTABLE}
+    assert all(verdict.why for verdict in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({ROWS["full"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above full fine-tuning on average"),
+        ({ROWS["lora"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 on average"),
+        ({ROWS["two"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above MoDE with 2 fresh"),
+        ({ROWS["one"]: (52, 52, 46)}, "Table 1: MoDE with 2 fresh experts is above MoDE with 1 fresh"),
+        ({ROWS["one"]: (40, 40, 43)}, "Table 1: MoDE with 1 fresh expert is above full fine-tuning on average"),
+        ({ROWS["frozen"]: (52, 52, 46)}, "Table 1: MoDE with 2 trained experts is above MoDE with 2 frozen"),
+        ({ROWS["lora"]: (47, 42, 46)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 on the first"),
+        ({ROWS["lora"]: (42, 47, 46)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 on the second"),
+        ({ROWS["full"]: (41, 45, 43)}, "Table 1: full fine-tuning is above LoRA of rank 16 on the first"),
+        ({ROWS["full"]: (45, 41, 43)}, "Table 1: full fine-tuning is above LoRA of rank 16 on the second"),
+        ({ROWS["full"]: (45, 45, 51.5)}, "Table 1: MoDE with 2 trained experts is above full fine-tuning in retention"),
+        ({ROWS["lora"]: (40, 40, 51.5)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 in retention"),
+        ({ROWS["lora"]: (42, 42, 42)}, "Table 1: LoRA of rank 16 is above full fine-tuning in retention"),
+        ({ROWS["one"]: (48, 48, 42)}, "Table 1: MoDE with 1 fresh expert is above full fine-tuning in retention"),
+        ({ROWS["composed"]: (44.2, 47, 51)}, "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on"
+         " the first"),
+        ({ROWS["composed"]: (47, 44.2, 51)}, "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on"
+         " the second"),
+        ({arms.longer(SIZE)["two"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above MoDE with 2"),
+        ({arms.by_rate(SIZE)["full"][1e-3]: (52, 52, 46)}, "§4.1: MoDE with 1 fresh expert is above full"),
+        ({arms.by_rate(SIZE)["lora"][1e-3]: (52, 52, 46)}, "§4.1: MoDE with 1 fresh expert is above LoRA"),
+        ({RANKS[64]: (42, 44, 30)}, "Table 2: LoRA of rank 64 is below"),
+        ({RANKS[64]: (42, 35, 47)}, "Table 2: LoRA of rank 64 retains less"),
+        ({RANKS[8]: (42, 42, 46)}, "Table 2: LoRA of rank 8 retains more"),
+        ({arms.in_ffn(SIZE): (42, 42, 45)}, "Table 2: LoRA of rank 16 in FFNs, too, is above"),
+        ({arms.in_ffn(SIZE): (42, 44, 47)}, "Table 2: LoRA of rank 16 in FFNs, too, retains less"),
+        ({SHAPES[2, 2]: (30, 47, 47)}, "Table 3: MoDE of 2 × 2 layers is above MoDE of 2 × 1"),
+        ({SHAPES[6, 1]: (30, 49, 47)}, "Table 3: MoDE of 6 × 1 layers is above MoDE of 3 × 2"),
+        ({SHAPES[6, 2]: (30, 53, 45)}, "Table 3: MoDE of 6 × 2 layers retains as much"),
+        ({SHAPES[6, 2]: (30, 53, 49)}, "Table 3: MoDE of 6 × 2 layers retains as much"),
+        ({arms.by_layers(SIZE)[4]: (30, 47, 47)}, "Figure 3: MoDE of 3 × 4 layers is above MoDE of 3 × 1"),
+        ({RANKS[8]: (42, 53, 47.5)}, "Figure 3: the best number of layers is above the best rank"),
+        ({MODE[16]: (30, 41, 45)}, "Figure 3: on 16 sequences LoRA"),
+        ({LORA[None]: (30, 51, 46)}, "Figure 3: on all sequences MoDE"),
+        ({MODE[128]: (30, 50, 45)}, "Figure 3: from 128 sequences to all"),
+        ({MIXED["composed"][8]: (44, 44, 49)}, "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is"
+         " above MoDE with 2 trained"),
+        ({MIXED["full"][8]: (44, 44, 49)}, "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above"
+         " full"),
+        ({MIXED["composed"][8]: (46, 46, 51)}, "Figure 5: from 8 sequences of each target"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)  # fmt: skip
+def test_what_turns_round_turns_its_claim(changed: Mapping[Arm, Accuracies], where: str) -> None:
+    found = marks(world(changed))
+    assert {mark for told, mark in found.items() if told.startswith(where)} == {NOT_REPRODUCED}
+
+
+def test_equal_models_are_seldom_told_apart_by_the_best_of_several() -> None:
+    """One in forty may look so by chance; chosen and judged on the same documents it would be far more."""
+    alike: Accuracies = (45, 45, 45)
+    claim = Claim("", "", "")
+    above = 0
+    for chance in range(60):
+        evidence = evidence_of(hits_of(dict.fromkeys([*RANKS.values(), SHAPES[3, 2]], alike), chance))
+        verdict = best_has_more(evidence, claim, RANKS, {1: SHAPES[3, 2]}, ["law"])
+        above += verdict.estimate is not None and verdict.estimate.low > 0
+    assert above <= 4
+
+
+def test_an_average_is_of_both_targets_and_what_is_retained_in_percent() -> None:
+    row = next(row for row in by_method(world()) if row["model"] == "full fine-tuning")
+    assert [row[f"on {domain}"] for domain in SUBJECT.judged] == pytest.approx([45, 45, 43], abs=0.2)
+    assert row["average"] == pytest.approx(fmean([45, 45, 43]), abs=0.2)
+    assert row["low"] < row["average"] < row["high"]
+    assert (row["parameters"], row["paper: average"]) == (9000, 64.34)
+
+
+def test_parameters_are_those_of_the_backbone_and_what_was_added() -> None:
+    rows = {row["model"]: row["parameters"] for row in by_method(world())}
+    assert rows["MoDE with 2 fresh experts"] == 9000 + 2 * 1000
+    assert rows["LoRA of rank 16"] == 9000 + 1000
+
+
+def test_steps_count_the_trainings_of_both_experts() -> None:
+    rows = {row["model"]: row["steps in all"] for row in by_steps(world())}
+    assert set(rows.values()) == {3 * SIZE.training.num_steps}
+
+
+def test_a_rank_is_no_learning_rate() -> None:
+    assert {arm.lora.alpha / arm.lora.rank for arm in RANKS.values() if arm.lora} == {2.0}
+    assert [row["rank"] for row in by_rank(world())] == [8, 16, 64, 16]
+
+
+def test_the_papers_numbers_agree_with_its_own_averages_but_for_those_named() -> None:
+    for first, second, retained, average in paper.TABLE_1.values():
+        assert average == pytest.approx((first + second + retained) / 3, abs=0.006)
+    composed, full = paper.TABLE_1["composed"], paper.TABLE_1["full"]
+    assert composed[2] - full[2] == pytest.approx(1.55)  # printed: 1.65
+    assert paper.PARAMETERS["composed"] - paper.PARAMETERS["lora"] == pytest.approx(0.791)  # printed: 0.789
+
+
+@pytest.mark.parametrize("size", ["tiny", "smoke", "small"])
+def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
+    from workbench.replications.mode.sizes import SIZES
+
+    one = SIZES[size]  # type: ignore[index]
+    found = arms.arms_of(one)
+    assert len({arm.key for arm in found}) == len(found) == len(set(found))
+    assert set(arms.table_1(one).values()) < set(found[:10])
+    needed = [
+        *arms.longer(one).values(), *arms.by_rank(one).values(), *arms.by_shape(one).values(),
+        *arms.by_layers(one).values(), arms.in_ffn(one), arms.copied(one),
+        *(arm for of in arms.by_rate(one).values() for arm in of.values()),
+        *(arm for of in arms.by_sequences(one).values() for arm in of.values()),
+        *(arm for of in arms.by_mixture(one).values() for arm in of.values()),
+    ]  # fmt: skip
+    assert set(needed) <= set(found)

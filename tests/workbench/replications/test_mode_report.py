@@ -1,0 +1,93 @@
+"""MoDE's report says what was found and where the paper disagrees, and nothing that a name could smuggle in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from tests.workbench.replications.mode_worlds import ROWS, SIZE, Accuracies, as_printed, evidence_of, hits_of
+from workbench.replications.charts import charts
+from workbench.replications.evidence import Evidence
+from workbench.replications.findings import Circumstances, JobFacts
+from workbench.replications.markdown import markdown
+from workbench.replications.mode import arms
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.findings import findings_of
+from workbench.replications.mode.names import Arm
+from workbench.replications.mode.report import best_words, reasons, sections
+from workbench.replications.page import page
+from workbench.replications.report import not_reproduced
+
+BUDGET = {
+    "shape": asdict(SIZE.shape), "vocab_size": 512, "training": asdict(SIZE.training), "seeding": asdict(SIZE.seeding),
+    "mode": asdict(SIZE.mode), "lora": asdict(SIZE.lora), "training_tokens": 2_400_000, "seeding_tokens": 5_000_000,
+    "test_tokens": 1, "block_size": 128, "prior_blocks": 0, "piece_length": None,
+}  # fmt: skip
+
+
+def findings(changed: Mapping[Arm, Accuracies] | None = None, *jobs: JobFacts) -> dict[str, Any]:
+    return told(evidence_of(hits_of({**as_printed(), **(changed or {})})), *jobs)
+
+
+def told(evidence: Evidence, *jobs: JobFacts) -> dict[str, Any]:
+    assert isinstance(evidence, ModeEvidence)
+    return findings_of(evidence, Circumstances("mode", "cpu", {"torch": "2"}, "tiny", BUDGET, jobs))
+
+
+def test_the_best_row_of_table_1_is_said_beside_full_fine_tuning() -> None:
+    assert best_words(findings()).startswith(
+        "Best on average over both targets and what is retained: MoDE with 2 train"
+    )
+    assert "Full fine-tuning has " in best_words(findings())
+    better = best_words(findings({ROWS["full"]: (60, 60, 60)}))
+    assert "retained: full fine-tuning, 60." in better
+    assert "MoDE with 2 trained experts has " in better
+    assert "cannot be seen yet" in best_words(told(evidence_of({})))
+
+
+def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
+    found = findings({ROWS["composed"]: (40, 40, 40)})
+    why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(found, reasons)}
+    sentence = "MoDE with 2 trained experts is above full fine-tuning on average"
+    assert "A training here sees 2.40 M tokens, and a backbone saw 5.00 M" in why[sentence]
+
+
+def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
+    found = findings()
+    text, html = markdown(found), page(found)
+    assert text.startswith("# MoDE replicated: rep (tiny, 2 seeds)")
+    for section in sections(found):
+        assert f"## {section.title}" in text
+        assert f"<h2>{section.title}</h2>" in html
+    assert set(charts(found)) == {"methods", "parameters", "sequences", "mixture"}
+    assert all(f'id="chart-{name}"' in html for name in charts(found))
+    assert all(chart.title and chart.words and chart.rows for chart in charts(found).values())
+    assert "Here cs stands for Math, law for Code and books for English." in text
+    assert "49.50 − 47.95 = 1.55" in text
+    assert "cached priors from at most" not in text
+
+
+def test_titles_of_charts_say_what_their_numbers_say() -> None:
+    assert charts(findings())["sequences"].title == "MoDE is above LoRA on 128, all sequences, of 16, 128, all"
+    mode = arms.by_sequences(SIZE)["mode"]
+    worse = findings(dict.fromkeys(mode.values(), (30.0, 20.0, 30.0)))
+    assert charts(worse)["sequences"].title == "LoRA is above MoDE on every amount of text"
+    assert charts(findings())["parameters"].title.startswith("The best on law is MoDE of 3 × 4 layers: 5")
+
+
+def test_nothing_measured_is_a_report_without_charts() -> None:
+    found = told(evidence_of({}), JobFacts("Train", "train-mode", "failed", 1.0))
+    assert charts(found) == {}
+    assert "Train (failed)" in markdown(found)
+    assert "cannot be seen yet" in page(found)
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a | b"])
+def test_a_name_cannot_become_a_tag_or_end_a_cell(name: str) -> None:
+    found = findings(None, JobFacts(name, "evaluate", "done", 1.0))
+    assert "<script>alert(1)" not in page(found) + markdown(found)
+    row = next(line for line in markdown(found).splitlines() if "| done |" in line)
+    assert row.replace("\\|", "").count("|") == 5

@@ -1,0 +1,72 @@
+"""Losses and hits of MoDE's arms come from stored scores, or are left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.config import TrainingConfig
+from engine.files import Kept
+from workbench.replications.mode.arms import table_1
+from workbench.replications.mode.names import BACKBONE, ModeRun
+from workbench.replications.mode.scored import ModeMeasured, ModeSubject, measure
+from workbench.replications.mode.sizes import SIZES
+from workbench.replications.scored import ScoreKey, Stored
+
+BLOCK, TEST = 16, 160
+SIZE = replace(SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST)
+SUBJECT = ModeSubject("rep", 1, ("books", "cs", "law", "wiki"), ("sea",), SIZE, ("cs", "law"), "books")
+RUN, ROWS = ModeRun("rep", 0), table_1(SIZE)
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
+    """Of the backbone and of table 1 everywhere."""
+    draw, found = np.random.default_rng(0), {}
+    experts = [RUN.expert(arm, SUBJECT.targets) for arm in (BACKBONE, *ROWS.values())]
+    for expert, domain in [(e, d) for e in experts for d in SUBJECT.everywhere]:
+        folder = tmp_path / f"{len(found)}"
+        folder.mkdir()
+        np.save(folder / "logprobs.npy", draw.normal(-4, 1, TEST).astype(np.float32))
+        np.save(folder / "hits.npy", draw.random(TEST) < 0.3)
+        np.save(folder / "documents.npy", np.arange(TEST // BLOCK, dtype=np.int32) // 2)
+        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
+        found[expert, domain, "test"] = Stored(Kept(folder, ""), TEST)
+    return found
+
+
+def measured(scores: dict[ScoreKey, Stored]) -> ModeMeasured:
+    into = ModeMeasured()
+    assert len(list(measure(SUBJECT, scores, into))) == 5
+    return into
+
+
+def test_every_arm_has_the_perplexity_and_the_accuracy_of_its_own_expert(scores: dict[ScoreKey, Stored]) -> None:
+    found = measured(scores)
+    for arm in (BACKBONE, *ROWS.values()):
+        folder = scores[RUN.expert(arm, SUBJECT.targets), "law", "test"].kept.folder
+        logprobs, hits = (np.load(folder / f"{name}.npy") for name in ("logprobs", "hits"))
+        assert found.losses[arm, 0, "law"].perplexity == pytest.approx(np.exp(-logprobs.astype(float).mean()))
+        assert found.hits[arm, 0, "law"].accuracy == pytest.approx(hits.mean())
+    assert len({found.hits[arm, 0, "law"].accuracy for arm in ROWS.values()}) > 3
+
+
+def test_what_has_no_scores_or_no_hits_is_left_out(scores: dict[ScoreKey, Stored]) -> None:
+    full, lora = (RUN.expert(ROWS[row], SUBJECT.targets) for row in ("full", "lora"))
+    del scores[full, "cs", "test"]
+    (scores[lora, "cs", "test"].kept.folder / "hits.npy").unlink()
+    found = measured(scores)
+    assert (ROWS["full"], 0, "cs") not in found.losses
+    assert (ROWS["lora"], 0, "cs") in found.losses
+    assert not {(ROWS[row], 0, "cs") for row in ("full", "lora")} & found.hits.keys()
+    assert not {arm for arm, _, _ in found.losses} - {BACKBONE, *ROWS.values()}
+
+
+def test_the_texts_of_table_1_are_the_targets_and_what_is_retained() -> None:
+    assert SUBJECT.judged == ("cs", "law", "books")
+    assert SUBJECT.single == ("law", "books")
+    assert SUBJECT.others == ("wiki",)
