@@ -52,7 +52,7 @@ class Arm:
     def __str__(self) -> str:
         how = (
             f" on {self.sequences} sequences" if self.sequences else "", f" at {self.rate:g}" if self.rate else "",
-            f", {self.longer} times the steps" if self.longer > 1 else "",
+            f" with {self.longer} times the steps" if self.longer > 1 else "",
         )  # fmt: skip
         return self._words + "".join(how)
 

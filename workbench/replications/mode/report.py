@@ -63,7 +63,7 @@ def best_words(findings: Findings) -> str:
 
 def _multi_domain(findings: Findings) -> Iterator[Section]:
     tables = findings["tables"]
-    yield Section(_TABLE_1, (best_words(findings), _texts(findings), _FRESH), tables["1"], "methods")
+    yield Section(_TABLE_1, (_texts(findings), _FRESH), tables["1"], "methods")
     yield Section("What became of all else that the backbone knew", (_KNOWN,), tables["knowledge"])
     yield Section("As many steps for all", (_STEPS,), tables["steps"])
     yield Section("The learning rate", (_RATES,), tables["rates"])

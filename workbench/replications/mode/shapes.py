@@ -28,9 +28,9 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
     largest = max(by_rank)
     first, last = paper.TABLE_2[16], paper.TABLE_2[2048]
     own, other = by_rank[chosen], by_rank[largest]
-    claim = Claim("Table 2", f"{other} is below {own} on {target[0]}", f"{last[0]} < {first[0]} (rank 2048, 16)")
+    claim = Claim("Table 2", f"{own} is above {other} on {target[0]}", f"{first[0]} > {last[0]} (rank 16, 2048)")
     yield has_more(evidence, claim, own, other, target)
-    claim = Claim("Table 2", f"{other} retains less than {own}", f"{last[1]} < {first[1]} (rank 2048, 16)")
+    claim = Claim("Table 2", f"{own} retains more than {other}", f"{first[1]} > {last[1]} (rank 16, 2048)")
     yield has_more(evidence, claim, own, other, retained)
     if min(by_rank) < chosen:
         least = by_rank[min(by_rank)]
@@ -43,9 +43,9 @@ def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
     own, more = arms.by_rank(size)[size.lora.rank], arms.in_ffn(size)
     target, retained = ([one] for one in evidence.subject.single)
     code, english = paper.TABLE_2[16]
-    claim = Claim("Table 2", f"{more}, is above attention alone on {target[0]}", f"{paper.IN_FFN[0]} > {code}")
+    claim = Claim("Table 2", f"{more}, is above {own} on {target[0]}", f"{paper.IN_FFN[0]} > {code}")
     yield has_more(evidence, claim, more, own, target)
-    claim = Claim("Table 2", f"{more}, retains less than in attention alone", f"{paper.IN_FFN[1]} < {english}")
+    claim = Claim("Table 2", f"{own} retains more than {more}", f"{english} > {paper.IN_FFN[1]}")
     yield has_more(evidence, claim, own, more, retained)
 
 
