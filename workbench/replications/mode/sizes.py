@@ -40,8 +40,8 @@ SIZES: Mapping[SizeName, ModeSize] = {
         shape=ModelConfig(num_layers=6, width=64, num_heads=4, ffn_width=256, max_positions=256),
         vocab_size=2048,
         seeding=TrainingConfig(
-            num_steps=2000, block_size=128, sequences_per_domain=2, learning_rate=6e-3, clip=1.0,
-            checkpoint_every=500, evaluate_every=500, evaluation_blocks=8,
+            num_steps=4000, block_size=128, sequences_per_domain=2, learning_rate=6e-3, clip=1.0,
+            checkpoint_every=1000, evaluate_every=1000, evaluation_blocks=8,
         ),
         training=TrainingConfig(
             num_steps=400, block_size=128, sequences_per_domain=4, learning_rate=3e-3, clip=1.0,
