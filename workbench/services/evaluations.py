@@ -103,7 +103,11 @@ def perplexity_table(session: Session, mixture: str | None, split: str = "test")
     measured. All numbers of a domain are of the same tokens: of several measures the one most experts share;
     `measures` holds the {block_size, num_tokens} of each domain.
     """
-    experts = _experts(session, mixture)
+    return table_of(session, _experts(session, mixture), split)
+
+
+def table_of(session: Session, experts: Sequence[Expert], split: str) -> dict[str, Any]:
+    """The same of these experts, in this order."""
     wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
     rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
     domains = sorted({row.domain.name for row in rows})

@@ -1,0 +1,114 @@
+"""Learned and kept: the same text for all, who is ahead, and the command for what is missing."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from engine.errors import MixtureError
+from ui.cli import main
+from ui.verbs import evaluate
+from workbench.errors import NotFound
+from workbench.services import corpora, evaluations, experts, mixtures
+from workbench.services.retention import NOT_COUNTED, NOT_SCORED, retention
+from workbench.specs import Evaluate, MixtureSpec, Spec
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
+
+
+def score(world: World, expert: str, domain: str, accuracy: float | None, perplexity: float = 10.0, **other: Any) -> None:
+    measure = {"split": "test", "block_size": 8, "num_tokens": 200, **other}
+    evaluations.register_evaluation(
+        world.session, expert_id=experts.get_expert(world.session, expert).id,
+        domain_id=corpora.get_domain(world.session, domain).id, artifact=world.artifact("scores"),
+        log_likelihood=-measure["num_tokens"] * math.log(perplexity),
+        num_correct=None if accuracy is None else round(accuracy * measure["num_tokens"]), **measure,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def trained(world: World) -> World:
+    """Three experts in a mixture each: “whole” learned most, “mode” kept most, “poor” is behind both."""
+    world.corpus("text", "code", "law", "general")
+    numbers = {"whole": (0.5, 0.4, 0.2), "mode": (0.4, 0.3, 0.3), "poor": (0.4, 0.2, 0.2)}
+    for name, values in numbers.items():
+        world.expert(f"{name}/code", "code")
+        mixtures.create_mixture(world.session, MixtureSpec(name=name, experts=[f"{name}/code"]))
+        for domain, accuracy in zip(("code", "law", "general"), values, strict=True):
+            score(world, f"{name}/code", domain, accuracy, perplexity=1 / accuracy)
+    return world
+
+
+def ask(world: World, *targets: str, **other: Any) -> dict[str, Any]:
+    return retention(world.session, "general", targets=targets, **other)
+
+
+def test_what_was_learned_stands_against_what_was_kept(trained: World) -> None:
+    found = ask(trained, "code", "law")
+    rows = {row["expert"]: row for row in found["rows"]}
+    assert rows["whole/code"]["accuracy"] == {"code": 0.5, "law": 0.4, "general": 0.2}
+    assert rows["whole/code"]["learned"] == {
+        "accuracy": pytest.approx(0.45), "perplexity": pytest.approx(math.sqrt(2 * 2.5))
+    }  # fmt: skip
+    assert rows["mode/code"]["kept"] == {"accuracy": 0.3, "perplexity": pytest.approx(1 / 0.3)}
+    assert found["missing"] == []
+
+
+def test_ahead_is_who_is_not_behind_another_in_both(trained: World) -> None:
+    for number in ("accuracy", "perplexity"):
+        ahead = [row["expert"] for row in ask(trained, "code", "law")["rows"] if row["is_ahead"][number]]
+        assert ahead == ["mode/code", "whole/code"]
+
+
+def test_targets_are_what_the_experts_were_trained_on_unless_named(trained: World) -> None:
+    assert ask(trained)["targets"] == ["code"]
+    trained.expert("lawyer", "law")
+    assert ask(trained, experts=["lawyer", "mode/code"])["targets"] == ["law", "code"]
+
+
+def test_without_names_all_that_were_scored_on_the_domain_are_compared(trained: World) -> None:
+    trained.expert("unscored", "law")
+    assert [row["expert"] for row in ask(trained)["rows"]] == ["mode/code", "poor/code", "whole/code"]
+    with pytest.raises(NotFound, match="nothing of the kind"):
+        ask(trained, "nothing of the kind")
+
+
+def test_experts_of_other_tokenizers_are_not_compared(trained: World) -> None:
+    trained.expert("foreign", "code", tokenizer_sha256="f" * 64)
+    with pytest.raises(MixtureError, match="share their tokenizer"):
+        ask(trained, "code", experts=["mode/code", "foreign"])
+
+
+def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) -> None:
+    trained.expert("new", "code")
+    mixtures.create_mixture(trained.session, MixtureSpec(name="of new", experts=["new"]))
+    for domain in ("code", "general"):
+        score(trained, "new", domain, 0.9, block_size=16)
+    found = ask(trained, "code", experts=["mode/code", "whole/code", "new"])
+    row = found["rows"][-1]
+    assert (row["learned"]["accuracy"], row["kept"]["perplexity"], row["is_ahead"]["accuracy"]) == (None, None, None)
+    assert [(gap["experts"], gap["domains"], gap["why"]) for gap in found["missing"]] == [
+        (["new"], ["code", "general"], NOT_SCORED)
+    ]
+
+
+def test_what_is_missing_is_named_with_a_command_that_makes_it(
+    trained: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wished: list[Spec] = []
+    monkeypatch.setattr(evaluate, "submit", lambda spec, _how: wished.append(spec))
+    score(trained, "poor/code", "code", None)
+    trained.expert("alone", "law")
+    found = ask(trained, "code", experts=["mode/code", "poor/code", "alone"])
+    for gap in found["missing"]:
+        assert main(shlex.split(gap["command"])[1:]) in (0, None)
+    same = {"split": "test", "block_size": 8, "max_tokens": 200}
+    assert [gap["why"] for gap in found["missing"]] == [NOT_COUNTED, NOT_SCORED]
+    assert wished == [
+        Evaluate(mixture="poor", domains=["code"], again=True, **same),
+        Evaluate(mixture="mode", experts=["alone"], domains=["code", "general"], **same),
+    ]

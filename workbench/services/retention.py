@@ -1,0 +1,171 @@
+"""Learned and kept: experts on what they were to learn against what they were not to forget (MoDE table 1)."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError
+from workbench.services.corpora import domain_row
+from workbench.services.evaluations import table_of
+from workbench.services.experts import domains_of, expert_row
+from workbench.tables import Evaluation, Expert, MixtureMember
+
+
+def retention(
+    session: Session, retain: str, *, targets: Sequence[str] = (), experts: Sequence[str] = (), split: str = "test"
+) -> dict[str, Any]:
+    """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
+
+    No experts named: all that were scored on `retain`; no targets named: what trained them. `rows` holds {expert,
+    method, num_parts, num_parameters, accuracy, perplexity, learned, kept, is_ahead} each: `accuracy` and `perplexity`
+    by domain; `learned` (mean over the targets: of perplexities the geometric one) and `kept` each an {accuracy,
+    perplexity}; `is_ahead` the same of whether no other has learned and kept more. None where nothing is known.
+    `measures` holds the {domain, block_size, num_tokens} of what is known; all numbers of a domain are of the same
+    tokens. `missing` holds {domains, experts, why, command}. Raises MixtureError where experts share no tokenizer.
+    """
+    rows = [expert_row(session, name) for name in experts] or _scored_on(session, domain_row(session, retain).id, split)
+    _require_one_tokenizer(rows)
+    domains = [*(targets or _learned_by(rows, retain)), retain]
+    for name in domains:
+        domain_row(session, name)
+    found = _Found(table_of(session, rows, split), split)
+    told = [_row(row, found, domains) for row in rows]
+    for number in ("accuracy", "perplexity"):
+        _mark_ahead(told, number)
+    return {
+        "retain": retain, "targets": domains[:-1], "split": split, "rows": told,
+        "measures": [{"domain": name, **found.measures[name]} for name in domains if name in found.measures],
+        "missing": [*_missing(session, rows, found, domains)],
+    }  # fmt: skip
+
+
+class _Found:
+    """The table of evaluations, asked by names."""
+
+    def __init__(self, table: Mapping[str, Any], split: str) -> None:
+        self.split = split
+        self.measures: dict[str, dict[str, int]] = dict(zip(table["domains"], table["measures"], strict=True))
+        self._cells = {
+            (number, expert, domain): value
+            for number in ("accuracy", "perplexity")
+            for expert, row in zip(table["experts"], table[number], strict=True)
+            for domain, value in zip(table["domains"], row, strict=True)
+        }
+
+    def __call__(self, number: str, expert: str, domain: str) -> float | None:
+        return self._cells.get((number, expert, domain))
+
+
+def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
+    scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
+    return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
+
+
+def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
+    return list(dict.fromkeys(domain for row in rows for domain in domains_of(row) if domain != retain))
+
+
+def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
+    for row in rows[1:]:
+        if row.tokenizer_sha256 != rows[0].tokenizer_sha256:
+            raise MixtureError(
+                f"“{rows[0].name}” and “{row.name}” must share their tokenizer to be compared per token, but do not.",
+                "Name experts that were made from one seed.",
+            )
+
+
+def _row(row: Expert, found: _Found, domains: Sequence[str]) -> dict[str, Any]:
+    numbers = {
+        number: {domain: found(number, row.name, domain) for domain in domains} for number in ("accuracy", "perplexity")
+    }
+    *targets, retain = domains
+    accuracy, perplexity = ([values[domain] for domain in targets] for values in numbers.values())
+    return {
+        "expert": row.name, "method": row.method, "num_parts": len(row.config.get("parts", ())),
+        "num_parameters": row.num_parameters, **numbers,
+        "learned": {"accuracy": _mean(accuracy), "perplexity": _geometric_mean(perplexity)},
+        "kept": {number: values[retain] for number, values in numbers.items()},
+        "is_ahead": {},
+    }  # fmt: skip
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def _geometric_mean(values: Sequence[float | None]) -> float | None:
+    mean = _mean([None if value is None else math.log(value) for value in values])
+    return None if mean is None else math.exp(mean)
+
+
+def _mark_ahead(rows: Sequence[dict[str, Any]], number: str) -> None:
+    """Who is not behind another in both; higher accuracies and lower perplexities are better."""
+    sign = 1 if number == "accuracy" else -1
+    places = {
+        row["expert"]: (sign * row["learned"][number], sign * row["kept"][number])
+        for row in rows
+        if row["learned"][number] is not None and row["kept"][number] is not None
+    }
+    for row in rows:
+        own = places.get(row["expert"])
+        row["is_ahead"][number] = own and not any(
+            learned >= own[0] and kept >= own[1] and (learned, kept) != own for learned, kept in places.values()
+        )
+
+
+# what is missing ---------------------------------------------------------------------------------------
+
+NOT_SCORED, NOT_COUNTED = "not scored on the same text", "scored before right tokens were counted"
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Why a number is missing, and the mixture whose evaluation makes it; empty for an expert that is in none."""
+
+    why: str
+    mixture: str
+
+
+def _missing(
+    session: Session, rows: Sequence[Expert], found: _Found, domains: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """What is missing, by the command that brings it: evaluations of one mixture for one reason."""
+    mixtures = _mixtures(session, rows)
+    gaps: dict[_Gap, list[tuple[str, str]]] = {}
+    for row in rows:
+        for domain in domains:
+            if found("accuracy", row.name, domain) is None:
+                why = NOT_SCORED if found("perplexity", row.name, domain) is None else NOT_COUNTED
+                gaps.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
+    for gap, cells in gaps.items():
+        names, some = ([*dict.fromkeys(column)] for column in zip(*cells, strict=True))
+        host = gap.mixture or min(mixtures.values(), default="MIXTURE")
+        command = ["workbench", "eval", "run", host, *([] if gap.mixture else ["--experts", ",".join(names)])]
+        command += ["--domains", ",".join(some), "--split", found.split, *_measure_words(found, some)]
+        command += ["--again"] if gap.why == NOT_COUNTED else []
+        yield {"experts": names, "domains": some, "why": gap.why, "command": shlex.join(command)}
+
+
+def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:
+    """The mixture of each expert by id, the first by name where there are several."""
+    members = session.scalars(select(MixtureMember).where(MixtureMember.expert_id.in_([row.id for row in rows])))
+    names = sorted(((one.mixture.name, one.expert_id) for one in members), reverse=True)
+    return {expert_id: name for name, expert_id in names}
+
+
+def _measure_words(found: _Found, domains: Sequence[str]) -> list[str]:
+    """The measure of the numbers that are there, of these domains if possible."""
+    measures = [found.measures[name] for name in domains if name in found.measures] or [*found.measures.values()]
+    if not measures:
+        return []
+    most = max(measures, key=lambda one: one["num_tokens"])
+    return ["--block-size", str(most["block_size"]), "--max-tokens", str(most["num_tokens"])]
