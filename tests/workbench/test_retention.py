@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tests.workbench.conftest import World
 
 
-def score(world: World, expert: str, domain: str, accuracy: float | None, perplexity: float = 10.0, **other: Any) -> None:
+def score(
+    world: World, expert: str, domain: str, accuracy: float | None, perplexity: float = 10.0, **other: Any
+) -> None:
     measure = {"split": "test", "block_size": 8, "num_tokens": 200, **other}
     evaluations.register_evaluation(
         world.session, expert_id=experts.get_expert(world.session, expert).id,
@@ -96,9 +98,7 @@ def test_a_number_of_other_tokens_is_missing_and_so_is_the_mean(trained: World) 
     ]
 
 
-def test_what_is_missing_is_named_with_a_command_that_makes_it(
-    trained: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
     wished: list[Spec] = []
     monkeypatch.setattr(evaluate, "submit", lambda spec, _how: wished.append(spec))
     score(trained, "poor/code", "code", None)

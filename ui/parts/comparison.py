@@ -10,6 +10,7 @@ import streamlit as st
 from ui.parts.charts import expert_bars
 from ui.parts.gallery import show_picture
 from ui.parts.notices import empty
+from ui.parts.retention_view import offer_retention
 from ui.parts.rooms import TRAIN
 from ui.parts.tables import show_table
 from ui.parts.words import millions, short, size
@@ -28,6 +29,7 @@ def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard
             TRAIN.script,
             "Evaluate",
         )
+    offer_retention(cards)
     st.markdown("##### What differs between them: one row for each property")
     show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
 

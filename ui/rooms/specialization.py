@@ -15,7 +15,8 @@ from ui.parts.mixing_desk import state_of
 from ui.parts.modes_view import show_oracle_gap
 from ui.parts.on_the_way import empty_until
 from ui.parts.removal import show_removal
-from ui.parts.rooms import SHARED_TEXT, TRAIN
+from ui.parts.retention_view import COMPARED, show_retention
+from ui.parts.rooms import LEARNED_AND_KEPT, SHARED_TEXT, TRAIN
 from ui.parts.tables import show_table
 from ui.parts.words import listed, plain
 from workbench.cards import ExpertCard
@@ -23,6 +24,7 @@ from workbench.database import reading
 from workbench.services import evaluations, experts, mixtures
 
 ALL = "All experts"
+_AT_FIRST = 12  # experts that are compared until others are chosen
 _TO_TRAIN = (TRAIN.script, "Evaluate")
 
 
@@ -85,11 +87,30 @@ def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:
     show_removal(mixture)
 
 
+def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
+    with reading() as session:
+        cards = experts.list_experts(session)
+    cards.sort(key=lambda card: mixture not in card.mixtures)
+    asked = [card for card in cards if card.name in st.session_state.get(COMPARED, ())]
+    comparable = {one.name: one for one in cards if one.tokenizer_sha256 == (asked or cards)[0].tokenizer_sha256}
+    if COMPARED in st.session_state:
+        st.session_state[COMPARED] = [card.name for card in asked if card.name in comparable]
+    else:
+        st.session_state[COMPARED] = [*comparable][:_AT_FIRST]
+    chosen = st.multiselect(
+        "Experts to compare", list(comparable), key=COMPARED,
+        help="Of any method, such as full fine-tuning (dense), LoRA and MoDE. They must share a tokenizer.",
+    )  # fmt: skip
+    if chosen:
+        show_retention([comparable[name] for name in chosen], split, "retention")
+
+
 _VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
     "Who is at home where": _show_heatmap,
     SHARED_TEXT: _show_overlap,
     "Oracle gap": _show_gap,
     "Removal": _show_removal,
+    LEARNED_AND_KEPT: _show_retention,
 }
 
 

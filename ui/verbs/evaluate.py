@@ -14,6 +14,7 @@ from ui.parts.correlations import affinity_words
 from ui.parts.forgetting_words import forgetting_rows, forgetting_words
 from ui.parts.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.parts.posterior_words import posterior_title, stable_words
+from ui.parts.retention_words import missing_words, number_of, retention_rows, retention_words, text_words
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
 from ui.verbs.options import How, Json, split_commas, takes
@@ -118,6 +119,38 @@ def forgetting(
     print_table(columns, [list(row.values()) for row in rows], empty=empty)
     for sentence in forgetting_words(found):
         say(sentence)
+
+
+@app.command("retention")
+def retention(
+    retain: Annotated[str, typer.Argument(help="Domain that was not to be forgotten.")],
+    targets: Annotated[
+        list[str], typer.Option(help="Domains that were to be learned; none: those that trained the experts.")
+    ] = [],  # noqa: B006
+    experts: Annotated[
+        list[str], typer.Option(help="Experts to compare; none: all that were scored on the domain.")
+    ] = [],  # noqa: B006
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """What experts learned against what they kept (MoDE table 1): full fine-tuning, LoRA, MoDE, from stored scores."""
+    from workbench.database import reading
+    from workbench.services.retention import retention as compare
+
+    with reading() as session:
+        found = compare(session, retain, targets=split_commas(targets), experts=split_commas(experts), split=split)
+    if as_json:
+        print_json(found)
+        return
+    rows = retention_rows(found)
+    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
+    empty = f"No expert was scored on {retain} ({split}). Score a mixture with: workbench eval run MIXTURE"
+    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+    for sentence in (text_words(found), retention_words(found, number_of(found))):
+        if sentence:
+            say(sentence)
+    for sentence, command in missing_words(found):
+        say(f"{sentence} Make it with: {command}")
 
 
 @app.command("removal")

@@ -1,0 +1,127 @@
+"""Learned and kept: experts of any method side by side, in the room and on the command line, by stored scores alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.ui.studio.visits import named, open_room, told
+from ui.cli import main
+from ui.parts.retention_chart import retention_scatter
+from ui.parts.retention_words import number_of, retention_rows
+from ui.parts.rooms import LEARNED_AND_KEPT
+from workbench.database import transaction
+from workbench.services import evaluations
+from workbench.services.corpora import domain_row
+from workbench.services.experts import expert_row
+from workbench.tables import Artifact, new_id
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+@pytest.fixture
+def counted_tokens(filled_home: object) -> None:
+    """The experts of code and prose, with the number of right tokens on code and poems."""
+    shares = {"first/code": (0.5, 0.2), "first/prose": (0.3, 0.4)}
+    with transaction() as session:
+        for expert, pair in shares.items():
+            for domain, share in zip(("code", "poems"), pair, strict=True):
+                scores = Artifact(id=new_id(), kind="scores", sha256="0" * 64)
+                session.add(scores)
+                evaluations.register_evaluation(
+                    session, expert_id=expert_row(session, expert).id, domain_id=domain_row(session, domain).id,
+                    split="test", block_size=128, num_tokens=2048, log_likelihood=-2048.0 / share,
+                    num_correct=round(2048 * share), artifact=scores,
+                )  # fmt: skip
+
+
+def look(**chosen: Any) -> Any:
+    return open_room("specialization", specialization__view=LEARNED_AND_KEPT, **chosen)
+
+
+@pytest.mark.usefixtures("counted_tokens")
+def test_a_person_chooses_what_was_not_to_be_forgotten() -> None:
+    app = look(specialization__compared=["first/code", "first/prose"])
+    assert not app.exception
+    retain = named(app.selectbox, "must not be forgotten")
+    assert retain.options[-2:] == ["code", "prose"]  # what they were trained on comes last
+    retain.set_value("poems").run()
+    named(app.multiselect, "Target domains").set_value(["code"]).run()
+    assert not app.exception
+    words = told(app)
+    assert "Up is learned, right is kept: 2 of 2 are behind nobody in both" in words
+    assert "Learned most: first/code (50.0 % on code). Kept most: first/prose (40.0 % on poems)." in words
+    assert not app.warning
+
+
+@pytest.mark.usefixtures("counted_tokens")
+def test_what_is_missing_stands_with_its_command() -> None:
+    app = look(specialization__compared=["first/code", "laws again"], retention__retain="poems")
+    named(app.multiselect, "Target domains").set_value(["code"]).run()
+    assert "Some numbers are missing" in app.warning[0].value
+    assert "laws again on code, poems: not scored on the same text." in told(app)
+    (command,) = [block.value for block in app.code]
+    assert command == (
+        "workbench eval run first --experts 'laws again' --domains code,poems --split test "
+        "--block-size 128 --max-tokens 2048"
+    )
+
+
+def test_without_counted_tokens_perplexities_are_compared() -> None:
+    app = look()
+    assert not app.exception
+    assert app.get("button_group")[-1].value == "perplexity"
+    assert "Kept most:" in told(app)
+
+
+def test_the_comparison_of_experts_leads_there() -> None:
+    app = open_room("experts", experts__chosen=["first/code", "first/prose"])
+    named(app.button, "learned and kept").click().run()
+    assert not app.exception
+    assert app.session_state["specialization.compared"] == ["first/code", "first/prose"]
+    assert app.session_state["specialization.view"] == LEARNED_AND_KEPT
+
+
+@pytest.mark.usefixtures("counted_tokens")
+def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    wish = ["eval", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
+    assert main(wish) in (0, None)
+    assert "Kept most: first/prose (40.0 % on poems)." in " ".join(capsys.readouterr().out.split())
+    assert main([*wish, "--json"]) in (0, None)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["kept"]["accuracy"] for row in found["rows"]] == [
+        pytest.approx(0.2, abs=1e-3),
+        pytest.approx(0.4, abs=1e-3),
+    ]
+    assert number_of(found) == "accuracy"
+
+
+def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
+    return {
+        "retain": "general", "targets": ["code", "law"], "measures": [], "missing": [],
+        "rows": [
+            {
+                "expert": name, "method": "mode", "num_parts": 2, "num_parameters": 9,
+                "accuracy": {"code": learned, "law": learned, "general": kept},
+                "perplexity": {"code": None, "law": None, "general": None},
+                "learned": {"accuracy": learned, "perplexity": None}, "kept": {"accuracy": kept, "perplexity": None},
+                "is_ahead": {"accuracy": ahead, "perplexity": None},
+            }
+            for name, learned, kept, ahead in rows
+        ],
+    }  # fmt: skip
+
+
+def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
+    found = found_of(("a", 0.5, 0.5, True), ("<b>", 0.4, 0.3, False))
+    picture = retention_scatter(found, "accuracy")
+    assert picture is not None
+    assert picture.title == "Up is learned, right is kept: a does both best (filled points)"
+    (trace,) = picture.figure.data
+    assert (list(trace.x), list(trace.y)) == ([50.0, 30.0], [50.0, 40.0])
+    assert list(trace.marker.symbol) == ["circle", "circle-open"]
+    assert list(trace.text) == ["a", "&lt;b&gt;"]
+    assert retention_scatter(found, "perplexity") is None
+    assert [row["mean accuracy on targets (%)"] for row in retention_rows(found)] == [50.0, 40.0]

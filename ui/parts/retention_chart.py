@@ -1,0 +1,63 @@
+"""Learned against kept, a point for each expert: up and right is better (MoDE table 1 as a picture). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ui.parts.measures import in_percent
+from ui.parts.pictures import Picture, colour_of, label, new_figure
+from ui.parts.retention_words import method_words, placed, retention_rows, retention_words
+from ui.parts.words import counted, listed
+
+_UNITS = {"accuracy": "accuracy (%), higher is better", "perplexity": "perplexity, lower is better (axis turned)"}
+
+
+def retention_scatter(found: Mapping[str, Any], number: str) -> Picture | None:
+    """Points of the experts whose number is known on all targets and on the domain to be kept; None without any."""
+    rows = placed(found, number)
+    if not rows:
+        return None
+    figure = new_figure(
+        f"kept: {label(found['retain'], 24)}, {_UNITS[number]}",
+        f"learned: {label(listed(found['targets'], 2), 36)}, {_UNITS[number]}",
+        height=420,
+    )
+    figure.update_layout(hovermode="closest")
+    for place, method in enumerate(dict.fromkeys(method_words(row) for row in found["rows"])):
+        _add(figure, [row for row in rows if method_words(row) == method], method, number, place)
+    if number == "perplexity":
+        figure.update_xaxes(autorange="reversed", type="log")
+        figure.update_yaxes(autorange="reversed", type="log")
+    words = f"Scatter plot of {counted(len(rows), 'expert')}. {retention_words(found, number)}"
+    return Picture(figure, _title(found, number), words, retention_rows(found))
+
+
+def _add(figure: go.Figure, rows: list[Mapping[str, Any]], method: str, number: str, place: int) -> None:
+    if rows:
+        figure.add_scatter(
+            x=[_value(row["kept"][number], number) for row in rows],
+            y=[_value(row["learned"][number], number) for row in rows],
+            name=label(method), mode="markers+text", text=[label(row["expert"], 22) for row in rows],
+            textposition="top center", cliponaxis=False,
+            marker={
+                "color": colour_of(place), "size": 12,
+                "symbol": ["circle" if row["is_ahead"][number] else "circle-open" for row in rows],
+            },
+            hovertemplate="%{text}<br>kept %{x:.2f}, learned %{y:.2f}<extra></extra>",
+        )  # fmt: skip
+
+
+def _value(value: float, number: str) -> float | None:
+    return in_percent(value) if number == "accuracy" else value
+
+
+def _title(found: Mapping[str, Any], number: str) -> str:
+    rows = placed(found, number)
+    if len(rows) < 2:
+        return "Learned and kept: with a second expert there is something to compare"
+    ahead = [row["expert"] for row in rows if row["is_ahead"][number]]
+    who = f"{ahead[0]} does both best" if len(ahead) == 1 else f"{len(ahead)} of {len(rows)} are behind nobody in both"
+    return f"Up is learned, right is kept: {who} (filled points)"

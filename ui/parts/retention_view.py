@@ -1,0 +1,74 @@
+"""Compares what experts learned with what they kept of a domain that a person chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.parts.gallery import show_picture
+from ui.parts.notices import explained
+from ui.parts.retention_chart import retention_scatter
+from ui.parts.retention_words import HOW_TO_READ, missing_words, number_of, retention_rows, text_words
+from ui.parts.rooms import LEARNED_AND_KEPT, SPECIALIZATION
+from ui.parts.tables import show_table
+from ui.parts.words import plain
+from workbench.cards import ExpertCard
+from workbench.database import reading
+from workbench.services import corpora
+from workbench.services.retention import retention
+
+COMPARED = "specialization.compared"  # the names of the experts
+
+
+def offer_retention(cards: Sequence[ExpertCard]) -> None:
+    """The way to the comparison of these experts."""
+    chosen = {COMPARED: [card.name for card in cards], "specialization.view": LEARNED_AND_KEPT}
+    if st.button(
+        "Compare what they learned and kept", icon=SPECIALIZATION.icon, on_click=st.session_state.update, args=(chosen,)
+    ):
+        st.switch_page(SPECIALIZATION.script)
+
+
+def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
+    """Asks for the domain to be kept and for the targets, and shows these experts on them."""
+    with reading() as session:
+        domains = [card.name for card in corpora.list_domains(session)]
+    trained = list(dict.fromkeys(name for card in cards for name in card.domains if name in domains))
+    left, right = st.columns([1, 2])
+    others = [name for name in domains if name not in trained]
+    retain = left.selectbox(
+        "Domain that must not be forgotten", [*others, *trained], key=f"{key}.retain",
+        help="One that the experts were not trained on, but that the model which they stand on knew.",
+    )  # fmt: skip
+    there = [name for name in domains if name != retain]
+    targets = right.multiselect(
+        "Target domains", there, [name for name in trained if name != retain], key=f"{key}.targets.{retain}"
+    )
+    if retain is None or not targets:
+        st.info("Choose a domain that was to be learned, and another one that was not to be forgotten.")
+        return
+    with explained(), reading() as session:
+        found = retention(session, retain, targets=targets, experts=[card.name for card in cards], split=split)
+        _show(found, key)
+
+
+def _show(found: Mapping[str, Any], key: str) -> None:
+    usual = number_of(found)
+    number = st.segmented_control(
+        "Compare by", ["accuracy", "perplexity"], default=usual, key=f"{key}.number.{usual}", required=True
+    )
+    picture = retention_scatter(found, number)
+    if picture:
+        show_picture(picture, f"{key}_scatter")
+        st.caption(plain(f"{text_words(found)} {HOW_TO_READ}"))
+    else:
+        st.info(plain(f"Of no expert here is the {number} known on all of these domains."))
+    st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
+    show_table(retention_rows(found), f"{key}_rows", f"Experts on {', '.join(found['targets'])} and {found['retain']}")
+    if found["missing"]:
+        st.warning("Some numbers are missing. Only evaluations that are stored are compared; these make the rest:")
+    for sentence, command in missing_words(found):
+        st.caption(plain(sentence))
+        st.code(command, language="bash", wrap_lines=True)

@@ -1,0 +1,92 @@
+"""What experts learned and kept, as rows for a table and in sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ui.parts.measures import in_percent, measure_words
+from ui.parts.words import counted, listed, millions
+
+Findings = Mapping[str, Any]
+HOW_TO_READ = (
+    "An expert is ahead when no other has both learned and kept as much, and one of the two better. Accuracy is the "
+    "share of tokens that were the most probable one; a mean of perplexities over targets is the geometric one."
+)
+
+
+def number_of(found: Findings) -> str:
+    """What to compare by: accuracy where every comparable expert has it, else perplexity."""
+    known = {number: len(placed(found, number)) for number in ("accuracy", "perplexity")}
+    return "accuracy" if known["accuracy"] and known["accuracy"] == known["perplexity"] else "perplexity"
+
+
+def placed(found: Findings, number: str) -> list[Mapping[str, Any]]:
+    """The experts of which it is known both what they learned and what they kept."""
+    return [row for row in found["rows"] if row["is_ahead"][number] is not None]
+
+
+def retention_rows(found: Findings) -> list[dict[str, Any]]:
+    """Every expert with every number, those first that kept most."""
+    order = sorted(found["rows"], key=lambda row: -(row["kept"][number_of(found)] or 0.0) * _sign(number_of(found)))
+    return [_row(found, row) for row in order]
+
+
+def _sign(number: str) -> int:
+    return 1 if number == "accuracy" else -1
+
+
+def _row(found: Findings, row: Mapping[str, Any]) -> dict[str, Any]:
+    domains = [*found["targets"], found["retain"]]
+    told = {domain: f"{domain} (kept)" if domain == found["retain"] else domain for domain in domains}
+    several = len(found["targets"]) > 1
+    return {
+        "expert": row["expert"], "method": method_words(row), "parameters": millions(row["num_parameters"]),
+        **{f"accuracy on {told[domain]} (%)": in_percent(row["accuracy"][domain]) for domain in domains},
+        **({"mean accuracy on targets (%)": in_percent(row["learned"]["accuracy"])} if several else {}),
+        **{f"perplexity on {told[domain]}": row["perplexity"][domain] for domain in domains},
+        **({"mean perplexity on targets": row["learned"]["perplexity"]} if several else {}),
+        "ahead": {None: "", True: "yes", False: "no"}[row["is_ahead"][number_of(found)]],
+    }  # fmt: skip
+
+
+def method_words(row: Mapping[str, Any]) -> str:
+    """`mode, 2 parts`."""
+    return f"{row['method']}, {counted(row['num_parts'], 'part')}" if row["num_parts"] > 1 else str(row["method"])
+
+
+def retention_words(found: Findings, number: str) -> str:
+    """Who learned most, who kept most, who is behind nobody; empty where nothing can be compared."""
+    rows = placed(found, number)
+    if not rows:
+        return ""
+    best = max if number == "accuracy" else min
+    learned = best(rows, key=lambda row: row["learned"][number])
+    kept = best(rows, key=lambda row: row["kept"][number])
+    ahead = [row["expert"] for row in rows if row["is_ahead"][number]]
+    return (
+        f"Learned most: {learned['expert']} ({told(learned['learned'], number)} on {_targets(found['targets'])}). "
+        f"Kept most: {kept['expert']} ({told(kept['kept'], number)} on {found['retain']}). "
+        f"Ahead of {counted(len(rows), 'expert')}: {listed(ahead)}."
+    )
+
+
+def _targets(targets: Sequence[str]) -> str:
+    return targets[0] if len(targets) == 1 else f"average over {listed(list(targets))}"
+
+
+def told(numbers: Mapping[str, Any], number: str) -> str:
+    """`41.2 %`, or `perplexity 12.30`."""
+    value = numbers[number]
+    return f"{100 * value:.1f} %" if number == "accuracy" else f"perplexity {value:,.2f}"
+
+
+def missing_words(found: Findings) -> Iterator[tuple[str, str]]:
+    """What is missing, in a sentence each, and the command that makes it."""
+    for gap in found["missing"]:
+        yield f"{listed(gap['experts'])} on {listed(gap['domains'])}: {gap['why']}.", gap["command"]
+
+
+def text_words(found: Findings) -> str:
+    """Of which text the numbers are."""
+    return measure_words(found["measures"])
