@@ -21,9 +21,8 @@ from engine.errors import DamagedFile, EngineError, ModelError
 from engine.files import Kept
 from engine.mode.config import ModeConfig
 from engine.mode.model import ModeModel
+from engine.mode.sizes import CARD, part_file
 from engine.models.families import load_model
-
-_CARD = "expert.json"
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,14 @@ def save_parts(
     """Writes some of a model's experts, their keys given by their names, into a folder as the parts of one expert."""
     for number, key in enumerate(parts.values()):
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
-        save_file(state, folder / _file(number))
+        save_file(state, folder / part_file(number))
     card = {
         "method": "mode",
         "base_sha256": base_sha256,
         "tokenizer_sha256": tokenizer_sha256,
         "parts": [{"name": name, "shape": asdict(model.shape_of(key))} for name, key in parts.items()],
     }
-    (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
-
-
-def _file(number: int) -> str:
-    return f"part-{number}.safetensors"
+    (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
 def open_backbone(base: Kept, num_blocks: int) -> ModeModel:
@@ -74,7 +69,7 @@ def read_parts(expert: Kept, base_sha256: str) -> list[Part]:
             "Compose experts of the same backbone.",
         )
     return [
-        Part(name, shape, load_file(expert.folder / _file(number)))
+        Part(name, shape, load_file(expert.folder / part_file(number)))
         for number, (name, shape) in enumerate(card["parts"].items())
     ]
 
@@ -82,12 +77,12 @@ def read_parts(expert: Kept, base_sha256: str) -> list[Part]:
 def _read_card(folder: Path) -> dict[str, Any]:
     """An expert's card; raises ModelError for one of another method, DamagedFile when it cannot be read."""
     try:
-        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
         if card["method"] == "mode":
             parts = {part["name"]: ModeConfig(**part["shape"]) for part in card["parts"]}
             return {"base_sha256": card["base_sha256"], "parts": parts}
     except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
-        raise DamagedFile(f"{folder} must hold an expert's {_CARD}, but does not.", "Restore the expert.") from error
+        raise DamagedFile(f"{folder} must hold an expert's {CARD}, but does not.", "Restore the expert.") from error
     raise ModelError(
         f"The expert in {folder} must be one of MoDE, but is one of “{card['method']}” instead.",
         "Mix it on the base that it was trained on.",

@@ -12,9 +12,12 @@ from engine.errors import MixtureError
 from ui.cli import main
 from ui.verbs import evaluate
 from workbench.errors import NotFound
-from workbench.services import corpora, evaluations, experts, mixtures
+from workbench.services import corpora, evaluations, experts, jobs, mixtures
 from workbench.services.retention import NOT_COUNTED, NOT_SCORED, retention
+from workbench.services.seeds import MADE_OF, seed_row
 from workbench.specs import Evaluate, MixtureSpec, Spec
+from workbench.tables import Job
+from workbench.training_specs import MakeSeed
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -112,3 +115,19 @@ def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, m
         Evaluate(mixture="poor", domains=["code"], again=True, **same),
         Evaluate(mixture="mode", experts=["alone"], domains=["code", "general"], **same),
     ]
+
+
+def test_the_expert_that_the_seed_is_a_copy_of_says_what_there_was_to_keep(trained: World) -> None:
+    trained.expert("first", "law")
+    first = experts.expert_row(trained.session, "first")
+    job_id = jobs.create_job(trained.session, MakeSeed(name="copy", source="expert", expert="first"))
+    trained.session.get_one(Job, job_id).result = {MADE_OF: first.id}
+    seed = trained.seed("copy")
+    seed_row(trained.session, "copy").job_id = job_id
+    experts.expert_row(trained.session, "mode/code").seed_id = seed.id
+    trained.session.flush()
+    found = ask(trained, experts=["mode/code", "whole/code"])
+    assert [(row["expert"], row["is_seed"]) for row in found["rows"]] == [
+        ("mode/code", False), ("whole/code", False), ("first", True),
+    ]  # fmt: skip
+    assert found["targets"] == ["code"]  # what the seed was trained on is no target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import streamlit as st
@@ -29,11 +30,13 @@ def ask_for(
     complaints: Sequence[str] = (),
     beside: Answers | None = None,
     send: Callable[[Any], str] = submit,
+    foretell: Callable[[Any], None] | None = None,
 ) -> None:
     """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere.
 
     `complaints` say what is wrong with the answers given elsewhere, `beside` holds what the command line has to say
-    beyond the spec; `send` asks for the wish, and for what belongs to it, and gives the id of the job to show.
+    beyond the spec; `send` asks for the wish, and for what belongs to it, and gives the id of the job to show;
+    `foretell` shows what a wish will take, once it is one.
     """
     questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
     ask_preset(kind, questions)
@@ -42,6 +45,9 @@ def ask_for(
     show_command(
         command_for(kind, told | (beside or {})), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False)
     )
+    if foretell is not None:
+        with suppress(BadSpec):
+            foretell(parse_spec(_spec_json(kind, answers)))
     if st.button(label, type="primary", icon=":material/send:", key=f"{kind}.submit"):
         _submit(kind, answers, complaints, send)
     show_last(kind)

@@ -11,8 +11,10 @@ from ui.parts.comparison import flat
 from ui.parts.curves import show_curves
 from ui.parts.expert_end import show_end
 from ui.parts.forgetting import show_forgetting, show_forgotten
+from ui.parts.gates import show_gates
 from ui.parts.lineage import lineage_dot, lineage_words
 from ui.parts.measures import in_percent
+from ui.parts.mode_parts import offer_composition, show_parts
 from ui.parts.notices import explained, keep
 from ui.parts.parent_words import known_words
 from ui.parts.parents import show_posterior
@@ -40,8 +42,11 @@ def show_expert(card: ExpertCard) -> None:
             "with `workbench cluster train`; this one stays as it is.",
             icon=":material/history:",
         )
-    tabs = st.tabs(list(_PARTS))
-    for tab, draw in zip(tabs, _PARTS.values(), strict=True):
+    parts = _PARTS
+    if card.method == experts.MODE:
+        offer_composition(card)
+        parts = {"Parts": show_parts} | parts
+    for tab, draw in zip(st.tabs(list(parts)), parts.values(), strict=True):
         with tab, explained():
             draw(card)
 
@@ -76,6 +81,7 @@ def _show_curve(card: ExpertCard) -> None:
     if job and points:
         show_curves(points, f"expert_{card.id}", subject=card.name)
         show_forgetting(job, points, f"expert_{card.id}")
+        show_gates(job, points, f"expert_{card.id}")
     else:
         st.caption("No curve was recorded for this expert: it was not trained by a job of this registry.")
 

@@ -29,11 +29,19 @@ _NOTICEABLE = 1.0  # per cent of perplexity
 
 def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
     """The picture of a training that watched other domains; nothing for any other job."""
-    picture = forgetting_picture(points, job.spec) if job.spec.get("watch") else None
+    picture = forgetting_picture(points, job.spec) if _others(job.spec) else None
     if picture is not None:
         show_picture(picture, f"{key}_forgetting")
-        if not job.spec["whole"]:
-            st.caption("The others are read by the mixture with its new expert: what was there did not change.")
+        if told := _what_stays(job):
+            st.caption(told)
+
+
+def _what_stays(job: JobCard) -> str:
+    if job.kind in ("train-mode", "compose-mode"):
+        return "The backbone itself stays as it is: with its experts switched off, nothing is forgotten."
+    if not job.spec.get("whole", True):
+        return "The others are read by the mixture with its new expert: what was there did not change."
+    return ""
 
 
 def show_forgotten(card: ExpertCard) -> None:
@@ -64,13 +72,19 @@ def _show_table(card: ExpertCard, found: Mapping[str, Any]) -> None:
 
 
 def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Picture | None:
-    """Perplexity over training tokens, of the target and on average of the others; None before an evaluation."""
-    curves = {name: _perplexities(points, name) for name in (spec["domain"], *spec["watch"])}
+    """Perplexity over training tokens, of the target and on average of the others; None before an evaluation.
+
+    Of several targets it is their average, too.
+    """
+    learned, watched = _targets(spec), _others(spec)
+    curves = {name: _perplexities(points, name) for name in (*learned, *watched)}
     steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
     if not steps:
         return None
-    table = [_row(step, step * tokens_per_step(spec["training"]), curves, spec["domain"]) for step in steps]
-    target, others = f"target: {spec['domain']}", f"average of {counted(len(spec['watch']), 'watched domain')}"
+    per_step = tokens_per_step(spec["training"]) * len(learned)
+    table = [_row(step, step * per_step, curves, learned) for step in steps]
+    target = f"target: {learned[0]}" if len(learned) == 1 else f"average of {counted(len(learned), 'target')}"
+    others = f"average of {counted(len(watched), 'watched domain')}"
     figure = new_figure("tokens trained on", PERPLEXITY)
     for name, column, colour in ((target, "target", COLOURS[0]), (others, "average of the others", MARK)):
         values = [row[column] for row in table]
@@ -83,22 +97,32 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -
 
 
 def tokens_per_step(training: Mapping[str, Any]) -> int:
-    """Tokens of the one domain in an update."""
+    """Tokens of a domain in an update."""
     return int(training["block_size"] * training["sequences_per_domain"] * training["accumulate"])
+
+
+def _targets(spec: Mapping[str, Any]) -> list[str]:
+    return [spec["domain"]] if "domain" in spec else list(spec["domains"])
+
+
+def _others(spec: Mapping[str, Any]) -> list[str]:
+    """What is looked at and not trained on."""
+    return list(spec.get("watch") or spec.get("retain") or ())
 
 
 def _perplexities(points: Sequence[MetricPoint], domain: str) -> dict[int, float]:
     return {one.step: math.exp(one.value) for one in points if one.name == f"{_PREFIX}{domain}"}
 
 
-def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], target: str) -> dict[str, Any]:
-    others = {name: curve[step] for name, curve in curves.items() if name != target}
+def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targets: Sequence[str]) -> dict[str, Any]:
+    others = {name: curve[step] for name, curve in curves.items() if name not in targets}
+    several = {name: curves[name][step] for name in targets} if len(targets) > 1 else {}
     return {
         "step": step,
         "tokens": tokens,
-        "target": curves[target][step],
+        "target": fmean(curves[name][step] for name in targets),
         "average of the others": fmean(others.values()),
-        **{f"on {name}": value for name, value in others.items()},
+        **{f"on {name}": value for name, value in (several | others).items()},
     }
 
 

@@ -33,7 +33,8 @@ _DOUBLED = (1, 2, 4, 8, 16, 32)  # numbers of experts in C-BTM's tables
 GROUP_TITLES = {
     _DETAILS: "More: how to read it, and how much",
     "training": "Training details",
-    "shape": "Shape of a fresh model",
+    "make-seed.shape": "Shape of a fresh model",
+    "train-mode.shape": "Shape of the expert: blocks, layers, how it starts",
     "lora": "Adapters",
     "moe": "Mixture of experts",
     "gate": "How weights come about",
@@ -50,7 +51,7 @@ def ask_all(form: str, questions: Iterable[Question], tucked: Collection[str] = 
         groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
     answers = {question.path: ask(form, question) for question in groups.pop("", [])}
     for group, inside in groups.items():
-        with st.expander(GROUP_TITLES.get(group, group), icon=":material/tune:"):
+        with st.expander(GROUP_TITLES.get(f"{form}.{group}") or GROUP_TITLES.get(group, group), icon=":material/tune:"):
             answers |= _ask_group(form, inside)
     return answers
 

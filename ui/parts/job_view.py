@@ -13,6 +13,7 @@ from jobs.work import log_path
 from ui.parts.causes import cause_of, next_step_of
 from ui.parts.curves import show_curves
 from ui.parts.forgetting import show_forgetting
+from ui.parts.gates import show_gates
 from ui.parts.notices import explained, keep, show_problem
 from ui.parts.parents import show_posterior
 from ui.parts.results import Sight, result_words, sight_of
@@ -71,6 +72,7 @@ def _draw(job_id: str, key: str) -> None:
         _show_actions(job, key)
     show_curves(points, f"{key}_curves", subject=job.title)
     show_forgetting(job, points, key)
+    show_gates(job, points, key)
     if job.state == "done":
         show_posterior(job.result, job.result.get("parent", ""), key)
     _show_details(job, happened)

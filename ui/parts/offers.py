@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ui.parts.questions import Offers, Question
+from ui.parts.words import counted
+from workbench.cards import ExpertCard
 from workbench.database import reading
-from workbench.services import corpora, experts, mixtures, priors, routing, seeds
+from workbench.services import corpora, experts, mixtures, modes, priors, routing, seeds
 
 
 def offers_now() -> dict[str, list[str]]:
     """For each field of a spec that takes a name: the names there are."""
     with reading() as session:
         domains = [domain.name for domain in corpora.list_domains(session)]
-        trained = [expert.name for expert in experts.list_experts(session)]
+        trained = experts.list_experts(session)
         return {
             "domain": domains,
             "domains": domains,
@@ -22,8 +24,9 @@ def offers_now() -> dict[str, list[str]]:
             "retain": domains,
             "seed_model": [seed.name for seed in seeds.list_seeds(session)],
             "mixture": [mixture.name for mixture in mixtures.list_mixtures(session)],
-            "parent": trained,
-            "experts": trained,
+            "parent": [expert.name for expert in trained],
+            "experts": [expert.name for expert in trained],
+            "mode_expert": [expert.name for expert in trained if expert.method == experts.MODE],
             "prior": [prior.name for prior in priors.list_priors(session)],
         }
 
@@ -49,6 +52,29 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
         replace(one, kind="name", choices=tuple(names), titles=names, help=about)
         if one.path[-1] == "clustering" else one for one in questions
     ]  # fmt: skip
+
+
+def offers_for_composition(backbone: str, chosen: Sequence[str]) -> dict[str, list[str]]:
+    """The experts of MoDE that can stand side by side on a backbone, and the parts of those that are chosen."""
+    together = backbones()[backbone]
+    with reading() as session:
+        parts = modes.part_names(session, [name for name in chosen if name in together])
+    return {"experts": together, "without": parts}
+
+
+def backbones() -> dict[str, list[str]]:
+    """The experts of MoDE by what they stand on, a seed model in so many blocks; that with the most comes first."""
+    found: dict[str, list[str]] = {}
+    with reading() as session:
+        for card in experts.list_experts(session):
+            if card.method == experts.MODE:
+                found.setdefault(backbone_of(card), []).append(card.name)
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+
+
+def backbone_of(card: ExpertCard) -> str:
+    """What an expert of MoDE stands on, as a person tells it from others."""
+    return f"{card.seed} in {counted(card.config['shape']['num_blocks'], 'block')}"
 
 
 def missing(offers: Offers, *fields: str) -> str:

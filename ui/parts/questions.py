@@ -34,7 +34,14 @@ _LABELS = {
     "max_examples": "Test examples of each task at most",
     "whole": "Train the whole model instead (dense-DAPT)",
     "watch": "Domains to watch while it is trained",
+    "num_parts": "Experts side by side",
+    "num_blocks": "Blocks of the backbone",
+    "expert_layers": "Layers of the expert in each block",
+    "init": "Layers start as",
+    "start": "Gates start",
     "retain": "Domains that must not be forgotten",
+    "without": "Parts to leave out",
+    "frozen": "Frozen: only the gates learn",
     "patience": "Patience: stop after so many evaluations without a better one",
 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from ui.parts.measures import in_percent
-from ui.parts.pictures import Picture, colour_of, label, new_figure
+from ui.parts.pictures import GREY, Picture, colour_of, label, new_figure
 from ui.parts.retention_words import method_words, placed, retention_rows, retention_words
 from ui.parts.words import counted, listed
 
@@ -27,7 +27,11 @@ def retention_scatter(found: Mapping[str, Any], number: str) -> Picture | None:
     )
     figure.update_layout(hovermode="closest")
     for place, method in enumerate(dict.fromkeys(method_words(row) for row in found["rows"])):
-        _add(figure, [row for row in rows if method_words(row) == method], method, number, place)
+        _add(figure, found, [row for row in rows if method_words(row) == method], number, place)
+    for row in rows:
+        if row["is_seed"]:
+            knew = {"annotation_text": "what the seed knew", "annotation_position": "bottom right"}
+            figure.add_vline(x=_value(row["kept"][number], number), line={"dash": "dash", "color": GREY}, **knew)
     if number == "perplexity":
         figure.update_xaxes(autorange="reversed", type="log")
         figure.update_yaxes(autorange="reversed", type="log")
@@ -35,19 +39,28 @@ def retention_scatter(found: Mapping[str, Any], number: str) -> Picture | None:
     return Picture(figure, _title(found, number), words, retention_rows(found))
 
 
-def _add(figure: go.Figure, rows: list[Mapping[str, Any]], method: str, number: str, place: int) -> None:
+def _add(
+    figure: go.Figure, found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], number: str, place: int
+) -> None:
     if rows:
         figure.add_scatter(
             x=[_value(row["kept"][number], number) for row in rows],
             y=[_value(row["learned"][number], number) for row in rows],
-            name=label(method), mode="markers+text", text=[label(row["expert"], 22) for row in rows],
-            textposition="top center", cliponaxis=False,
+            name=label(method_words(rows[0])), mode="markers+text", text=[label(row["expert"], 22) for row in rows],
+            textposition=[_side(row, found, number) for row in rows], cliponaxis=False,
             marker={
                 "color": colour_of(place), "size": 12,
                 "symbol": ["circle" if row["is_ahead"][number] else "circle-open" for row in rows],
             },
             hovertemplate="%{text}<br>kept %{x:.2f}, learned %{y:.2f}<extra></extra>",
         )  # fmt: skip
+
+
+def _side(row: Mapping[str, Any], found: Mapping[str, Any], number: str) -> str:
+    """Names stand towards the middle, so that the chart's edge cuts none."""
+    kept = [one["kept"][number] for one in placed(found, number)]
+    is_high = row["kept"][number] > (min(kept) + max(kept)) / 2
+    return "top left" if is_high == (number == "accuracy") else "top right"
 
 
 def _value(value: float, number: str) -> float | None:

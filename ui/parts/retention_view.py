@@ -35,11 +35,11 @@ def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
     """Asks for the domain to be kept and for the targets, and shows these experts on them."""
     with reading() as session:
         domains = [card.name for card in corpora.list_domains(session)]
-    trained = list(dict.fromkeys(name for card in cards for name in card.domains if name in domains))
+    trained = [name for name in domains if any(name in card.domains for card in cards)]
     left, right = st.columns([1, 2])
-    others = [name for name in domains if name not in trained]
     retain = left.selectbox(
-        "Domain that must not be forgotten", [*others, *trained], key=f"{key}.retain",
+        "Domain that must not be forgotten",
+        sorted(domains, key=lambda name: sum(name in card.domains for card in cards)), key=f"{key}.retain",
         help="One that the experts were not trained on, but that the model which they stand on knew.",
     )  # fmt: skip
     there = [name for name in domains if name != retain]

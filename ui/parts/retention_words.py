@@ -51,7 +51,9 @@ def _row(found: Findings, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def method_words(row: Mapping[str, Any]) -> str:
-    """`mode, 2 parts`."""
+    """`mode, 2 parts`; `the seed (dense)`."""
+    if row["is_seed"]:
+        return f"the seed ({row['method']})"
     return f"{row['method']}, {counted(row['num_parts'], 'part')}" if row["num_parts"] > 1 else str(row["method"])
 
 

@@ -93,10 +93,9 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
     cards.sort(key=lambda card: mixture not in card.mixtures)
     asked = [card for card in cards if card.name in st.session_state.get(COMPARED, ())]
     comparable = {one.name: one for one in cards if one.tokenizer_sha256 == (asked or cards)[0].tokenizer_sha256}
-    if COMPARED in st.session_state:
-        st.session_state[COMPARED] = [card.name for card in asked if card.name in comparable]
-    else:
-        st.session_state[COMPARED] = [*comparable][:_AT_FIRST]
+    if not set(st.session_state.get(COMPARED, ["none yet"])) <= set(comparable):
+        kept = [card.name for card in asked if card.name in comparable]
+        st.session_state[COMPARED] = kept or [*comparable][:_AT_FIRST]
     chosen = st.multiselect(
         "Experts to compare", list(comparable), key=COMPARED,
         help="Of any method, such as full fine-tuning (dense), LoRA and MoDE. They must share a tokenizer.",

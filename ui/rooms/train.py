@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import streamlit as st
 
@@ -10,22 +10,27 @@ from engine.training.methods import METHODS
 from jobs.submit import submit
 from ui.parts.asking import ask_for
 from ui.parts.averaging import ask_average
+from ui.parts.forecast import show_forecast
 from ui.parts.forms import Answers
-from ui.parts.offers import missing, offers_for_expert, offers_now
+from ui.parts.offers import backbones, missing, offers_for_composition, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
 from ui.parts.parents import show_proposal
 from ui.parts.questions import Offers
-from ui.parts.rooms import CORPORA, Room
+from ui.parts.rooms import COMPOSITION, CORPORA, Room
 from ui.parts.words import plain
 from workbench.training_specs import TrainExpert
 
 SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
 AVERAGE, CLASSIFY = "Average", "Few-shot classification"
+MODE = "MoDE expert"
 _ABOUT = {
     SEED: "A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
     DEMIX: "One expert for each domain, everything else shared; the experts make a mixture (DEMix §3). "
     "Or one of the baselines that the paper compares it with (§4.2).",
     EXPERT: "A copy of a parent expert learns one more domain; nothing else changes by one bit (DEMix §6).",
+    MODE: "A few transformer layers and a gate, in parallel to a seed model that stays as it is (MoDE §3.2, stage 1).",
+    COMPOSITION: "Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
+    "on mixed text (MoDE §3.2, stage 2). What it is made of stays as it is.",
     SCORE: "Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
     AVERAGE: "One model of several: the weighted average of their parameters (BTM), which costs what one of them does.",
     CLASSIFY: "Labelled texts answered from a few demonstrations, under each way to choose experts (C-BTM §5).",
@@ -35,6 +40,8 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     SEED: ("domains",),
     DEMIX: ("domains", "seed_model"),
     EXPERT: ("domains", "mixture"),
+    MODE: ("domains", "seed_model"),
+    COMPOSITION: ("mode_expert",),
     SCORE: ("mixture",),
     AVERAGE: ("experts",),
     CLASSIFY: ("mixture",),
@@ -44,10 +51,13 @@ _MISSING: dict[str, tuple[str, str, Room | None]] = {
     "seed_model": ("There is no seed model yet.", f"Choose “{SEED}” above and make one.", None),
     "mixture": ("There is no mixture yet.", f"Choose “{DEMIX}” above: its experts make one.", None),
     "experts": ("There is no expert yet.", f"Choose “{DEMIX}” above: it makes one for each domain.", None),
+    "mode_expert": ("There is no expert of MoDE yet.", f"Choose “{MODE}” above, once for each domain.", None),
 }
 
-# Kinds of job.
-_MAKERS = {"domains": "import-corpus", "seed_model": "make-seed", "mixture": "train-demix", "experts": "train-demix"}
+_MAKERS = {  # kinds of job
+    "domains": "import-corpus", "seed_model": "make-seed", "mixture": "train-demix", "experts": "train-demix",
+    "mode_expert": "train-mode",
+}  # fmt: skip
 
 
 def show() -> None:
@@ -100,6 +110,8 @@ def _ask_demix(offers: Offers) -> None:
         "Method", list(METHODS), format_func=lambda one: f"{one}: {METHODS[one].sentence}", key="train-demix.method"
     )
     others = [group for group in ("lora", "moe") if group != METHODS[method].asks]
+    if not METHODS[method].only_expert:
+        others.append("retain")  # it is looked at under one expert
     ask_for("train-demix", offers, "Train the experts", skip=("method", *others), given={("method",): method})
 
 
@@ -127,6 +139,33 @@ def _with_certificate(spec: TrainExpert) -> str:
     return job_id
 
 
+def _ask_mode(offers: Offers) -> None:
+    ask_for("train-mode", offers, "Train the expert", foretell=show_forecast)
+
+
+def _ask_composition(offers: Offers) -> None:
+    there = backbones()
+    _keep_known("compose-mode.backbone", there)
+    backbone = st.selectbox(
+        "Backbone", list(there), key="compose-mode.backbone",
+        help="Experts stand side by side on the seed model that they were trained beside, in as many blocks.",
+    )  # fmt: skip
+    found = offers_for_composition(backbone, st.session_state.get("compose-mode.experts", ()))
+    for field, names in found.items():
+        _keep_known(f"compose-mode.{field}", names)
+    ask_for("compose-mode", {**offers, **found}, "Compose them", foretell=show_forecast)
+
+
+def _keep_known(key: str, names: Collection[str]) -> None:
+    """Lets go of a choice that is no more offered; writing down the same would undo a click that is on its way."""
+    chosen = st.session_state.get(key)
+    if isinstance(chosen, list):
+        if not set(chosen) <= set(names):
+            st.session_state[key] = [name for name in chosen if name in names]
+    elif chosen not in names:
+        st.session_state.pop(key, None)
+
+
 def _ask_score(offers: Offers) -> None:
     ask_for("evaluate", offers, "Score the experts", skip=("experts",))
 
@@ -137,8 +176,8 @@ def _ask_classify(offers: Offers) -> None:
 
 _COUNTED = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
 _FORMS: dict[str, Callable[[Offers], None]] = {
-    SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, SCORE: _ask_score, AVERAGE: ask_average,
-    CLASSIFY: _ask_classify,
+    SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, MODE: _ask_mode, COMPOSITION: _ask_composition,
+    SCORE: _ask_score, AVERAGE: ask_average, CLASSIFY: _ask_classify,
 }  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.services.jobs import metrics
 from workbench.services.modes import composition
 from workbench.services.wishes import made_by
-from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 from workbench.tables import Expert, Job
 
@@ -28,7 +27,7 @@ def course_of(session: Session, expert: str) -> dict[str, Any]:
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
-    names = _gate_names(session, job, spec)
+    names = gate_names(session, job.id)
     losses, gates = defaultdict[str, dict[int, float]](dict), defaultdict[str, dict[int, dict[str, float]]](dict)
     for point in metrics(session, job.id):
         kind, _, rest = point.name.partition("/")
@@ -62,8 +61,10 @@ def _job_of(session: Session, expert: str) -> Job:
     raise NotFound("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
 
 
-def _gate_names(session: Session, job: Job, spec: Spec) -> list[str]:
-    """Who is meant by the numbers of a job's gates."""
+def gate_names(session: Session, job_id: str) -> list[str]:
+    """Who is meant by the numbers of a job's gates; nobody where it is not of MoDE."""
+    job = session.get_one(Job, job_id)
+    spec = parse_spec(job.spec)
     if isinstance(spec, TrainMode):
         return [BACKBONE, *spec.parts]
     if not isinstance(spec, ComposeMode):

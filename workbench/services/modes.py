@@ -10,9 +10,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.flops import Shape
+from engine.mode.sizes import part_sizes
 from workbench.errors import BadSpec
 from workbench.mode_specs import ComposeMode, TrainMode
-from workbench.services.experts import MODE
+from workbench.services.experts import MODE, expert_row
+from workbench.storage import Storage
 from workbench.tables import Expert, SeedModel
 
 
@@ -53,6 +55,29 @@ def composition(rows: Sequence[Expert], spec: ComposeMode) -> list[ModePart]:
     if complaints:
         raise BadSpec(complaints)
     return left
+
+
+def part_names(session: Session, experts: Sequence[str]) -> list[str]:
+    """What the parts of these experts are called side by side, in their order."""
+    return [part.name for part in _parts_of([expert_row(session, name) for name in experts])]
+
+
+def parts_told(session: Session, storage: Storage, expert: str) -> list[dict[str, Any]]:
+    """The parts of an expert of MoDE as {name, domains, origin, num_blocks, layers, num_parameters}.
+
+    `origin` is the expert that a part was trained as (None: it is gone), `layers` are those of the part in a block.
+    """
+    row = expert_row(session, expert)
+    sizes = part_sizes(storage.path(row.artifact_id))
+    told = []
+    for part in row.config["parts"]:
+        origin = session.get(Expert, part["of"] or row.id)
+        told.append({
+            "name": part["name"], "domains": part["domains"], "origin": origin.name if origin else None,
+            "num_blocks": part["shape"]["num_blocks"], "layers": part["shape"]["expert_layers"],
+            "num_parameters": sizes[part["name"]],
+        })  # fmt: skip
+    return told
 
 
 def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], spec: ComposeMode) -> list[str]:

@@ -16,6 +16,7 @@ from engine.errors import MixtureError
 from workbench.services.corpora import domain_row
 from workbench.services.evaluations import table_of
 from workbench.services.experts import domains_of, expert_row
+from workbench.services.seeds import made_of
 from workbench.tables import Evaluation, Expert, MixtureMember
 
 
@@ -24,20 +25,23 @@ def retention(
 ) -> dict[str, Any]:
     """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
 
-    No experts named: all that were scored on `retain`; no targets named: what trained them. `rows` holds {expert,
-    method, num_parts, num_parameters, accuracy, perplexity, learned, kept, is_ahead} each: `accuracy` and `perplexity`
-    by domain; `learned` (mean over the targets: of perplexities the geometric one) and `kept` each an {accuracy,
-    perplexity}; `is_ahead` the same of whether no other has learned and kept more. None where nothing is known.
-    `measures` holds the {domain, block_size, num_tokens} of what is known; all numbers of a domain are of the same
-    tokens. `missing` holds {domains, experts, why, command}. Raises MixtureError where experts share no tokenizer.
+    No experts named: all that were scored on `retain`; no targets named: what trained them. The expert that their seed
+    is a copy of stands with them (`is_seed`) and says what there was to keep. `rows` holds {expert, method, is_seed,
+    num_parts, num_parameters, accuracy, perplexity, learned, kept, is_ahead}: `accuracy` and `perplexity` by domain,
+    `learned` (mean over the targets; of perplexities the geometric one) and `kept` as {accuracy, perplexity}, and so
+    `is_ahead`: whether no other has learned and kept more. None where nothing is known. All numbers of a domain are of
+    the same tokens: `measures` holds the {domain, block_size, num_tokens} of what is known, `missing` the {experts,
+    domains, why, command} of what is not. Raises MixtureError where experts share no tokenizer.
     """
     rows = [expert_row(session, name) for name in experts] or _scored_on(session, domain_row(session, retain).id, split)
     _require_one_tokenizer(rows)
-    domains = [*(targets or _learned_by(rows, retain)), retain]
+    known = _seeds_of(session, rows)
+    rows += [one for one in known if one not in rows]
+    domains = [*(targets or _learned_by([row for row in rows if row not in known] or rows, retain)), retain]
     for name in domains:
         domain_row(session, name)
     found = _Found(table_of(session, rows, split), split)
-    told = [_row(row, found, domains) for row in rows]
+    told = [{**_row(row, found, domains), "is_seed": row in known} for row in rows]
     for number in ("accuracy", "perplexity"):
         _mark_ahead(told, number)
     return {
@@ -67,6 +71,11 @@ class _Found:
 def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
     scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
     return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
+
+
+def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
+    """The experts that these began from, where their seed model is a copy of one."""
+    return [one for one in dict.fromkeys(made_of(session, row.seed) for row in rows) if one is not None]
 
 
 def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:

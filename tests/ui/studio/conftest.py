@@ -30,6 +30,10 @@ TEXTS = {
     HOSTILE: "The tenant shall pay the rent on the first day of each month.\n",
     "poems": "Shall I compare thee to a summer's day?\n",
 }
+CONFIG = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64,
+    "vocab_size": 512,
+}  # fmt: skip
 LOSSES = {  # nats per token of each expert on each domain; at home the least
     "code": (1.1, 2.6, 2.9, 2.8),
     "prose": (2.7, 1.6, 2.2, 1.9),
@@ -107,7 +111,7 @@ def _seed(session: Session, storage: Storage) -> str:
         name="tiny",
         source="fresh",
         family="llama",
-        config={"num_layers": 2, "width": 32},
+        config=CONFIG,
         num_parameters=61_000,
         tokenizer_sha256="ab" * 32,
         artifact=_artifact(session, storage, "seed"),

@@ -292,6 +292,19 @@ def test_before_every_domain_was_evaluated_there_is_no_picture_of_forgetting() -
     assert forgetting_picture(watched(4.0), spec) is None
 
 
+def test_a_training_of_mode_is_drawn_against_what_it_retains() -> None:
+    spec = {"domains": ["sea", "law"], "retain": ["code"], "training": TRAINING}
+    picture = forgetting_picture(watched(end=6.0), spec)
+    assert picture is not None
+    assert [line.name for line in picture.figure.data] == ["average of 2 targets", "average of 1 watched domain"]
+    first = picture.table[0]
+    assert first["target"] == pytest.approx((first["on sea"] + first["on law"]) / 2)
+    assert first["average of the others"] == first["on code"]
+    one = forgetting_picture(watched(end=6.0), {"domain": "sea", "watch": ["law", "code"], "training": TRAINING})
+    assert one is not None
+    assert [row["tokens"] for row in picture.table] == [2 * row["tokens"] for row in one.table]
+
+
 def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
     picture = parent_picture({"m/a": 0.2, "m/b": 0.8}, "m/b")
     (bars,) = picture.figure.data

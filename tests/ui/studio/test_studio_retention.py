@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from tests.ui.studio.visits import named, open_room, told
 from ui.cli import main
@@ -16,7 +17,7 @@ from workbench.database import transaction
 from workbench.services import evaluations
 from workbench.services.corpora import domain_row
 from workbench.services.experts import expert_row
-from workbench.tables import Artifact, new_id
+from workbench.tables import Artifact, Evaluation, new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -70,6 +71,8 @@ def test_what_is_missing_stands_with_its_command() -> None:
 
 
 def test_without_counted_tokens_perplexities_are_compared() -> None:
+    with transaction() as session:
+        session.execute(update(Evaluation).values(num_correct=None))
     app = look()
     assert not app.exception
     assert app.get("button_group")[-1].value == "perplexity"
@@ -103,7 +106,7 @@ def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
         "retain": "general", "targets": ["code", "law"], "measures": [], "missing": [],
         "rows": [
             {
-                "expert": name, "method": "mode", "num_parts": 2, "num_parameters": 9,
+                "expert": name, "method": "mode", "num_parts": 2, "num_parameters": 9, "is_seed": name == "<b>",
                 "accuracy": {"code": learned, "law": learned, "general": kept},
                 "perplexity": {"code": None, "law": None, "general": None},
                 "learned": {"accuracy": learned, "perplexity": None}, "kept": {"accuracy": kept, "perplexity": None},
@@ -119,9 +122,11 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     picture = retention_scatter(found, "accuracy")
     assert picture is not None
     assert picture.title == "Up is learned, right is kept: a does both best (filled points)"
-    (trace,) = picture.figure.data
-    assert (list(trace.x), list(trace.y)) == ([50.0, 30.0], [50.0, 40.0])
-    assert list(trace.marker.symbol) == ["circle", "circle-open"]
-    assert list(trace.text) == ["a", "&lt;b&gt;"]
+    ahead, seed = picture.figure.data
+    assert [(*one.x, *one.y, *one.marker.symbol, *one.text) for one in (ahead, seed)] == [
+        (50.0, 50.0, "circle", "a"), (30.0, 40.0, "circle-open", "&lt;b&gt;"),
+    ]  # fmt: skip
+    assert (ahead.name, seed.name) == ("mode, 2 parts", "the seed (mode)")
+    assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of what the seed knew
     assert retention_scatter(found, "perplexity") is None
     assert [row["mean accuracy on targets (%)"] for row in retention_rows(found)] == [50.0, 40.0]

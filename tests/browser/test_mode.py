@@ -1,0 +1,91 @@
+"""MoDE by the mouse: train an expert beside the frozen model, put it beside another, see what was learned and kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import run_all
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+DONE = 120_000  # milliseconds in which a job ends
+SECOND = (
+    "mode train l --seed-model tiny --domains law --blocks 2 --expert-layers 1 --steps 30 --block-size 32"
+    " --learning-rate 0.01 --here"
+)
+SCORES = tuple(f"eval run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
+
+
+def test_two_experts_are_trained_composed_and_looked_at(house: Any, page: Page) -> None:
+    train(page, house)
+    run_all(house.settings, SECOND)
+    compose(page)
+    look_at_its_parts(page)
+    run_all(house.settings, *SCORES)
+    compare_what_was_kept(page, house)
+
+
+def train(page: Page, house: Any) -> None:
+    page.goto(f"{house.studio}/train")
+    page.get_by_role("radio", name="MoDE expert").click()
+    page.get_by_label("Name", exact=True).fill("c")
+    choose(page, "Domains", "code")
+    choose(page, "Domains that must not be forgotten", "kitchen")
+    page.get_by_text("Shape of the expert").click()
+    write(page, ("Blocks of the backbone", "2"), ("Layers of the expert in each block", "1"))
+    tune(page)
+    expect(page.get_by_text("Memory, at least")).to_be_visible()
+    page.get_by_role("button", name="Train the expert").click()
+    expect(page.get_by_text("See the expert")).to_be_visible(timeout=DONE)
+    for chart in ("While the target was learned", "Whom the gates chose"):
+        expect(page.get_by_text(chart)).to_have_count(1)
+
+
+def compose(page: Page) -> None:
+    page.get_by_text("See the expert").click()
+    page.get_by_role("button", name="Compose…").click()
+    expect(page.get_by_text("Experts of MoDE side by side")).to_be_visible()
+    page.get_by_label("Name", exact=True).fill("both")
+    choose(page, "Experts", "l/law")
+    choose(page, "Domains", "code", "law")
+    tune(page)
+    page.get_by_role("button", name="Compose them").click()
+    expect(page.get_by_text("See the composition")).to_be_visible(timeout=DONE)
+    expect(page.get_by_text("Whom the gates chose")).to_have_count(1)
+
+
+def look_at_its_parts(page: Page) -> None:
+    page.get_by_text("See the composition").click()
+    expect(page.get_by_role("heading", name="both/composed")).to_be_visible()
+    expect(page.get_by_text("What stands beside the backbone, tiny in 2 blocks")).to_be_visible()
+    page.get_by_role("tab", name="Lineage").click()
+    for part in ("c/code", "l/law"):
+        expect(page.get_by_text(f"expert {part} → expert both/composed")).to_be_visible()
+
+
+def compare_what_was_kept(page: Page, house: Any) -> None:
+    page.goto(f"{house.studio}/specialization")
+    page.get_by_role("radio", name="Learned and kept").click()
+    expect(page.get_by_text("Up is learned, right is kept")).to_be_visible()
+    expect(page.get_by_text("Kept most:")).to_be_visible()
+
+
+def choose(page: Page, label: str, *names: str) -> None:
+    for name in names:
+        page.get_by_role("combobox", name=label, exact=True).fill(name)
+        page.get_by_role("option", name=name, exact=True).click()
+    page.keyboard.press("Escape")
+
+
+def tune(page: Page) -> None:
+    expect(page.get_by_text("Training details")).to_have_count(1)  # while a page is redrawn, its old one is still there
+    page.get_by_text("Training details").click()
+    write(page, ("Steps", "30"), ("Block size", "32"), ("Evaluate every", "10"))
+
+
+def write(page: Page, *answers: tuple[str, str]) -> None:
+    for label, value in answers:
+        page.get_by_label(label, exact=True).fill(value)
+        page.get_by_label(label, exact=True).press("Tab")

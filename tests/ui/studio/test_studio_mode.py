@@ -1,0 +1,202 @@
+"""MoDE in the studio: its two stages are asked for by forms, its parts stand on the card, the way on is a click."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.ui.studio.modes import add_composition, add_mode_expert
+from tests.ui.studio.visits import named, open_room, read, told
+from ui.parts.gates import gates_picture, looks_of
+from ui.parts.rooms import COMPOSITION
+from ui.rooms.train import MODE
+from workbench.cards import MetricPoint
+from workbench.database import transaction
+from workbench.services import experts
+from workbench.services import jobs as rows
+from workbench.tables import new_id
+
+pytestmark = pytest.mark.usefixtures("filled_home")
+
+
+@pytest.fixture
+def beside(filled_home: object) -> None:
+    """Experts of MoDE beside “tiny”: “c/code”, “p/prose”, both in “both/composed”, and “alone/poems”."""
+    with transaction() as session:
+        pair = [add_mode_expert(session, name, domain) for name, domain in (("c", "code"), ("p", "prose"))]
+        add_composition(session, "both", *pair)
+        add_mode_expert(session, "alone", "poems")
+
+
+def asked_for(name: str) -> dict[str, Any]:
+    (job,) = [card for card in read(rows.list_jobs) if card.spec.get("name") == name]
+    return job.spec
+
+
+def fill(app: Any, kind: str, label: str, value: Any) -> None:
+    named(getattr(app, kind), label).set_value(value).run()
+    assert not app.exception
+
+
+def command_of(app: Any) -> str:
+    return next(block.value for block in app.code if block.value.startswith("workbench mode"))
+
+
+def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
+    app = open_room("train", train__what=MODE)
+    assert [one.label for one in app.expander][:2] == [
+        "Shape of the expert: blocks, layers, how it starts", "Training details",
+    ]  # fmt: skip
+    fill(app, "text_input", "Name", "poet")
+    fill(app, "multiselect", "Domains", ["poems"])
+    fill(app, "multiselect", "must not be forgotten", ["prose"])
+    fill(app, "number_input", "Blocks of the backbone", 2)
+    assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
+    assert "how long that takes is known after the first training" in told(app)
+    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2 --retain prose"
+    named(app.button, "Train the expert").click().run()
+    assert not app.exception
+    assert not app.error
+    spec = asked_for("poet")
+    assert (spec["kind"], spec["seed_model"], spec["retain"], spec["shape"]["num_blocks"]) == (
+        "train-mode", "tiny", ["prose"], 2,
+    )  # fmt: skip
+
+
+def test_what_cannot_be_is_said_before_a_job_exists() -> None:
+    app = open_room("train", train__what=MODE)
+    fill(app, "text_input", "Name", "poet")
+    fill(app, "multiselect", "Domains", ["poems"])
+    fill(app, "number_input", "Experts side by side", 2)
+    named(app.button, "Train the expert").click().run()
+    assert "must start at random" in app.error[0].value
+
+
+def test_without_an_expert_of_mode_there_is_nothing_to_compose_yet() -> None:
+    assert "There is no expert of MoDE yet." in told(open_room("train", train__what=COMPOSITION))
+
+
+@pytest.mark.usefixtures("beside")
+def test_stage_two_is_asked_for_and_offers_the_parts_to_leave_out() -> None:
+    app = open_room("train", train__what=COMPOSITION)
+    fill(app, "text_input", "Name", "more")
+    fill(app, "multiselect", "Experts", ["both/composed", "alone/poems"])
+    assert named(app.multiselect, "Parts to leave out").options == ["code", "prose", "poems"]
+    fill(app, "multiselect", "Parts to leave out", ["code"])
+    fill(app, "checkbox", "Frozen", True)
+    fill(app, "multiselect", "Domains", ["prose", "poems"])
+    assert command_of(app) == (
+        "workbench mode compose more --experts both/composed,alone/poems --without code --domains prose,poems --frozen"
+    )
+    named(app.button, "Compose them").click().run()
+    assert not app.exception
+    assert not app.error
+    spec = asked_for("more")
+    assert (spec["experts"], spec["without"], spec["frozen"]) == (["both/composed", "alone/poems"], ["code"], True)
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_part_that_is_offered_no_more_is_left_out_no_more() -> None:
+    app = open_room("train", train__what=COMPOSITION)
+    fill(app, "multiselect", "Experts", ["c/code", "p/prose"])
+    fill(app, "multiselect", "Parts to leave out", ["code"])
+    fill(app, "multiselect", "Experts", ["p/prose"])
+    assert named(app.multiselect, "Parts to leave out").value == []
+
+
+@pytest.mark.usefixtures("beside")
+def test_only_experts_on_one_backbone_are_offered_together() -> None:
+    with transaction() as session:
+        shape = {"num_blocks": 3, "expert_layers": 1, "init": "copy", "start": "backbone", "seed": 0}
+        row = experts.expert_row(session, "alone/poems")
+        row.config = {**row.config, "shape": shape}
+    app = open_room("train", train__what=COMPOSITION)
+    assert named(app.multiselect, "Experts").options == ["both/composed", "c/code", "p/prose"]
+    fill(app, "multiselect", "Experts", ["c/code"])
+    fill(app, "selectbox", "Backbone", "tiny in 3 blocks")
+    assert (named(app.multiselect, "Experts").options, named(app.multiselect, "Experts").value) == (["alone/poems"], [])
+
+
+def tables(app: Any) -> list[list[dict[str, Any]]]:
+    return [frame.value.to_dict("records") for frame in app.dataframe]
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> None:
+    app = open_room("experts", experts__chosen=["both/composed"])
+    assert not app.exception
+    (parts,) = [rows for rows in tables(app) if rows and "layers in each block" in rows[0]]
+    assert [(row["part"], row["trained as"], row["parameters"]) for row in parts] == [
+        ("code", "c/code", "1 k"), ("prose", "p/prose", "2 k"),
+    ]  # fmt: skip
+    words = told(app)
+    for made_of in ("c/code", "p/prose"):
+        assert f"expert {made_of} → expert both/composed" in words
+
+
+@pytest.mark.usefixtures("beside")
+def test_from_the_card_an_expert_goes_into_a_composition() -> None:
+    app = open_room("experts", experts__chosen=["alone/poems"])
+    assert "layers in each block" in str(tables(app))
+    named(app.button, "Add to both/composed").click().run()
+    assert not app.exception
+    app.switch_page("rooms/train.py").run()
+    assert not app.exception
+    assert named(app.multiselect, "Experts").value == ["both/composed", "alone/poems"]
+    held = open_room("experts", experts__chosen=["c/code"])
+    assert not [one.label for one in held.button if "Add to" in one.label]
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_part_whose_expert_is_gone_says_so() -> None:
+    with transaction() as session:
+        row = experts.expert_row(session, "both/composed")
+        parts = [{**part, "of": new_id()} for part in row.config["parts"]]
+        row.config = {**row.config, "parts": parts}
+    app = open_room("experts", experts__chosen=["both/composed"])
+    assert "an expert that is gone" in str(tables(app))
+
+
+def test_other_experts_have_no_parts() -> None:
+    app = open_room("experts", experts__chosen=["first/code"])
+    assert "Parts" not in [tab.label for tab in app.tabs]
+    assert not [one.label for one in app.button if "Compose" in one.label]
+
+
+def looked(**shares: Sequence[Sequence[float]]) -> list[MetricPoint]:
+    """Of each domain the shares of backbone and parts at steps 0, 10, ..."""
+    return [
+        MetricPoint(name=f"gate/{number}/{domain}", step=10 * place, value=share)
+        for domain, looks in shares.items()
+        for place, look in enumerate(looks)
+        for number, share in enumerate(look)
+    ]
+
+
+def test_the_gates_are_drawn_by_domain_with_one_colour_for_a_part() -> None:
+    points = looked(code=[(1, 0, 0), (0.5, 0.4, 0.1)], law=[(1, 0, 0), (0.7, 0.1, 0.2)])
+    picture = gates_picture(looks_of(points), ["backbone", "code", "law"])
+    assert (
+        picture.title
+        == "Whom the gates chose: each part has more say at home than elsewhere; a wider band has more say"
+    )
+    assert "After 10 steps: on code backbone 0.50, code 0.40, law 0.10, on law backbone 0.70" in picture.words
+    assert [list(band.y) for band in picture.figure.data[:3]] == [[1, 0.5], [0, 0.4], [0, 0.1]]
+    assert [band.line.color for band in picture.figure.data[:3]] == [
+        band.line.color for band in picture.figure.data[3:]
+    ]
+    assert picture.table[1] == {"domain": "code", "step": 10, "backbone": 0.5, "code": 0.4, "law": 0.1}
+
+
+def test_a_part_that_has_more_say_elsewhere_is_not_said_to_be_at_home() -> None:
+    points = looked(code=[(0.5, 0.1, 0.4)], law=[(0.6, 0.2, 0.2)])
+    title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
+    assert title.startswith("Whom the gates chose: 0 of 2 parts have most say at home")
+
+
+def test_an_evaluation_that_is_not_whole_is_not_drawn() -> None:
+    points = looked(code=[(1, 0), (0.5, 0.5)])
+    assert looks_of(points[:-1]) == {"code": {0: [1, 0]}}
+    assert looks_of([]) == {}

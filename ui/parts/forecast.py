@@ -1,0 +1,51 @@
+"""What a training will take, before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from ui.parts.throughput import operations
+from ui.parts.words import duration, millions, plain, size
+from workbench.database import reading
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.services.forecasts import forecast
+
+
+def show_forecast(spec: TrainMode | ComposeMode) -> None:
+    """Parameters, memory, disk and time of a training of MoDE; nothing while it cannot be known."""
+    with reading() as session:
+        found = forecast(session, spec)
+    if found is None:
+        return
+    with st.container(border=True):
+        numbers = {
+            "Learn": millions(found["num_learning"]) if found["num_learning"] else "nothing",
+            "Memory, at least": size(found["memory"]),
+            "Disk": size(found["disk"]),
+            "Time, about": duration(found["seconds"]) if found["seconds"] else _no_time(found),
+        }
+        for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):
+            column.metric(label, value)
+        st.caption(plain(forecast_words(found)))
+
+
+def _no_time(found: Mapping[str, Any]) -> str:
+    return "not known yet" if found["num_flops"] else "moments"
+
+
+def forecast_words(found: Mapping[str, Any]) -> str:
+    """How the numbers come about. Pure."""
+    frozen = f"{millions(found['num_frozen'])} parameters of the backbone stay as they are and are not saved again."
+    if not found["num_flops"]:
+        return f"Nothing is trained: the experts' parts are copied. {frozen}"
+    told = (
+        f"{frozen} Memory is that of weights, gradients and moments; activations come on top. While it trains, "
+        f"checkpoints take {size(found['checkpoints'])}. {found['num_tokens']:,} tokens cost "
+        f"{operations(found['num_flops'])}"
+    )
+    if found["measured_by"] is None:
+        return f"{told}: how long that takes is known after the first training on this machine."
+    return f"{told}, at the speed that “{found['measured_by']}” had here; evaluations are not counted."

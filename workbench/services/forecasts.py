@@ -1,0 +1,96 @@
+"""What a training of MoDE will take, told before it starts: memory and disk counted, time by what was measured here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import AdaptingConfig
+from engine.flops import Shape
+from engine.mode.config import ModeConfig
+from engine.mode.flops import Learning, training_flops
+from workbench.errors import BadSpec, NotFound
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.services.experts import expert_row
+from workbench.services.modes import composition
+from workbench.services.seeds import seed_row
+from workbench.tables import Job, SeedModel
+
+_BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
+_CHECKPOINTS = 2  # that lie beside each other
+_JOBS = 50  # of the newest, to find a speed in
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is trained beside what."""
+
+    seed: SeedModel
+    experts: tuple[ModeConfig, ...]
+    learning: Learning | None  # None: nothing is trained
+    num_domains: int
+    training: AdaptingConfig
+
+
+def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] | None:
+    """What the training takes; None where the registry does not know all that it begins from.
+
+    `num_learning` and `num_beside` are the parameters that learn and all that stand beside the backbone's `num_frozen`
+    (matrices and gates; norms and biases are not counted). Bytes: `memory` of weights, gradients and Adam's moments,
+    without activations; `disk` of the expert; `checkpoints` as long as it trains. `num_tokens` and `num_flops` of all
+    updates. `seconds`, by the speed of the newest training here, `measured_by`; None before the first.
+    """
+    try:
+        work = _of_training(session, spec) if isinstance(spec, TrainMode) else _of_composition(session, spec)
+    except (NotFound, BadSpec):
+        return None
+    shape, training = Shape.of(work.seed.config), work.training
+    beside = sum(_num_parameters(shape, one) for one in work.experts)
+    learning = {"experts": beside, "gates": sum(_gates(shape, one) for one in work.experts), None: 0}[work.learning]
+    tokens, flops = 0, 0
+    if work.learning is not None:
+        tokens = training.block_size * training.sequences_per_domain * training.accumulate * work.num_domains
+        tokens *= training.num_steps
+        flops = tokens * training_flops(shape, training.block_size, work.experts, work.learning)
+    speed, measured_by = _speed(session)
+    return {
+        "num_learning": learning, "num_beside": beside, "num_frozen": work.seed.num_parameters,
+        "memory": _BYTES * (work.seed.num_parameters + beside + 3 * learning), "disk": _BYTES * beside,
+        "checkpoints": _CHECKPOINTS * _BYTES * 3 * learning, "num_tokens": tokens, "num_flops": flops,
+        "seconds": flops / speed if speed and flops else None, "measured_by": measured_by,
+    }  # fmt: skip
+
+
+def _of_training(session: Session, spec: TrainMode) -> _Work:
+    experts = (spec.shape,) * spec.num_parts
+    return _Work(seed_row(session, spec.seed_model), experts, "experts", len(spec.domains), spec.training)
+
+
+def _of_composition(session: Session, spec: ComposeMode) -> _Work:
+    rows = [expert_row(session, name) for name in spec.experts]
+    experts = tuple(ModeConfig(**part.shape) for part in composition(rows, spec))
+    if rows[0].seed is None:
+        raise NotFound("seed model", f"of {rows[0].name}", [])
+    learning: Learning | None = ("gates" if spec.frozen else "experts") if spec.domains else None
+    return _Work(rows[0].seed, experts, learning, len(spec.domains), spec.training)
+
+
+def _num_parameters(shape: Shape, expert: ModeConfig) -> int:
+    layer = (shape.projections + shape.ffn) // 2  # two operations for each number of a matrix
+    return expert.num_blocks * expert.expert_layers * layer + _gates(shape, expert)
+
+
+def _gates(shape: Shape, expert: ModeConfig) -> int:
+    return expert.num_blocks * (shape.width + 1)
+
+
+def _speed(session: Session) -> tuple[float | None, str | None]:
+    """Operations per second of the newest training, and its title."""
+    done = select(Job).where(Job.state == "done").order_by(Job.finished_at.desc()).limit(_JOBS)
+    for job in session.scalars(done):
+        if speed := job.result.get("throughput", {}).get("flops_per_second"):
+            return speed, job.title
+    return None, None
