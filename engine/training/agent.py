@@ -1,4 +1,4 @@
-"""torchrun for `train_on`: `python -m engine.training.agent FOLDER NUM_PROCESSES`. Leaves word of who failed first."""
+"""torchrun for `train_on`: `python -m engine.training.agent FOLDER NUM_PROCESSES WORKER`. Tells who failed first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from torch.distributed.run import main as torchrun
 from engine.training.line import leave_failure
 
 
-def main(folder: Path, num_processes: int) -> int:
-    """Runs the processes; gives the exit status. They meet through files, so that nothing listens on the network."""
+def main(folder: Path, num_processes: int, worker: str) -> int:
+    """Runs so many processes of the module `worker`; gives the exit status.
+
+    They meet through files, so that nothing listens on the network.
+    """
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     here = ["--nnodes=1", f"--nproc-per-node={num_processes}", "--rdzv-id=training", "--local-addr=127.0.0.1"]
     try:
-        torchrun([*here, *meeting, "-m", "engine.training.worker", str(folder)])
+        torchrun([*here, *meeting, "-m", worker, str(folder)])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         leave_failure(folder, rank, failure.exitcode, failure.message)
@@ -25,4 +28,4 @@ def main(folder: Path, num_processes: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

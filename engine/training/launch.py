@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from engine.config import TrainingConfig
 from engine.device import process_environment
@@ -49,9 +50,28 @@ def train_on(
     layout_of(domains, config.sequences_per_domain, num_processes)
     texts = [domain.open() for domain in domains]
     BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
-    _require_devices(device, num_processes)
     task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
-    return _events(task, num_processes, _environment(num_processes, threads), log)
+    return carry_out(task, "engine.training.worker", num_processes, threads=threads, log=log)
+
+
+class Carried(Protocol):
+    """A task that several processes carry out together; one that is stopped leaves a checkpoint in `folder`."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def device(self) -> str: ...
+
+    def write(self, path: Path) -> None: ...
+
+
+def carry_out(
+    task: Carried, worker: str, num_processes: int, *, threads: int = 0, log: Path | None = None
+) -> Iterator[Event]:
+    """The events of a task in processes that each run the module `worker`; threads, log and errors as in `train_on`."""
+    _require_devices(task.device, num_processes)
+    return _events(task, worker, num_processes, _environment(num_processes, threads), log)
 
 
 def num_gpus(device: str = "auto") -> int:
@@ -89,8 +109,10 @@ def _environment(num_processes: int, threads: int) -> dict[str, str]:
     }
 
 
-def _events(task: Task, num_processes: int, environment: dict[str, str], log: Path | None) -> Iterator[Event]:
-    crew = _Crew(task, num_processes, environment, log)
+def _events(
+    task: Carried, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
+) -> Iterator[Event]:
+    crew = _Crew(task, worker, num_processes, environment, log)
     try:
         yield from crew.events()
     except (GeneratorExit, KeyboardInterrupt):
@@ -103,7 +125,9 @@ def _events(task: Task, num_processes: int, environment: dict[str, str], log: Pa
 class _Crew:
     """torchrun, its processes, and the pipes to them."""
 
-    def __init__(self, task: Task, num_processes: int, environment: dict[str, str], log: Path | None) -> None:
+    def __init__(
+        self, task: Carried, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
+    ) -> None:
         self.num_processes, self.folder = num_processes, task.folder / ".processes"
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -113,10 +137,10 @@ class _Crew:
         # Opened for both, so that no open waits for the other end.
         self.news, self.orders, self.life = (os.open(self.folder / n, os.O_RDWR) for n in (NEWS, ORDERS, LIFE))
         self.started = False
-        self.torchrun = self._start(environment, log)
+        self.torchrun = self._start(worker, environment, log)
 
-    def _start(self, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "engine.training.agent", str(self.folder), str(self.num_processes)]
+    def _start(self, worker: str, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "engine.training.agent", str(self.folder), str(self.num_processes), worker]
         with open(log or os.devnull, "ab") as file:
             out = file if log else None
             # A group of its own: Ctrl-C is for the caller, which then stops in order.

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
 
 
-def main(place: Path) -> NoReturn:
-    """Trains, and ends the process: nothing that a library left behind keeps it alive."""
+def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
+    """Does the work of (place, rank, number of ranks) and ends: nothing that a library left keeps it alive."""
     prepare_process()
     from engine.training.line import leave_words, live_with_caller
 
@@ -37,7 +37,7 @@ def main(place: Path) -> NoReturn:
     if line:
         live_with_caller(place)
     try:
-        _work(place, rank, int(os.environ["WORLD_SIZE"]))
+        work(place, rank, int(os.environ["WORLD_SIZE"]))
     except BaseException as error:
         traceback.print_exc()
         if isinstance(error, LostRank):
@@ -55,12 +55,12 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
     line = place.is_dir()
     task = Task.read(place / INPUT if line else place)
     layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
-    device = _device(task.device)
-    with _process_group(device, rank, num_ranks, place / STORE if line else None):
+    device = own_device(task.device)
+    with process_group(device, rank, num_ranks, place / STORE if line else None):
         from engine.training.distributed import Ranks
 
         team = Ranks(layout, rank)
-        _follow(_training(task, team, device), team, place if line and rank == 0 else None)
+        follow(_training(task, team, device), team, place if line and rank == 0 else None)
 
 
 def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
@@ -79,7 +79,7 @@ def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
     )  # fmt: skip
 
 
-def _follow(events: Iterator[Event], team: Team, place: Path | None) -> None:
+def follow(events: Iterator[Event], team: Team, place: Path | None) -> None:
     """Goes on while the caller wants more; what it wants is asked by the first process and done by all."""
     from engine.training.line import Caller, to_line
 
@@ -95,7 +95,7 @@ def _follow(events: Iterator[Event], team: Team, place: Path | None) -> None:
     events.close()  # type: ignore[attr-defined]
 
 
-def _device(wish: str) -> torch.device:
+def own_device(wish: str) -> torch.device:
     """The CPU, or the GPU with this process's number on its machine."""
     import torch
 
@@ -110,7 +110,7 @@ def _device(wish: str) -> torch.device:
 
 
 @contextmanager
-def _process_group(device: torch.device, rank: int, num_ranks: int, store: Path | None) -> Iterator[None]:
+def process_group(device: torch.device, rank: int, num_ranks: int, store: Path | None) -> Iterator[None]:
     """Meets the others through a file, or as torchrun's variables say."""
     import torch.distributed as dist
 
@@ -128,4 +128,4 @@ def _leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), _work)
