@@ -9,7 +9,8 @@ before its tensors are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,32 @@ def save_parts(
 ) -> None:
     """Writes some of a model's experts, their keys given by their names, into a folder as the parts of one expert."""
     for number, key in enumerate(parts.values()):
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
-        save_file(state, folder / part_file(number))
+        save_part(model, key, folder / part_file(number))
+    shapes = {name: model.shape_of(key) for name, key in parts.items()}
+    _write_card(folder, shapes, base_sha256, tokenizer_sha256)
+
+
+def save_part(model: ModeModel, key: str, path: Path) -> None:
+    """Writes one of a model's experts into a file."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
+    save_file(state, path)
+
+
+def put_together(
+    parts: Mapping[str, tuple[ModeConfig, Path]], folder: Path, *, base_sha256: str, tokenizer_sha256: str
+) -> None:
+    """Copies files of `save_part`, by the names of their parts, into a folder as the parts of one expert."""
+    for number, (_, path) in enumerate(parts.values()):
+        shutil.copyfile(path, folder / part_file(number))
+    _write_card(folder, {name: shape for name, (shape, _) in parts.items()}, base_sha256, tokenizer_sha256)
+
+
+def _write_card(folder: Path, shapes: Mapping[str, ModeConfig], base_sha256: str, tokenizer_sha256: str) -> None:
     card = {
         "method": "mode",
         "base_sha256": base_sha256,
         "tokenizer_sha256": tokenizer_sha256,
-        "parts": [{"name": name, "shape": asdict(model.shape_of(key))} for name, key in parts.items()],
+        "parts": [{"name": name, "shape": asdict(shape)} for name, shape in shapes.items()],
     }
     (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
@@ -56,8 +76,10 @@ def open_backbone(base: Kept, num_blocks: int) -> ModeModel:
     return ModeModel(load_model(base.folder), num_blocks).eval()
 
 
-def read_parts(expert: Kept, base_sha256: str) -> list[Part]:
-    """An expert's parts, after its bytes and its backbone were checked: switching domain reads no more than this.
+def read_parts(expert: Kept, base_sha256: str, names: Collection[str] | None = None) -> list[Part]:
+    """An expert's parts, or those of these names, after its bytes and its backbone were checked.
+
+    Switching domain reads no more than this.
 
     Raises ModelError where it is of another backbone, DamagedFile where the folder is not what was written.
     """
@@ -71,6 +93,7 @@ def read_parts(expert: Kept, base_sha256: str) -> list[Part]:
     return [
         Part(name, shape, load_file(expert.folder / part_file(number)))
         for number, (name, shape) in enumerate(card["parts"].items())
+        if names is None or name in names
     ]
 
 

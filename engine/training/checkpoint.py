@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
@@ -70,18 +70,45 @@ def newest_step(root: Path, config: TrainingConfig) -> int:
     Raises TrainingError when it was written by another config, since going on would be another training.
     """
     for folder in reversed(_folders(root)):
-        try:
-            verify_folder(folder)
-        except DamagedFile:
-            continue
-        card = _card(folder)
-        if TrainingConfig(**card["config"]) != config:  # one written before a knob was there has its default
-            raise TrainingError(
-                f"The checkpoint {folder} must be of the same settings, but they differ.",
-                "Start a new job for new settings.",
-            )
-        return int(card["step"])
+        if _is_whole(folder):
+            _require_config(folder, config)
+            return int(_card(folder)["step"])
     return 0
+
+
+def has_checkpoint(root: Path, step: int, config: TrainingConfig, names: Iterable[str]) -> bool:
+    """Whether an undamaged checkpoint of `step` updates holds these parameters. Raises TrainingError as above."""
+    folder = checkpoint_folder(root, step)
+    if not _is_whole(folder):
+        return False
+    _require_config(folder, config)
+    with safe_open(folder / _PARAMETERS_FILE, "pt") as file:
+        return set(names) <= set(file.keys())
+
+
+def state_at(root: Path, step: int) -> dict[str, Tensor]:
+    """A checkpoint's tensors, named as in `training_state`."""
+    folder, state = checkpoint_folder(root, step), load_file(checkpoint_folder(root, step) / _MOMENTS_FILE)
+    for kind, file in ((_PARAMETERS, _PARAMETERS_FILE), (_BEST, _BEST_FILE)):
+        tensors = load_file(folder / file) if (folder / file).exists() else {}
+        state |= {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
+    return state
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        verify_folder(folder)
+    except DamagedFile:
+        return False
+    return True
+
+
+def _require_config(folder: Path, config: TrainingConfig) -> None:
+    if TrainingConfig(**_card(folder)["config"]) != config:  # one written before a knob was there has its default
+        raise TrainingError(
+            f"The checkpoint {folder} must be of the same settings, but they differ.",
+            "Start a new job for new settings.",
+        )
 
 
 def restore(

@@ -62,6 +62,15 @@ class Team:
         """On the first process the tensors of all experts (named `kind/expert:place`); elsewhere one's own."""
         return state
 
+    def go_on_from(self, step: int) -> None:
+        """Called once, before the first update."""
+
+    def keep_best(self) -> None:
+        """Called, with patience, where an evaluation was the best so far."""
+
+    def settle(self) -> None:
+        """Called at the end of a training that was not stopped."""
+
 
 ALONE = Team()
 

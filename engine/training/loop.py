@@ -110,10 +110,12 @@ class _Training:
             if step > saved:
                 self._save(step)
             raise
+        self.team.settle()
         yield self._settled(step)
 
     def _resume(self) -> int:
         step = self.team.agree(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
+        self.team.go_on_from(step)
         if step:
             restore(self.folder, step, self.parameters, self.optimizer)
             self.course = course_at(self.folder, step)
@@ -204,6 +206,7 @@ class _Training:
         self.course.evaluated_step, self.course.last_losses = step, means
         if self.config.patience and self.course.see(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+            self.team.keep_best()
         return Evaluated(step, means | dict(self.watch() if self.watch else {}))
 
     def _save(self, step: int) -> Saved:

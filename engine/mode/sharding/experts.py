@@ -16,24 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
 from engine.mode.flops import Learning
 from engine.mode.model import Branch, ModeModel
+from engine.mode.sharding.folders import expert_folder
 from engine.mode.sharding.wire import Wire, unpacked, words_group
-from engine.training.checkpoint import newest_step, restore, save_checkpoint, training_state
+from engine.training.checkpoint import best_weights, has_checkpoint, restore, save_checkpoint, training_state
 from engine.training.distributed import Team
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 
 
-def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> None:
-    """Lets the first process use the experts of this model, until it says that it is done.
+def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:
+    """Lets the first process use the experts of this model until it says that it is done; whether a training ended.
 
     The model's own backbone is not used, and may be forgotten; its hash says which one the experts belong to.
-    Checkpoints of what the experts learn go into `folder`; afterwards the model's experts are what they learnt. Raises
-    LostRank when the first process is gone, and what an update raises.
+    Checkpoints of what each expert learns go into a folder of its own in `folder`, where a checkpoint of all may lie,
+    too, that one process made. Afterwards the model's experts are what they learnt; those of a training that ended
+    (was not stopped) are as patience says. Raises LostRank when the first process is gone, and what an update raises.
     """
     wire = Wire(0, words_group())
     shapes = {key: asdict(model.shape_of(key)) for key in model.keys}
@@ -41,11 +44,13 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> Non
     server = _Server(model, wire, folder)
     while (wish := (said := wire.hear()).pop("do")) != "end":
         server.does[wish](**said)
+    return server.training is not None and server.training.has_ended
 
 
 class _Server:
     def __init__(self, model: ModeModel, wire: Wire, folder: Path | None) -> None:
         self.model, self.wire, self.folder = model, wire, folder
+        self.training: _Training | None = None
         self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and answers, to go back through
         self.does: dict[str, Callable[..., None]] = {"read": self.read, "back": self.back, "learn": self.learn}
 
@@ -84,8 +89,10 @@ class _Server:
         """A training begins."""
         if self.folder is None:
             raise TrainingError("An expert that is to learn must have a folder for its checkpoints.", "Give one.")
-        training = _Training(self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire)
-        self.does |= {"resume": training.resume, "update": training.update, "save": training.save}
+        one = self.training = _Training(self.model, keys, learning, TrainingConfig(**config), self.folder, self.wire)
+        self.does |= {
+            "resume": one.resume, "update": one.update, "best": one.keep_best, "save": one.save, "settle": one.settle,
+        }  # fmt: skip
 
 
 def _answer(branch: Branch, x_BTD: Tensor, given: Sequence[Any], named: dict[str, Any]) -> Tensor:
@@ -106,8 +113,11 @@ class _Training:
         wire: Wire,
     ) -> None:
         self.config, self.folder, self.wire, self.step = config, folder, wire, 0
+        self.has_ended = False
         of = model.expert_parameters if learning == "experts" else model.gate_parameters
-        self.parameters: dict[str, nn.Parameter] = {name: one for key in keys for name, one in of(key).items()}
+        self.of_each: dict[str, dict[str, nn.Parameter]] = {key: of(key) for key in keys}
+        self.parameters = {name: one for of_one in self.of_each.values() for name, one in of_one.items()}
+        self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
         model.requires_grad_(False)
         for parameter in self.parameters.values():
             parameter.requires_grad_(True)
@@ -115,22 +125,47 @@ class _Training:
 
     def resume(self, step: int) -> None:
         self.step = step
-        if step:
-            if newest_step(self.folder, self.config) < step:
-                raise TrainingError(
-                    f"{self.folder} must hold the checkpoint of step {step}, which the first process goes on from.",
-                    "Restore it, or start the training again.",
-                )
-            restore(self.folder, step, self.parameters, self.optimizer)
+        for key, parameters in self.of_each.items() if step else ():
+            root = self._checkpoint_of(key, step)
+            restore(root, step, parameters, self.optimizer)
+            self.best |= best_weights(root, step, parameters)
+        self._begin_step()
+
+    def _checkpoint_of(self, key: str, step: int) -> Path:
+        """Where an expert's is: in its own folder, or with that of all experts."""
+        for root in (expert_folder(self.folder, key), self.folder):
+            if has_checkpoint(root, step, self.config, self.of_each[key]):
+                return root
+        raise TrainingError(
+            f"{self.folder} must hold the checkpoint of step {step}, which the first process goes on from, but has "
+            f"none of the expert “{key}”.", "Restore it, or start the training again.",
+        )  # fmt: skip
 
     def update(self) -> None:
         groups = [GradientGroup(list(self.parameters.values()))]
         clip_and_step(self.optimizer, groups, self.step, self.config, _Member(self.wire))
         self.step += 1
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        """What layers draw at random follows from the step, so that a resumed training is one uninterrupted."""
+        torch.manual_seed(hash((self.config.seed, self.step)) + dist.get_rank())
+
+    def keep_best(self) -> None:
+        self.best = {name: one.detach().to("cpu", copy=True) for name, one in self.parameters.items()}
 
     def save(self) -> None:
-        save_checkpoint(self.folder, self.step, training_state(self.parameters, self.optimizer), self.config)
+        for key, parameters in self.of_each.items():
+            best = {name: self.best[name] for name in parameters if name in self.best}
+            state = training_state(parameters, self.optimizer, best)
+            save_checkpoint(expert_folder(self.folder, key), self.step, state, self.config)
         self.wire.tell("saved")
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        for name, tensor in self.best.items():
+            self.parameters[name].copy_(tensor)
+        self.has_ended = True
 
 
 class _Member(Team):

@@ -1,7 +1,8 @@
 """Training by the house's loop where the experts, and all that learns, lie in other processes.
 
 The loop runs in the first process, which has the text and the backbone, and no parameter that learns. As a team the
-others make their updates when it clips, and their checkpoints when it makes its own.
+others make their updates when it clips, their checkpoints when it makes its own, and keep their best weights when it
+says so: patience is decided by held-out losses, which it alone knows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import asdict
 from torch import Tensor
 
 from engine.config import TrainingConfig
-from engine.errors import TrainingError
 from engine.mode.active import ActiveExperts
 from engine.mode.sharding.backbone import Shard
 from engine.training.distributed import Team
@@ -23,22 +23,10 @@ class ShardedTeam(Team):
     """For `train(active, …, team=ShardedTeam(shards, active, config))`. One object serves one training."""
 
     def __init__(self, shards: Sequence[Shard], active: ActiveExperts, config: TrainingConfig) -> None:
-        """Raises TrainingError with patience: the best weights would have to be kept elsewhere."""
-        if config.patience is not None:
-            raise TrainingError(
-                "A training of experts in other processes must make all its steps, but has patience.",
-                "Leave patience empty.",
-            )
         self.shards = [shard for shard in shards if set(shard.keys) & set(active.active)]
         for shard in self.shards:
             keys = [key for key in active.active if key in shard.keys]
             shard.wire.tell("learn", keys=keys, learning=active.learning, config=asdict(config))
-
-    def agree(self, value: int) -> int:
-        """Called once, with the step to go on from."""
-        for shard in self.shards:
-            shard.wire.tell("resume", step=value)
-        return value
 
     def total(self, value: float) -> float:
         """Called at each update, with this process's part of the squared norm."""
@@ -56,3 +44,16 @@ class ShardedTeam(Team):
         for shard in self.shards:
             shard.wire.hear()
         return state
+
+    def go_on_from(self, step: int) -> None:
+        for shard in self.shards:
+            shard.wire.tell("resume", step=step)
+
+    def keep_best(self) -> None:
+        for shard in self.shards:
+            shard.wire.tell("best")
+
+    def settle(self) -> None:
+        """The experts are what patience says."""
+        for shard in self.shards:
+            shard.wire.tell("settle")

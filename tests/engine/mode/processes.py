@@ -40,6 +40,8 @@ class Plan:
     family: str = "llama"
     config: ModeConfig = SHAPE
     stranger: int | None = None  # a process whose experts are of another backbone
+    dropout: float = 0.0
+    in_one_folder: Path | None = None  # all checkpoints; otherwise each process has a folder of its own
     dies: int | None = None  # a process with experts that ends without a word in its second block
 
     def file(self, rank: int) -> Path:
@@ -96,7 +98,7 @@ def _rank(rank: int, store: Path, plan: Plan, end: Any) -> None:
 
 
 def _first(plan: Plan) -> dict[str, Tensor]:
-    model = ModeModel(backbone(plan.family), plan.config.num_blocks).eval()
+    model = _dropping(ModeModel(backbone(plan.family), plan.config.num_blocks).eval(), plan.dropout)
     with connected(model, BACKBONE) as shards:
         found = plan.work(model, shards, plan.asked)
     return {name: tensor.detach().contiguous() for name, tensor in found.items()}
@@ -104,12 +106,19 @@ def _first(plan: Plan) -> dict[str, Tensor]:
 
 def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
     keys = plan.held[rank - 1]
-    model = mode_model(keys, plan.family, plan.config)
+    model = _dropping(mode_model(keys, plan.family, plan.config), plan.dropout)
     model.forget_backbone()
     if plan.dies == rank:
         model.branches(keys[0])[1].register_forward_pre_hook(lambda *_: os._exit(1))
-    serve(model, "another" if plan.stranger == rank else BACKBONE, plan.folder / f"own-{rank}")
+    serve(model, "another" if plan.stranger == rank else BACKBONE, plan.in_one_folder or plan.folder / f"own-{rank}")
     return seen(model)
+
+
+def _dropping(model: ModeModel, share: float) -> ModeModel:
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = share
+    return model
 
 
 def seen(model: ModeModel) -> dict[str, Tensor]:

@@ -25,7 +25,9 @@ from engine.mode.active import ActiveExperts
 from engine.mode.flops import Learning
 from engine.mode.model import ModeModel
 from engine.mode.sharding.backbone import Shard
+from engine.mode.sharding.folders import gather_checkpoints
 from engine.mode.sharding.team import ShardedTeam
+from engine.training.checkpoint import course_at, newest_step
 from engine.training.data import DomainText
 from engine.training.distributed import ALONE
 from engine.training.loop import train
@@ -186,7 +188,7 @@ def test_a_training_with_experts_elsewhere_is_the_training_here(
     torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=2e-6, atol=0)
     weights = {name: one for name, one in told.experts.items() if not name.startswith("gradient ")}
     assert_close(weights, {name: one for name, one in seen(model).items() if name in weights}, 1e-4)
-    ours, theirs = moments(tmp_path / "many" / "own-1", tmp_path / "many" / "own-2"), moments(tmp_path / "theirs")
+    ours, theirs = moments(*(tmp_path / "many").glob("own-*/experts/*")), moments(tmp_path / "theirs")
     assert_close(ours, theirs, 1e-4)  # they are as large as the clip makes them
 
 
@@ -214,7 +216,7 @@ def test_the_backbones_process_never_holds_a_tensor_of_an_expert_and_theirs_none
     kept = [load_file(file) for file in (tmp_path / "ours").rglob("*.safetensors")]
     assert len(kept) == 4  # parameters and moments, twice
     assert not any(kept)
-    own = load_file(tmp_path / "many/own-1/step-00000006/parameters.safetensors")
+    own = load_file(tmp_path / "many/own-1/experts/law/step-00000006/parameters.safetensors")
     assert own.keys() == {name for name in told.experts if not name.startswith("gradient ")}
     assert all(torch.equal(tensor, told.experts[name]) for name, tensor in own.items())
 
@@ -227,18 +229,73 @@ def test_a_process_with_experts_forgets_the_backbone_and_no_expert() -> None:
         assert all(torch.equal(one, whole.expert_state(key)[name]) for name, one in model.expert_state(key).items())
 
 
-def test_a_training_resumed_is_a_training_uninterrupted(make_texts, tmp_path: Path) -> None:  # L17
-    held = [["law"], ["code"]]
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_training_resumed_is_a_training_uninterrupted(make_texts, tmp_path: Path, dropout: float) -> None:  # L17
+    held: Any = [["law"], ["code"]]
     lesson = Lesson(["law", "code"], make_texts(["law", "code"]), tmp_path / "ours")
-    whole = together(Plan(learnt, tmp_path / "whole", held, replace(lesson, folder=tmp_path / "theirs")))
-    first = together(Plan(learnt, tmp_path / "cut", held, replace(lesson, stop_after=3)))
+    plan = Plan(learnt, tmp_path / "cut", held, lesson, "gpt2", dropout=dropout)
+    whole = together(replace(plan, folder=tmp_path / "whole", asked=replace(lesson, folder=tmp_path / "theirs")))
+    first = together(replace(plan, asked=replace(lesson, stop_after=3)))
     for file in (tmp_path / "cut").glob("rank-*"):
         file.unlink()
-    rest = together(Plan(learnt, tmp_path / "cut", held, lesson))
+    rest = together(plan)
     assert not any(whole.errors + first.errors + rest.errors)
     losses = torch.cat([first.tensors[0]["losses"], rest.tensors[0]["losses"]])
     assert torch.equal(losses, whole.tensors[0]["losses"])
     assert_close(rest.experts, whole.experts, 0)
+
+
+WILD = replace(CONFIG, num_steps=12, learning_rate=0.02, clip=1.0, evaluate_every=1, accumulate=1, patience=2)
+
+
+def test_experts_elsewhere_are_the_best_ones_where_patience_ends_a_training(make_texts, tmp_path: Path) -> None:
+    held, folder = [["law"], ["code"]], tmp_path / "ours"
+    lesson = Lesson(["law", "code"], make_texts(["law", "code"]), folder, stop_after=WILD.num_steps, config=WILD)
+    told, model = together(Plan(learnt, tmp_path / "many", held, lesson)), mode_model(["law", "code"])
+    assert not any(told.errors)
+    expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
+    last, theirs = (newest_step(one, WILD) for one in (folder, tmp_path / "theirs"))
+    best = course_at(folder, last).best_step
+    assert (last, best) == (theirs, course_at(tmp_path / "theirs", last).best_step)
+    assert best < last < WILD.num_steps
+    torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=1e-4, atol=0)
+    assert_close(told.experts, {name: seen(model)[name] for name in told.experts}, 1e-3)
+    cut = Plan(learnt, tmp_path / "cut", held, replace(lesson, folder=tmp_path / "cut's", stop_after=last - 1))
+    assert not any(together(cut).errors)
+    rest = together(replace(cut, asked=replace(cut.asked, stop_after=WILD.num_steps)))
+    assert not any(rest.errors)
+    assert_close(rest.experts, told.experts, 0)
+    end = load_file(tmp_path / f"many/own-1/experts/law/step-{last:08d}/parameters.safetensors")
+    assert not all(torch.equal(one, told.experts[name]) for name, one in end.items())  # the last ones are others
+
+
+def test_a_training_goes_on_in_another_number_of_processes(make_texts, tmp_path: Path) -> None:
+    keys, ours = ["law", "code"], tmp_path / "ours"
+    lesson = Lesson(keys, make_texts(keys), ours)
+    model = mode_model(keys)
+    expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
+    learnt(mode_model(keys), [], replace(lesson, stop_after=1))
+    for held, stop_after in (([["law"], ["code"]], 3), ([["law", "code"]], 5)):
+        folder = tmp_path / f"many-{stop_after}"
+        plan = Plan(learnt, folder, held, replace(lesson, stop_after=stop_after), in_one_folder=ours)
+        assert not any(together(plan).errors)
+    last = mode_model(keys)
+    names = ActiveExperts(last, keys, "chosen").expert_parameters("chosen")
+    gather_checkpoints(ours, names, CONFIG)
+    assert newest_step(ours, CONFIG) == 5
+    told = learnt(last, [], lesson)
+    torch.testing.assert_close(told["losses"], expected["losses"][-len(told["losses"]) :], rtol=2e-6, atol=0)
+    assert_close(seen(last), seen(model), 1e-4)
+    assert not (ours / "experts").exists()
+
+
+def test_a_checkpoint_that_an_experts_process_lacks_is_named(make_texts, tmp_path: Path) -> None:
+    lesson = Lesson(["law"], make_texts(["law"]), tmp_path / "ours", stop_after=3)
+    assert not any(together(Plan(learnt, tmp_path / "many", [["law"]], lesson)).errors)
+    (tmp_path / "many/own-1/experts/law/step-00000003/parameters.safetensors").write_bytes(b"")
+    told = together(Plan(learnt, tmp_path / "many", [["law"]], lesson))
+    assert "must hold the checkpoint of step 3, which the first process goes on from, but has none" in told.errors[1]
+    assert told.errors[0].startswith("LostRank: Process 1")
 
 
 @pytest.mark.parametrize("held", [[["law"]], [["law"], ["code"]]], ids=str)
@@ -275,8 +332,6 @@ def test_experts_do_not_outlive_the_backbone(tmp_path: Path) -> None:
 def refused(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, Tensor]:
     with pytest.raises(ModelError, match="“law” of another process must read whole texts"):
         model(some_ids(), keys, DynamicCache())
-    with pytest.raises(TrainingError, match="but has patience"):
-        ShardedTeam(shards, ActiveExperts(model, keys, "chosen"), replace(CONFIG, patience=1))
     with pytest.raises(ModelError, match="in this model already"):
         model.add_expert("law", model.shape_of("law"))
     older = model(some_ids(), keys)[0]

@@ -1,0 +1,74 @@
+"""Training experts of MoDE beside their backbone, in either stage (§3.2), and what is looked at on the way (§4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from engine.adapt import losses_of, watched_blocks
+from engine.config import TrainingConfig
+from engine.events import Evaluated, Event
+from engine.mode.active import ActiveExperts, gate_shares
+from engine.text.blocks import Tokens
+from engine.text.excerpt import Excerpt
+from engine.training.data import BlockSampler, DomainText, PackedDomain
+from engine.training.distributed import ALONE, Team
+from engine.training.loop import require_context, train
+
+LossesOf = Callable[[ActiveExperts, str, Mapping[str, Excerpt]], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What experts are trained on, equal samples of each domain, and which others each evaluation looks at."""
+
+    domains: tuple[PackedDomain, ...]
+    retained: tuple[PackedDomain, ...]
+    config: TrainingConfig
+
+    def texts(self) -> list[DomainText]:
+        return [domain.open() for domain in self.domains]
+
+    def held_out(self) -> dict[str, Excerpt]:
+        """The blocks that evaluations look at, by domain."""
+        size, number = self.config.block_size, self.config.evaluation_blocks
+        every = (*self.domains, *self.retained)
+        return {one.name: watched_blocks(one.name, Tokens.open(one.folder, "dev"), size, number) for one in every}
+
+    def check(self) -> None:
+        """Raises TrainingError when a text is too short for a block."""
+        config = self.config
+        BlockSampler(self.texts(), config.block_size, config.sequences_per_domain, config.seed)
+        self.held_out()
+
+
+def train_active(
+    active: ActiveExperts, lesson: Lesson, folder: Path, *, losses: LossesOf = losses_of, team: Team = ALONE
+) -> Iterator[Event]:
+    """Trains in place from the newest checkpoint in `folder`, or from the start.
+
+    Each evaluation looks at the domains to retain, too, by `losses` (nats per token), and says what the gates give to
+    whom on every domain. Raises TrainingError where a text or the backbone's context is too short, and what `train`
+    raises.
+    """
+    require_context(active, lesson.config.block_size)
+    looked_at = lesson.held_out()
+    watched = {one.name: looked_at[one.name] for one in lesson.retained}
+    events = train(
+        active, lesson.texts(), lesson.config, folder, only_experts=active.keys, team=team,
+        watch=(lambda: losses(active, active.keys[0], watched)) if watched else None,
+    )  # fmt: skip
+    return _with_gates(events, active, looked_at)
+
+
+def _with_gates(events: Iterator[Event], active: ActiveExperts, texts: Mapping[str, Excerpt]) -> Iterator[Event]:
+    """Says with each evaluation what the gates give to whom, on every text."""
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            if isinstance(event, Evaluated):
+                shares = {name: gate_shares(active, text) for name, text in texts.items()}
+                event = replace(event, gates_by_domain=shares)
+            yield event
