@@ -29,7 +29,9 @@ class Settings(BaseSettings):
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
     threads: int = Field(0, ge=0, description="Threads of each computing process; 0 is one for each core.")
     processes: int = Field(
-        0, ge=0, description="Training processes of one job; 0 is one for each GPU (one on a machine without)."
+        0,
+        ge=0,
+        description="Training processes of one job; 0 is one for each GPU (one on a machine without, and for MoDE).",
     )
     worker_slots: int = Field(2, ge=1, description="Jobs that one worker runs at the same time.")
     lease_seconds: float = Field(30.0, gt=0, description="Seconds after which a silent job is taken back.")

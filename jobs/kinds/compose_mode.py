@@ -11,15 +11,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.device import choose_device
-from engine.events import Event, Progress
+from engine.events import Event
 from engine.files import Kept
-from engine.mode.active import ActiveExperts, compose
-from engine.mode.files import open_backbone, read_parts
+from engine.mode.config import ModeConfig
+from engine.mode.lineup import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
 from jobs.kinds.expert_files import keep_parts
 from jobs.kinds.ids import made_by
-from jobs.kinds.mode_training import registering, train_parts
+from jobs.kinds.mode_training import load, registering, train_parts, write_parts
 from jobs.kinds.tokens import DomainFiles, domain_files
 from jobs.work import Register, Work
 from workbench.mode_specs import ComposeMode
@@ -47,45 +46,38 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     """Reads the parts, trains them together where it is asked for, and keeps them as one expert."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
-    active = yield from _load(work, spec, inputs)
-    tokenizer, loss = load_tokenizer(inputs.base.folder), None
+    inputs.base.check()
+    tokenizer = load_tokenizer(inputs.base.folder)
+    lineup = _lineup(work, spec, inputs)
     if spec.domains:
-        loss = yield from train_parts(work, active, inputs.domains, inputs.retained, spec.training, tokenizer)
-    expert = keep_parts(
-        work, active, spec.expert, inputs.known,
-        dev_loss=loss, base_sha256=str(inputs.base.sha256), tokenizer_sha256=tokenizer.sha256,
-    )  # fmt: skip
+        write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
+    else:
+        write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None
+    expert = keep_parts(work, lineup.id, spec.expert, inputs.known, write, loss)
     return registering(
         work, spec, expert, base_id=inputs.base_id, seed_id=inputs.seed_id, parent_id=next(iter(inputs.experts)),
-        tokenizer_sha256=tokenizer.sha256, config=_config(spec, inputs, active),
+        tokenizer_sha256=tokenizer.sha256, config=_config(spec, inputs),
     )  # fmt: skip
 
 
-def _config(spec: ComposeMode, inputs: _Inputs, active: ActiveExperts) -> dict[str, Any]:
+def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
     return {
         "shape": {"num_blocks": inputs.num_blocks},
         "parts": [part.told(spec.domains) for part in inputs.parts],
         "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
         "composed_on": spec.domains,
         "without": spec.without,
-        "learning": active.learning if spec.domains else "nothing",
+        "learning": ("gates" if spec.frozen else "experts") if spec.domains else "nothing",
     }
 
 
-def _load(work: Work, spec: ComposeMode, inputs: _Inputs) -> Generator[Event, None, ActiveExperts]:
-    """The backbone with all parts beside it, every byte checked before use."""
-    model = open_backbone(inputs.base, inputs.num_blocks).to(choose_device(work.settings.device))
-    keys: list[str] = []
-    for number, (id, kept) in enumerate(inputs.experts.items()):
-        read = {part.name: part for part in read_parts(kept, str(inputs.base.sha256))}
-        for part in (one for one in inputs.parts if one.expert_id == id):
-            keys.append(f"part-{len(keys)}")
-            model.add_expert(keys[-1], read[part.name_there].shape, read[part.name_there].state)
-        yield Progress(number + 1, len(inputs.experts), "experts", "reading")
-    id, names = made_by(work.job_id, "expert"), [part.name for part in inputs.parts]
-    if spec.domains:
-        return compose(model, keys, id, frozen=spec.frozen, names=names)
-    return ActiveExperts(model, keys, id, names=names)
+def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> Lineup:
+    """All parts, each from the expert that has it."""
+    experts = tuple(
+        Beginning(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
+        for n, part in enumerate(inputs.parts)
+    )
+    return Lineup(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
 
 
 def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:

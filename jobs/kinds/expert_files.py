@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.mode.active import ActiveExperts
-from engine.mode.files import save_parts
+from engine.mode.sizes import part_sizes
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_expert
 from jobs.kinds.tokens import DomainFiles, data_sha256_of
@@ -19,6 +19,8 @@ from jobs.work import Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.experts import MODE, register_expert
 from workbench.tables import Artifact
+
+Write = Callable[[Path], None]  # fills the folder of an expert
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,12 @@ def keep_expert(
 
 
 def keep_parts(
-    work: Work, active: ActiveExperts, name: str, domains: Sequence[DomainFiles], *,
-    dev_loss: float | None, base_sha256: str, tokenizer_sha256: str,
-) -> NewExpert:  # fmt: skip
-    """Keeps experts of MoDE as the parts of one, as an artifact under the id that they are known by together."""
-    model, (id,) = active.model, active.keys
+    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, dev_loss: float | None
+) -> NewExpert:
+    """Keeps experts of MoDE as the parts of one, as an artifact that `write` fills."""
     with work.storage.new(id) as folder:
-        parts = dict(zip(active.names, active.active, strict=True))
-        save_parts(model, parts, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
-    size = sum(model.num_added(key) for key in active.active)
+        write(folder)
+        size = sum(part_sizes(folder).values())
     return NewExpert(id, name, MODE, tuple(domains), size, dev_loss, "mode-expert")
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, replace
-from typing import Any, cast
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.adapt import losses_of
 from engine.config import TrainingConfig
-from engine.events import Decided, Evaluated, Event
-from engine.mode.active import ActiveExperts, gate_shares
-from engine.text.excerpt import Excerpt
+from engine.device import choose_device
+from engine.events import Decided, Event
+from engine.mode.active import ActiveExperts
+from engine.mode.files import put_together, save_parts
+from engine.mode.lineup import Lineup
+from engine.mode.sharding.folders import gather_checkpoints, made_file
+from engine.mode.sharding.launch import most_processes, train_apart
+from engine.mode.sharding.task import ModeTask
+from engine.mode.training import Lesson, train_active
 from engine.text.tokenizer import Tokenizer
-from engine.training.data import DomainText, PackedDomain
+from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
-from engine.training.loop import require_context, train
-from jobs.kinds.expert_files import NewExpert, register_new_expert
+from jobs.kinds.expert_files import NewExpert, Write, register_new_expert
 from jobs.kinds.losses import last_losses, mean_loss
 from jobs.kinds.tokens import DomainFiles, pack
-from jobs.kinds.watching import pack_watched
-from jobs.work import Register, Work
+from jobs.work import Register, Work, log_path
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.services.mixtures import create_mixture
 from workbench.specs import MixtureSpec
@@ -31,41 +34,69 @@ from workbench.tables import Artifact
 
 def train_parts(
     work: Work,
-    active: ActiveExperts,
+    lineup: Lineup,
     domains: Sequence[DomainFiles],
     retained: Sequence[DomainFiles],
     config: TrainingConfig,
     tokenizer: Tokenizer,
-) -> Generator[Event, None, float | None]:
-    """Trains in place on equal samples of these domains; gives the mean held-out loss (nats per token) at the end.
+) -> Generator[Event, None, tuple[Write, float | None]]:
+    """Trains in this process or on several; gives what writes the parts, and the mean held-out loss (nats per token).
 
-    Each evaluation looks at the domains to retain, too, and says what the gates give to whom on every domain.
+    Trained is on equal samples of these domains; each evaluation looks at those to retain, too.
     """
-    require_context(active, config.block_size)
-    if (work.settings.processes or num_gpus(work.settings.device)) > 1:
-        yield Decided("Experts of MoDE are trained in one process.")
-    texts: list[DomainText] = []
+    packed = yield from _pack(work, domains, lineup, tokenizer)
+    lesson = Lesson(packed, (yield from _pack(work, retained, lineup, tokenizer)), config)
+    num_processes = yield from _choose_processes(work, len(lineup.experts))
+    if num_processes > 1:
+        task = ModeTask(lineup, lesson, work.folder, work.settings.device)
+        log = log_path(work.settings, work.job_id)
+        losses = yield from last_losses(train_apart(task, num_processes, threads=work.settings.threads, log=log))
+        return _write_made(work, lineup, tokenizer), mean_loss(losses, domains)
+    active = yield from load(work, lineup)
+    gather_checkpoints(work.folder, active.expert_parameters(lineup.id), config)
+    losses = yield from last_losses(train_active(active, lesson, work.folder))
+    return write_parts(active, lineup, tokenizer), mean_loss(losses, domains)
+
+
+def _pack(
+    work: Work, domains: Sequence[DomainFiles], lineup: Lineup, tokenizer: Tokenizer
+) -> Generator[Event, None, tuple[PackedDomain, ...]]:
+    packed: list[PackedDomain] = []
     for domain in domains:
         folder = yield from pack(work, domain, tokenizer)
-        texts.append(PackedDomain(domain.name, active.keys[0], folder).open())
-    looked_at = yield from pack_watched(work, [*domains, *retained], tokenizer, config)
-    watched = {one.name: looked_at[one.name] for one in retained}
-    events = train(
-        active, texts, config, work.folder, only_experts=active.keys,
-        watch=(lambda: losses_of(active, active.keys[0], watched)) if watched else None,
-    )  # fmt: skip
-    losses = yield from last_losses(_with_gates(events, active, looked_at))
-    return mean_loss(losses, domains)
+        packed.append(PackedDomain(domain.name, lineup.id, folder))
+    return tuple(packed)
 
 
-def _with_gates(events: Iterator[Event], active: ActiveExperts, texts: Mapping[str, Excerpt]) -> Iterator[Event]:
-    """Says with each evaluation what the gates give to whom, on every text."""
-    with closing(cast(Generator[Event, None, None], events)):
-        for event in events:
-            if isinstance(event, Evaluated):
-                shares = {name: gate_shares(active, text) for name, text in texts.items()}
-                event = replace(event, gates_by_domain=shares)
-            yield event
+def _choose_processes(work: Work, num_parts: int) -> Generator[Event, None, int]:
+    """As many as were asked for and have something to do."""
+    asked, most = work.settings.processes, most_processes(num_parts)
+    if asked > most:
+        yield Decided(f"The training takes {most} processes of {asked}: one for the backbone, and one for each part.")
+    elif not asked and num_gpus(work.settings.device) > 1:
+        yield Decided("Experts of MoDE are trained in one process, since WORKBENCH_PROCESSES asks for no more.")
+    return min(asked or 1, most)
+
+
+def load(work: Work, lineup: Lineup) -> Generator[Event, None, ActiveExperts]:
+    """The backbone with all parts beside it, every byte checked before use."""
+    model = lineup.backbone().to(choose_device(work.settings.device))
+    yield from lineup.add_to(model, lineup.keys)
+    return lineup.of(model)
+
+
+def write_parts(active: ActiveExperts, lineup: Lineup, tokenizer: Tokenizer) -> Write:
+    """Writes what is in memory."""
+    parts = dict(zip(active.names, active.active, strict=True))
+    sha256 = str(lineup.base.sha256)
+    return partial(save_parts, active.model, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
+
+
+def _write_made(work: Work, lineup: Lineup, tokenizer: Tokenizer) -> Write:
+    """Brings together what each process wrote."""
+    parts = {one.name: (one.shape, made_file(work.folder, one.key)) for one in lineup.experts}
+    sha256 = str(lineup.base.sha256)
+    return partial(put_together, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
 def registering(

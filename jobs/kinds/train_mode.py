@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy.orm import Session
 
-from engine.device import choose_device
 from engine.events import Event
 from engine.files import Kept
-from engine.mode.active import ActiveExperts
-from engine.mode.files import open_backbone
+from engine.mode.lineup import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
 from jobs.kinds.expert_files import keep_parts
 from jobs.kinds.ids import made_by
@@ -37,18 +35,15 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
     """Divides the backbone, trains what is put beside it, and keeps that alone."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
-    active = _start(work, spec, inputs.seed)
+    inputs.seed.check()
     tokenizer = load_tokenizer(inputs.seed.folder)
-    loss = yield from train_parts(work, active, inputs.domains, inputs.retained, spec.training, tokenizer)
-    expert = keep_parts(
-        work, active, spec.expert, inputs.domains,
-        dev_loss=loss, base_sha256=str(inputs.seed.sha256), tokenizer_sha256=tokenizer.sha256,
-    )  # fmt: skip
+    lineup = Lineup(made_by(work.job_id, "expert"), inputs.seed, _beginnings(spec))
+    write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
+    expert = keep_parts(work, lineup.id, spec.expert, inputs.domains, write, loss)
     domain = spec.domains[0] if len(spec.domains) == 1 else None
-    shapes = [asdict(active.model.shape_of(key)) for key in active.active]
     parts = [
-        {"name": name, "domain": domain, "domains": spec.domains, "of": None, "shape": shape}
-        for name, shape in zip(spec.parts, shapes, strict=True)
+        {"name": one.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(one.shape)}
+        for one in lineup.experts
     ]
     return registering(
         work, spec, expert, base_id=inputs.seed_artifact_id, seed_id=inputs.seed_id, parent_id=None,
@@ -57,13 +52,12 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
     )  # fmt: skip
 
 
-def _start(work: Work, spec: TrainMode, seed: Kept) -> ActiveExperts:
-    """The backbone with new experts, each of its own seed: alike they would learn alike."""
-    model = open_backbone(seed, spec.shape.num_blocks).to(choose_device(work.settings.device))
-    keys = [f"part-{number}" for number in range(spec.num_parts)]
-    for number, key in enumerate(keys):
-        model.add_expert(key, replace(spec.shape, seed=spec.shape.seed + number))
-    return ActiveExperts(model, keys, made_by(work.job_id, "expert"), names=spec.parts)
+def _beginnings(spec: TrainMode) -> tuple[Beginning, ...]:
+    """New experts, each of its own seed: alike they would learn alike."""
+    return tuple(
+        Beginning(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
+        for number, name in enumerate(spec.parts)
+    )
 
 
 def _read(session: Session, work: Work, spec: TrainMode) -> _Inputs:
