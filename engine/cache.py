@@ -9,12 +9,11 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from engine.files import Kept
-from engine.models.hosted import Hosted, host
+from engine.models.hosted import Hosted
 
 
 @dataclass(frozen=True)
@@ -40,23 +39,51 @@ class ModelCache:
         """A base with at least these experts (by key), loaded and checked if need be."""
         name = str(base.sha256)
         with self._lock:
-            loading = self._loading[name]
-        with loading:  # others' models stay within reach while this one is read from disk
+            found, loading = self._ready(name, experts), self._loading[name]
+        if found is not None:  # nobody waits for what others of this base are reading
+            return found
+        with loading:
             with self._lock:
-                there = self._models.get(name)
-                if there is not None and all(key in there.model.keys for key in experts):
-                    self._models.move_to_end(name)
-                    return there.model
-            model = self._completed(there, name, experts) if there is not None else None
-            if model is None:
-                self._make_room(name, _stored_bytes(base.folder, *_folders(experts)))
+                found, there = self._ready(name, experts), self._models.get(name)
+            if found is not None:
+                return found
+            model = there.model if there is not None else Hosted(base, self._device)
+            if there is not None and not self._fits(there, experts):
                 del there
-                model = host(base, experts, self._device)
-            with self._lock:
-                self._models[name] = _Loaded(model, model.num_bytes())
-                self._models.move_to_end(name)
-            self._make_room(name)
+                model = self._begun_again(name, base)
+            self._read(name, model, experts)
             return model
+
+    def _ready(self, name: str, experts: Mapping[str, Kept]) -> Hosted | None:
+        """The base, if it holds all of these. The caller has the lock."""
+        there = self._models.get(name)
+        if there is None or not set(experts) <= set(there.model.keys):
+            return None
+        self._models.move_to_end(name)
+        return there.model
+
+    def _fits(self, there: _Loaded, experts: Mapping[str, Kept]) -> bool:
+        """Whether what is missing fits beside what the base holds."""
+        return there.num_bytes + there.model.coming_bytes(_missing(there.model, experts)) <= self._capacity_bytes
+
+    def _begun_again(self, name: str, base: Kept) -> Hosted:
+        """The base without experts; what it held leaves the cache."""
+        with self._lock:
+            self._models.pop(name, None)
+        return Hosted(base, self._device)
+
+    def _read(self, name: str, model: Hosted, experts: Mapping[str, Kept]) -> None:
+        """Reads what is missing, after making room for it; what came of it counts even where reading failed."""
+        missing = _missing(model, experts)
+        self._make_room(name, model.coming_bytes(missing))
+        try:
+            model.add(missing)
+        finally:
+            if model.keys:
+                with self._lock:
+                    self._models[name] = _Loaded(model, model.num_bytes())
+                    self._models.move_to_end(name)
+                self._make_room(name)
 
     def loaded(self) -> dict[str, list[str]]:
         """Bases in memory (by their SHA-256) and the experts loaded on each."""
@@ -68,16 +95,6 @@ class ModelCache:
         with self._lock:
             return sum(one.num_bytes for one in self._models.values())
 
-    def _completed(self, there: _Loaded, base_sha256: str, experts: Mapping[str, Kept]) -> Hosted | None:
-        """The model with what was missing, if that fits beside what it holds; else None, and it leaves the cache."""
-        missing = {key: expert for key, expert in experts.items() if key not in there.model.keys}
-        if there.num_bytes + _stored_bytes(*_folders(missing)) > self._capacity_bytes:
-            with self._lock:
-                self._models.pop(base_sha256, None)
-            return None
-        there.model.add(missing)
-        return there.model
-
     def _make_room(self, newest: str, coming_bytes: int = 0) -> None:
         """Lets go of models, the least recently used first, until what comes fits; never of the newest."""
         with self._lock:
@@ -88,10 +105,5 @@ class ModelCache:
                 held -= self._models.pop(name).num_bytes
 
 
-def _folders(experts: Mapping[str, Kept]) -> list[Path]:
-    return [expert.folder for expert in experts.values()]
-
-
-def _stored_bytes(*folders: Path) -> int:
-    """Bytes of the tensors in folders, which are kept in the precision that they are loaded in."""
-    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))
+def _missing(model: Hosted, experts: Mapping[str, Kept]) -> dict[str, Kept]:
+    return {key: expert for key, expert in experts.items() if key not in model.keys}

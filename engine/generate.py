@@ -24,7 +24,7 @@ from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
-from engine.sampling import StopPhrases, draw
+from engine.sampling import StopPhrases, dice, draw
 from engine.text.tokenizer import Tokenizer
 
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at once while a prompt is read: 64 MiB
@@ -203,7 +203,7 @@ def _continue(
     phrases: StopPhrases, num_prompt: int, room: int,
 ) -> Iterator[Token | Done]:  # fmt: skip
     text = tokenizer.stream()
-    generator = torch.Generator().manual_seed(sampling.seed) if sampling.seed is not None else None
+    generator = dice(sampling.seed)
     limit = min(sampling.max_tokens, room)
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()

@@ -10,7 +10,16 @@ from torch import Tensor
 from engine.config import SamplingConfig
 
 
-def draw(logprobs_V: Tensor, sampling: SamplingConfig, generator: torch.Generator | None) -> int:
+def dice(seed: int | None) -> torch.Generator:
+    """What one answer is drawn with, and nothing else: without a seed it begins where the system says."""
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+        return generator
+    return generator.manual_seed(seed)
+
+
+def draw(logprobs_V: Tensor, sampling: SamplingConfig, generator: torch.Generator) -> int:
     """A token id: the most probable at temperature 0, else drawn from the tempered and cut distribution."""
     if sampling.temperature == 0:
         return int(logprobs_V.argmax())

@@ -16,9 +16,15 @@ class ModeConfig(Checked):
     """The shape of an expert, and what it is before its first update. Defaults are the paper's (§4.1)."""
 
     num_blocks: int = knob(3, "Blocks that the backbone's layers are divided into (paper: 3).", ge=1)
-    expert_layers: int = knob(2, "Transformer layers of the expert in each block (paper: 2).", ge=1)
+    expert_layers: int = knob(
+        2,
+        "Transformer layers of the expert in each block (paper: 2); of more than the block has some start alike.",
+        ge=1,
+    )
     init: Init = knob("copy", "What an expert's layers start as: copy: the last layers of their block; random.")
     start: Start = knob(
-        "backbone", "Where gates start: backbone: the expert is closed and the model is the backbone; even: all equal."
+        "backbone",
+        "Where gates start: backbone: the model is the backbone (the expert closed; a copy of its whole block "
+        "at an equal weight); even: all equal.",
     )
     seed: int = knob(0, "Seed of layers that start at random.", ge=0)

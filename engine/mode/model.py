@@ -212,10 +212,12 @@ class ModeModel(nn.Module):
     def add_expert(self, key: str, config: ModeConfig, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds an expert that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
         self._require_room(key, config)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            branches = [self._new_branch(block, config) for block in self._blocks]
-        if state is not None:
+        if state is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(config.seed)
+                branches = [self._new_branch(block, config, self._start_of(config)) for block in self._blocks]
+        else:  # draws nothing: others may be drawing at this moment
+            branches = [self._new_branch(block, config, self._empty) for block in self._blocks]
             _load(branches, state)
         self._put(key, config, branches)
 
@@ -239,8 +241,8 @@ class ModeModel(nn.Module):
                 "Put experts of the same number of blocks together.",
             )
 
-    def _new_branch(self, block: Block, config: ModeConfig) -> Branch:
-        """Copies of the block's last layers, in turn where the expert has more, or fresh ones.
+    def _new_branch(self, block: Block, config: ModeConfig, made_like: Callable[[Any], nn.Module]) -> Branch:
+        """Layers like the block's last ones, in turn where the expert has more: copies, fresh ones or empty ones.
 
         A copy of the whole block says what the block says at any weight. Closed it would never learn, since neither its
         weight nor its layers would have a gradient, so it starts open, and the model is the backbone all the same.
@@ -249,16 +251,24 @@ class ModeModel(nn.Module):
         sources: list[Any] = [block.backbone[(number - size) % len(block.backbone)] for number in range(size)]
         is_twin = config.init == "copy" and size == len(block.backbone)
         odds = 1 / OPENING if config.start == "even" or is_twin else 0.0
-        layers = [self._copied(source) if config.init == "copy" else self._fresh(source) for source in sources]
+        layers = [made_like(source) for source in sources]
         branch = Branch(layers, int(self.lm.config.hidden_size), odds).to(self.device).requires_grad_(True)
         for layer in layers:
             _set_place(layer, self._next_place)
             self._next_place += 1
         return branch.train(self.training)
 
+    def _start_of(self, config: ModeConfig) -> Callable[[Any], nn.Module]:
+        return self._copied if config.init == "copy" else self._fresh
+
     def _copied(self, layer: Any) -> Any:
         """A copy with weights of its own, under the same configuration, so that one setting reaches all layers."""
         return copy.deepcopy(layer, {id(self.lm.config): self.lm.config})
+
+    def _empty(self, like: Any) -> Any:
+        """A copy whose weights are still to be filled in."""
+        weights = {id(one): nn.Parameter(torch.empty_like(one)) for one in like.parameters()}
+        return copy.deepcopy(like, {id(self.lm.config): self.lm.config, **weights})
 
     def _fresh(self, like: Any) -> nn.Module:
         """A layer of the same kind as the family makes them, at random."""

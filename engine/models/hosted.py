@@ -43,7 +43,7 @@ class Hosted:
 
     def add(self, experts: Mapping[str, Kept]) -> None:
         """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
-        of_mode = {key: kept for key, kept in experts.items() if _method(kept) == "mode"}
+        of_mode = {key: kept for key, kept in experts.items() if _is_mode(kept)}
         rows = {key: kept for key, kept in experts.items() if key not in of_mode}
         if rows:
             self._add_rows(rows)
@@ -58,14 +58,19 @@ class Hosted:
             self._rows.add_expert(key, state=read_expert(kept, str(self._base.sha256)))
 
     def _add_parts(self, key: str, kept: Kept) -> None:
-        parts = read_parts(kept, str(self._base.sha256))
+        parts = read_parts(kept, str(self._base.sha256))  # all, before the first is added
         num_blocks = parts[0].shape.num_blocks
         model = self._backbones.get(num_blocks)
         if model is None:
             model = self._backbones[num_blocks] = open_backbone(self._base, num_blocks).to(self._device)
         keys = {part.name: f"{key}-{number}" for number, part in enumerate(parts)}
-        for part in parts:
-            model.add_expert(keys[part.name], part.shape, part.state)
+        try:
+            for part in parts:
+                model.add_expert(keys[part.name], part.shape, part.state)
+        except BaseException:  # no half of an expert stays
+            for held in set(keys.values()) & set(model.keys):
+                model.remove_expert(held)
+            raise
         self._parts[key] = model, keys
 
     def open(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]] | None = None) -> ExpertModel:
@@ -91,6 +96,12 @@ class Hosted:
             found |= {f"{num_blocks} blocks: {name}": tensor for name, tensor in model.state_dict().items()}
         return found
 
+    def coming_bytes(self, experts: Mapping[str, Kept]) -> int:
+        """Bytes that these experts would take, each body that they need and is not there yet with them."""
+        bodies = {_num_blocks(kept) for kept in experts.values()}
+        there = {*self._backbones, *((None,) if self._rows is not None else ())}
+        return stored_bytes(*[self._base] * len(bodies - there), *experts.values())
+
     def num_bytes(self) -> int:
         """Bytes of all parameters."""
         models = [*([self._rows] if self._rows else []), *self._backbones.values()]
@@ -106,9 +117,23 @@ def host(base: Kept, experts: Mapping[str, Kept], device: torch.device | str = "
     return hosted
 
 
-def _method(expert: Kept) -> str:
-    """What an expert's card says it is; what cannot be read is left to those who check it."""
+def stored_bytes(*kept: Kept) -> int:
+    """Bytes of the tensors in folders, which are kept in the precision that they are loaded in."""
+    return sum(file.stat().st_size for one in kept for file in one.folder.glob("*.safetensors"))
+
+
+def _num_blocks(expert: Kept) -> int | None:
+    """Into how many blocks it divides its backbone; None of one that is rows. Who checks its card complains of it."""
     try:
-        return str(json.loads((expert.folder / CARD).read_text(encoding="utf-8"))["method"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        card = json.loads((expert.folder / CARD).read_text(encoding="utf-8"))
+        return int(card["parts"][0]["shape"]["num_blocks"]) if card["method"] == "mode" else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _is_mode(expert: Kept) -> bool:
+    """Whether an expert's card says so; what cannot be read is left to those who check it."""
+    try:
+        return bool(json.loads((expert.folder / CARD).read_text(encoding="utf-8"))["method"] == "mode")
+    except (OSError, ValueError, LookupError, TypeError):
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +13,23 @@ import torch
 
 from engine.cache import ModelCache
 from engine.ensemble import Ensemble, Group
-from engine.files import Kept
+from engine.errors import DamagedFile
+from engine.files import Kept, new_folder
 from engine.generate import Mixing
 from engine.mixing.cluster import ClusterGate
+from engine.mode.config import ModeConfig
+from engine.mode.files import save_parts
+from engine.mode.model import ModeModel
 from engine.models import hosted
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, read_limits
 from engine.models.families import fresh_model
+from engine.models.hosted import Hosted
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
 from tests.engine.conftest import VOCAB, small_shape
+from tests.engine.mode.backbones import backbone
+from tests.engine.mode.test_files import kept
+from tests.engine.mode.test_files import save as save_mode
 from tests.engine.models.test_demix_files import save
 
 Pair = tuple[Kept, dict[str, Kept]]
@@ -111,3 +120,54 @@ def test_limits_are_read_without_tensors(stored, model: DemixModel, tmp_path: Pa
         file.unlink()
     limits = read_limits(base.folder)
     assert (limits.max_positions, limits.vocab_size) == (model.max_positions, model.vocab_size)
+
+
+def test_every_division_of_a_backbone_counts_as_a_body_of_its_own(tmp_path: Path) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"]})
+    model = ModeModel(backbone(), 3)
+    model.add_expert("three", ModeConfig(3, 1))
+    with new_folder(tmp_path / "three") as folder:
+        save_parts(model, {"three": "three"}, folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
+    more = experts | {"three": kept(tmp_path / "three")}
+    one, both = (ModelCache(1 << 40).get(base, wanted).num_bytes() for wanted in (experts, more))
+    assert both > one + size_bytes(backbone())
+    room = ModelCache(both - 1)
+    first = room.get(base, experts)
+    assert room.get(base, {"three": more["three"]}) is not first  # both do not fit
+    assert room.num_bytes() < both
+    room = ModelCache(both + 20_000)  # the headers of files count, too
+    assert room.get(base, experts) is room.get(base, more)
+
+
+def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
+    models = ModelCache(1 << 30)
+    there = models.get(base, {"law": experts["law"]})
+    reading, go_on, add = threading.Event(), threading.Event(), Hosted.add
+
+    def slowly(self: Hosted, wanted: dict[str, Kept]) -> None:
+        reading.set()
+        assert go_on.wait(30)
+        add(self, wanted)
+
+    monkeypatch.setattr(Hosted, "add", slowly)
+    other = threading.Thread(target=models.get, args=(base, experts))
+    other.start()
+    try:
+        assert reading.wait(30)
+        assert models.get(base, {"law": experts["law"]}) is there
+    finally:
+        go_on.set()
+        other.join()
+    assert models.loaded() == {str(base.sha256): ["law", "code"]}
+
+
+def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
+    part = experts["code"].folder / "part-0.safetensors"
+    part.write_bytes(part.read_bytes()[:-8])
+    models = ModelCache(1 << 30)
+    with pytest.raises(DamagedFile):
+        models.get(base, experts)
+    assert models.loaded() == {str(base.sha256): ["law"]}
+    assert models.num_bytes() == models.get(base, {"law": experts["law"]}).num_bytes()

@@ -15,7 +15,7 @@ from engine.generate import Mixing, generate, read_text
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel, Rows
-from engine.sampling import StopPhrases, draw, tempered
+from engine.sampling import StopPhrases, dice, draw, tempered
 from engine.text.tokenizer import Tokenizer
 
 PROMPT = "the court held"
@@ -189,3 +189,11 @@ def test_a_text_is_read_with_the_weights_before_each_token(model: DemixModel, to
     assert len(reading["weights"]) == len(reading["tokens"]) == len(reading["logprobs"])
     with pytest.raises(MixtureError, match=f"1 to {model.max_positions - 1} tokens"):
         read_text(model, model.keys, make_gate(GateConfig(), [1, 2, 3, 4]), tokenizer, "")
+
+
+def test_unseeded_answers_have_dice_of_their_own() -> None:
+    before = torch.random.get_rng_state()
+    drawn = [torch.rand(4, generator=dice(None)).tolist() for _ in range(2)]
+    assert drawn[0] != drawn[1]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.rand(4, generator=dice(3)).tolist() == torch.rand(4, generator=dice(3)).tolist()

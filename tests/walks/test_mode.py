@@ -29,7 +29,7 @@ from workbench.services.costs import mixture_costs
 from workbench.services.nearest import nearest
 from workbench.settings import Settings, get_settings
 from workbench.storage import get_storage
-from workbench.tables import SeedModel
+from workbench.tables import Metric, SeedModel
 
 TRAINING = {
     "num_steps": 30, "block_size": 32, "learning_rate": 1e-2, "clip": 1.0, "evaluate_every": 15, "checkpoint_every": 10,
@@ -241,6 +241,7 @@ def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> Non
         ({**BOTH, "name": "x", "experts": ["law/court", "other/kitchen"]}, "as many blocks as “law/court”, 2, but"),
         ({**STAGE_TWO, "name": "x", "retain": ["court"]}, "none that is trained on"),
         ({**BOTH, "name": "x", "retain": ["sea"]}, "give domains to train on"),
+        ({**BOTH, "name": "x", "frozen": True}, "only from text: name the domains"),
     ):
         with pytest.raises(BadSpec, match=words):
             submit(wish)
@@ -294,10 +295,13 @@ def test_lineage_tells_all_that_was_put_together(moded) -> None:
 
 def test_a_copy_or_an_average_of_what_has_no_copies_is_refused_with_what_to_do(moded) -> None:
     late = {"kind": "train-expert", "name": "late", "domain": "sea", "mixture": "law", "training": TRAINING}
-    for wish in (late, {**late, "parent": "law/court"}):
-        card = moded(wish)
-        assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
-        assert "workbench mode train" in card.next_step
+    with pytest.raises(BadSpec, match="its experts are all of MoDE: train another beside the same seed"):
+        submit(late)
+    with transaction() as session:
+        mixtures.add_member(session, "small", "law/court")
+    card = moded({**late, "mixture": "small", "parent": "law/court"})
+    assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
+    assert "workbench mode train" in card.next_step
     card = moded({"kind": "average-experts", "name": "mean", "experts": BOTH["experts"]})
     assert (card.state, "“law/court” is one of MoDE" in card.error) == ("failed", True)
     assert "workbench mode compose" in card.next_step
@@ -357,6 +361,17 @@ def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> N
     assert first == {"backbone": 0.5, "court": 0.5}  # a copy of its whole block starts open
     alone, both = ({one["domain"]: one["losses"] for one in one["domains"]} for one in (of_law, course))
     assert both["court"][-1] < alone["court"][0]
+
+
+def test_gates_are_numbered_where_an_expert_is_still_to_come(moded) -> None:
+    submit({**FOOD, "name": "soon"})
+    job_id = submit({**STAGE_TWO, "name": "later", "experts": ["law/court", "soon/kitchen"]})
+    with transaction() as session:
+        for name, value in (("gate/0/court", 0.75), ("gate/1/court", 0.25), ("dev_loss/court", 2.0)):
+            session.add(Metric(job_id=job_id, name=name, step=1, value=value))
+    with reading() as session:
+        (seen,) = courses.course_of(session, "later/composed")["domains"]
+    assert seen["gates"] == [{"backbone": 0.75, "part 1": 0.25}]
 
 
 def test_a_baseline_says_what_it_retains(moded) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from engine.errors import MixtureError
 from ui.cli import main
+from ui.parts.retention_words import left_out_words, retention_rows
 from ui.verbs import evaluate
 from workbench.errors import NotFound
 from workbench.services import corpora, evaluations, experts, jobs, mixtures
@@ -80,6 +81,24 @@ def test_without_names_all_that_were_scored_on_the_domain_are_compared(trained: 
     assert [row["expert"] for row in ask(trained)["rows"]] == ["mode/code", "poor/code", "whole/code"]
     with pytest.raises(NotFound, match="nothing of the kind"):
         ask(trained, "nothing of the kind")
+
+
+def test_of_all_that_were_scored_those_of_the_most_common_tokenizer_are_compared(
+    trained: World,
+) -> None:
+    trained.expert("foreign", "code", tokenizer_sha256="f" * 64)
+    score(trained, "foreign", "general", 0.9)
+    found = ask(trained, "code")
+    assert found["left_out"] == ["foreign"]
+    assert "foreign" not in {row["expert"] for row in found["rows"]}
+    assert left_out_words(found).startswith("Left out, since their tokenizer is another: foreign.")
+    assert left_out_words({**found, "left_out": []}) == ""
+
+
+def test_who_kept_an_unknown_amount_comes_last(trained: World) -> None:
+    trained.expert("dark", "code")
+    found = ask(trained, "code", experts=["dark", "whole/code", "mode/code"])
+    assert [row["expert"] for row in retention_rows(found)] == ["mode/code", "whole/code", "dark"]
 
 
 def test_experts_of_other_tokenizers_are_not_compared(trained: World) -> None:

@@ -27,13 +27,18 @@ def placed(found: Findings, number: str) -> list[Mapping[str, Any]]:
 
 
 def retention_rows(found: Findings) -> list[dict[str, Any]]:
-    """Every expert with every number, those first that kept most."""
-    order = sorted(found["rows"], key=lambda row: -(row["kept"][number_of(found)] or 0.0) * _sign(number_of(found)))
+    """Every expert with every number, those first that kept most, and last those of which it is not known."""
+    number = number_of(found)
+    sign = -1 if number == "accuracy" else 1
+    order = sorted(found["rows"], key=lambda row: (row["kept"][number] is None, sign * (row["kept"][number] or 0.0)))
     return [_row(found, row) for row in order]
 
 
-def _sign(number: str) -> int:
-    return 1 if number == "accuracy" else -1
+def left_out_words(found: Findings) -> str:
+    """Who could not be compared; empty where everybody is."""
+    if not found["left_out"]:
+        return ""
+    return f"Left out, since their tokenizer is another: {listed(found['left_out'])}. Name them to compare them alone."
 
 
 def _row(found: Findings, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,14 @@ from ui.parts.correlations import affinity_words
 from ui.parts.forgetting_words import forgetting_rows, forgetting_words
 from ui.parts.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.parts.posterior_words import posterior_title, stable_words
-from ui.parts.retention_words import missing_words, number_of, retention_rows, retention_words, text_words
+from ui.parts.retention_words import (
+    left_out_words,
+    missing_words,
+    number_of,
+    retention_rows,
+    retention_words,
+    text_words,
+)
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
 from ui.verbs.options import How, Json, split_commas, takes
@@ -146,7 +153,7 @@ def retention(
     columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
     empty = f"No expert was scored on {retain} ({split}). Score a mixture with: workbench eval run MIXTURE"
     print_table(columns, [list(row.values()) for row in rows], empty=empty)
-    for sentence in (text_words(found), retention_words(found, number_of(found))):
+    for sentence in (text_words(found), left_out_words(found), retention_words(found, number_of(found))):
         if sentence:
             say(sentence)
     for sentence, command in missing_words(found):

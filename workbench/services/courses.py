@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -62,14 +63,25 @@ def _job_of(session: Session, expert: str) -> Job:
 
 
 def gate_names(session: Session, job_id: str) -> list[str]:
-    """Who is meant by the numbers of a job's gates; nobody where it is not of MoDE."""
+    """Who is meant by the numbers of a job's gates, the backbone first; nobody where it is not of MoDE.
+
+    Where a composition came to nothing, and an expert that it was to be of is not there, its parts have numbers alone.
+    """
     job = session.get_one(Job, job_id)
+    parts = _parts_told(session, job)
+    return [] if parts is None else [BACKBONE, *(f"{name} (part)" if name == BACKBONE else name for name in parts)]
+
+
+def _parts_told(session: Session, job: Job) -> Sequence[str] | None:
     spec = parse_spec(job.spec)
     if isinstance(spec, TrainMode):
-        return [BACKBONE, *spec.parts]
+        return spec.parts
     if not isinstance(spec, ComposeMode):
-        return []
+        return None
     if job.state == "done":
-        return [BACKBONE, *job.result["parts"]]
+        return list(job.result["parts"])
     rows = {row.name: row for row in session.scalars(select(Expert).where(Expert.name.in_(spec.experts)))}
-    return [BACKBONE, *(part.name for part in composition([rows[name] for name in spec.experts], spec))]
+    if len(rows) < len(spec.experts):
+        numbers = {int(one.name.split("/")[1]) for one in metrics(session, job.id) if one.name.startswith("gate/")}
+        return [f"part {number}" for number in sorted(numbers - {0})]
+    return [part.name for part in composition([rows[name] for name in spec.experts], spec)]

@@ -82,7 +82,7 @@ def parts_told(session: Session, storage: Storage, expert: str) -> list[dict[str
 
 def _too_few(rows: Sequence[Expert], left: Sequence[ModePart], spec: ComposeMode) -> list[str]:
     if not left:
-        return ["A composition must have at least one part left, but all are left out."]
+        return ["A composition must have at least one part left, but all are left out: leave fewer out."]
     if len(left) == 1 and (spec.domains or not spec.without):
         return [
             f"A composition must have at least two experts, but has “{left[0].name}” alone: add one of another domain."
@@ -115,6 +115,9 @@ def _free(name: str, taken: Collection[str]) -> str:
     return free
 
 
+_SAME_SEED = "train it from the same seed model"
+
+
 def _strangers(rows: Sequence[Expert]) -> list[str]:
     """Why each of these experts cannot stand beside the first."""
     complaints = [
@@ -127,13 +130,14 @@ def _strangers(rows: Sequence[Expert]) -> list[str]:
     first = rows[0]
     for row in rows[1:]:
         if row.tokenizer_sha256 != first.tokenizer_sha256:
-            complaints.append(f"“{row.name}” must share its tokenizer with “{first.name}”, but does not.")
+            complaints.append(f"“{row.name}” must share its tokenizer with “{first.name}”, but does not: {_SAME_SEED}.")
         elif row.base.sha256 != first.base.sha256:
-            complaints.append(f"“{row.name}” must be trained on the backbone of “{first.name}”, but is on another.")
+            told = f"“{row.name}” must be trained on the backbone of “{first.name}”, but is on another"
+            complaints.append(f"{told}: {_SAME_SEED}.")
         elif num_blocks_of(row) != num_blocks_of(first):
             complaints.append(
                 f"“{row.name}” must divide the backbone into as many blocks as “{first.name}”, "
-                f"{num_blocks_of(first)}, but has {num_blocks_of(row)}."
+                f"{num_blocks_of(first)}, but has {num_blocks_of(row)}: train it again with as many."
             )
     return complaints
 
@@ -162,4 +166,5 @@ def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
     num_layers = Shape.of(seed.config).num_layers
     if num_blocks <= num_layers:
         return []
-    return [f"num_blocks must be at most the {num_layers} layers of “{seed.name}”, but is {num_blocks} instead."]
+    told = f"num_blocks must be at most the {num_layers} layers of “{seed.name}”, but is {num_blocks} instead"
+    return [f"{told}: choose fewer blocks (--blocks)."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -25,7 +26,8 @@ def retention(
 ) -> dict[str, Any]:
     """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
 
-    No experts named: all that were scored on `retain`; no targets named: what trained them. The expert that their seed
+    No experts named: all that were scored on `retain` and share the tokenizer that most of these have, the rest is
+    `left_out`; no targets named: what trained them. The expert that their seed
     is a copy of stands with them (`is_seed`) and says what there was to keep. `rows` holds {expert, method, is_seed,
     num_parts, num_parameters, accuracy, perplexity, learned, kept, is_ahead}: `accuracy` and `perplexity` by domain,
     `learned` (mean over the targets; of perplexities the geometric one) and `kept` as {accuracy, perplexity}, and so
@@ -33,7 +35,9 @@ def retention(
     the same tokens: `measures` holds the {domain, block_size, num_tokens} of what is known, `missing` the {experts,
     domains, why, command} of what is not. Raises MixtureError where experts share no tokenizer.
     """
-    rows = [expert_row(session, name) for name in experts] or _scored_on(session, domain_row(session, retain).id, split)
+    rows, left_out = [expert_row(session, name) for name in experts], list[Expert]()
+    if not rows:
+        rows, left_out = _of_one_tokenizer(_scored_on(session, domain_row(session, retain).id, split))
     _require_one_tokenizer(rows)
     known = _seeds_of(session, rows)
     rows += [one for one in known if one not in rows]
@@ -46,6 +50,7 @@ def retention(
         _mark_ahead(told, number)
     return {
         "retain": retain, "targets": domains[:-1], "split": split, "rows": told,
+        "left_out": [row.name for row in left_out],
         "measures": [{"domain": name, **found.measures[name]} for name in domains if name in found.measures],
         "missing": [*_missing(session, rows, found, domains)],
     }  # fmt: skip
@@ -80,6 +85,14 @@ def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
 
 def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
     return list(dict.fromkeys(domain for row in rows for domain in domains_of(row) if domain != retain))
+
+
+def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert]]:
+    """Those that share the most common tokenizer, of equally common ones that of the newest expert; and the rest."""
+    counts = Counter(row.tokenizer_sha256 for row in rows)
+    common = max(rows, key=lambda row: (counts[row.tokenizer_sha256], row.created_at), default=None)
+    chosen = [row for row in rows if common is not None and row.tokenizer_sha256 == common.tokenizer_sha256]
+    return chosen, [row for row in rows if row not in chosen]
 
 
 def _require_one_tokenizer(rows: Sequence[Expert]) -> None:

@@ -25,6 +25,7 @@ from workbench.cluster_specs import (
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.services.experts import can_be_parent
 from workbench.services.modes import mode_complaints
 from workbench.services.names import unsayable
 from workbench.spec_base import Spec
@@ -82,8 +83,19 @@ class Outlook:
             complaints.append(f"The path must be a file or a folder, but there is none at {printable(path)}.")
         if not complaints and isinstance(spec, TrainMode | ComposeMode):
             complaints = mode_complaints(self._session, spec)
+        if not complaints and isinstance(spec, TrainExpert):
+            complaints = _no_parent(self._session, spec)
         if complaints:
             raise BadSpec(complaints)
+
+
+def _no_parent(session: Session, spec: TrainExpert) -> list[str]:
+    """That there is nobody whose copy could be trained, as far as the registry knows the mixture."""
+    mixture = session.scalar(select(Mixture).where(Mixture.name == spec.mixture))
+    if mixture is None or any(can_be_parent(member.expert) for member in mixture.members):
+        return []
+    told = f"“{spec.mixture}” must hold an expert whose copy can be trained, but its experts are all of MoDE: "
+    return [f"{told}train another beside the same seed, with `workbench mode train`."]
 
 
 def _may_replace(spec: Spec) -> bool:

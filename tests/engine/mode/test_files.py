@@ -20,7 +20,7 @@ from engine.mode.model import ModeModel
 from engine.models.demix import DemixModel, Rows
 from engine.models.demix_files import save_expert as save_demix_expert
 from engine.models.expert_model import ExpertModel
-from engine.models.hosted import host
+from engine.models.hosted import Hosted, host
 from engine.models.together import Together
 from engine.training.start import adapted
 from tests.engine.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, some_ids
@@ -205,3 +205,36 @@ def test_an_expert_remembers_what_it_was_made_with(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "fresh/expert.json").read_text())["base_sha256"] == base.sha256
     [part] = read_parts(kept(tmp_path / "fresh"), str(base.sha256))
     assert (part.name, part.shape) == ("fresh", config)
+
+
+def test_of_an_expert_that_cannot_be_added_whole_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, experts = save(tmp_path, BOTH)
+    hosted, add, calls = Hosted(base), ModeModel.add_expert, []
+
+    def second_fails(self: ModeModel, key: str, *given: object) -> None:
+        calls.append(key)
+        if len(calls) == 2:
+            raise MemoryError
+        add(self, key, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ModeModel, "add_expert", second_fails)
+    with pytest.raises(MemoryError):
+        hosted.add(experts)
+    assert hosted.keys == []
+    hosted.add(experts)
+    with torch.no_grad():
+        assert torch.equal(ask(hosted.open(["both"]), "both"), alone("law", "code"))
+
+
+def test_loading_an_expert_leaves_the_dice_of_others_alone(tmp_path: Path) -> None:
+    base, experts = save(tmp_path, BOTH)
+    before = torch.random.get_rng_state()
+    seen = []
+    original = torch.random.set_rng_state
+    torch.random.set_rng_state = lambda state: (seen.append(1), original(state))  # type: ignore[assignment]
+    try:
+        host(base, experts)
+    finally:
+        torch.random.set_rng_state = original
+    assert seen == []
+    assert torch.equal(torch.random.get_rng_state(), before)
