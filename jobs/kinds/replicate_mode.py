@@ -17,7 +17,9 @@ from jobs.kinds.replication_report import (
     job_ids,
     keep_report,
     tokens_of_update,
+    with_wholes,
 )
+from jobs.kinds.tokens import domain_files
 from jobs.work import Register, Work
 from workbench.replication_specs import ReplicateMode
 from workbench.replications.mode.evidence import ModeEvidence
@@ -38,7 +40,9 @@ def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
         ids = job_ids(asked)
         scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, ids)
         measured = ModeMeasured(num_parameters=num_parameters(session, ids))
-    yield from _measure(subject, scores, measured)
+        files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
+    texts = {name: one.documents() for name, one in files.items()}
+    yield from _measure(subject, with_wholes(scores, texts), measured)
     yield Progress(1, 2, "parts", "judging the claims")
     size = spec.budget
     trainings = {

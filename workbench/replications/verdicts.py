@@ -55,7 +55,7 @@ def is_below(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours:
     """The verdict on a claim that a number is below a border."""
     if found is None:
         return untestable(claim, ours=ours)
-    why = _doubt(found, border)
+    why = _doubt(found, border, border)
     return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
 
 
@@ -64,7 +64,7 @@ def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours:
     if found is None:
         return untestable(claim, ours=ours)
     turned = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
-    why = _doubt(turned, -border)
+    why = _doubt(turned, -border, border)
     return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
 
 
@@ -82,10 +82,10 @@ def is_within(claim: Claim, found: Estimate | None, border: float, *, unit: str 
     return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, "", found, unit)
 
 
-def _doubt(found: Estimate, border: float) -> str:
-    """Why a number cannot be called below the border; empty when it can."""
+def _doubt(found: Estimate, border: float, told: float) -> str:
+    """Why a number cannot be called below the border, which is called `told`; empty when it can."""
     if found.low > border:
         return "The other way round, by the whole interval."
     if found.high >= border:
-        return f"Undecided: the interval includes {abs(border):g}."
+        return f"Undecided: the interval includes {told:g}."
     return "Undecided: by the interval yes, but not in every seed." if max(found.by_seed) >= border else ""

@@ -66,6 +66,7 @@ def test_a_border_moves_what_counts_as_a_rise() -> None:
     assert is_below(CLAIM, estimate(0.2, 0.8), 1.0).mark == REPRODUCED
     undecided = is_below(CLAIM, estimate(0.2, 1.4), 1.0)
     assert (undecided.mark, undecided.why) == (NOT_REPRODUCED, "Undecided: the interval includes 1.")
+    assert is_above(CLAIM, estimate(-0.6, -0.3), -0.5).why == "Undecided: the interval includes -0.5."
 
 
 @pytest.mark.parametrize(

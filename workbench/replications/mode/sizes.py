@@ -30,7 +30,7 @@ class ModeSize(Size):
     sequences: tuple[int, ...]  # figure 3: training sequences, the fewest first; all there are come last
     mixed_sequences: tuple[int, ...]  # figure 5
     rates: tuple[float, ...]  # others than that of the training
-    longer: int  # times as many steps; a composed model has had three times as many
+    longer: int  # times as many steps; 3: a composed model has had three times as many
     prior_blocks: int = 0  # nothing is weighed by a prior
 
 
@@ -103,7 +103,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         sequences=(2,),
         mixed_sequences=(2,),
         rates=(1e-2,),
-        longer=2,
+        longer=3,
         max_bytes=None,
         test_tokens=512,
     ),
