@@ -27,7 +27,7 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
     target, retained = ([one] for one in evidence.subject.single)
     largest = max(by_rank)
     first, last = paper.TABLE_2[16], paper.TABLE_2[2048]
-    own, other, ranks = by_rank[chosen], by_rank[largest], "rank 16, 2048; ours stand in"
+    own, other = by_rank[chosen], by_rank[largest]
     claim = Claim(
         "Table 2", f"{own} is above {other} on {target[0]}", f"{first[0]} > {last[0]} (rank 16, 2048; ours stand in)"
     )
