@@ -31,11 +31,8 @@ class PartWeights:
         return PartWeights(self.parts, self.weights_KPBT[..., -1:])
 
 
-class ExpertModel(Protocol):
-    """A model with experts known by keys; rows of a batch take one of them. Requests leave no trace in it.
-
-    Shapes: B rows, T positions, V vocabulary.
-    """
+class Experts(Protocol):
+    """A model with experts known by keys; rows of a batch take one of them. Training and reading need this much."""
 
     @property
     def keys(self) -> list[str]: ...
@@ -45,6 +42,13 @@ class ExpertModel(Protocol):
 
     @property
     def max_positions(self) -> int: ...
+
+
+class ExpertModel(Experts, Protocol):
+    """What is read from: requests leave no trace in it.
+
+    Shapes: B rows, T positions, V vocabulary.
+    """
 
     @property
     def vocab_size(self) -> int: ...

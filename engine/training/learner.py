@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from engine.models.demix import Rows
+from engine.models.expert_model import Experts
 
 
-class Learner(Protocol):
-    """A model with experts known by keys; rows of a batch take one of them.
+class Learner(Experts, Protocol):
+    """What is trained.
 
     Shapes: B rows, T positions, V vocabulary.
     """
@@ -20,15 +20,6 @@ class Learner(Protocol):
     def lm(self) -> Any:
         """The decoder of transformers."""
         ...
-
-    @property
-    def keys(self) -> list[str]: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def max_positions(self) -> int: ...
 
     def __call__(self, input_ids_BT: Tensor, rows: Rows) -> Tensor:
         """Logits [B, T, V]."""
