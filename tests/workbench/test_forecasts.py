@@ -66,6 +66,22 @@ def test_time_is_by_the_newest_training_of_this_machine(seeded: World) -> None:
     found = told(seeded, SPEC)
     assert found["measured_by"] == "at 2e+06"
     assert found["seconds"] == pytest.approx(found["num_flops"] / 2e6)
+    assert found["seconds_between"] == pytest.approx((found["num_flops"] / 2e6, found["num_flops"] / 1e6))
+
+
+def test_a_training_of_the_same_kind_and_backbone_goes_before_a_newer_one(seeded: World) -> None:
+    other = SPEC.model_copy(update={"seed_model": "another"})
+    for spec, speed in ((other, 4e6), (SPEC, 1e6), (other, 2e6)):
+        if spec is SPEC:
+            assert told(seeded, SPEC)["seconds_between"] is None
+            assert not told(seeded, SPEC)["is_alike"]
+        job_id = jobs.create_job(seeded.session, spec, title=f"at {speed:g}")
+        fence = leases.claim(seeded.session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
+    found = told(seeded, SPEC)
+    assert (found["measured_by"], found["is_alike"]) == ("at 1e+06", True)
+    assert found["seconds_between"] == pytest.approx((found["num_flops"] / 1e6,) * 2)
 
 
 def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None:

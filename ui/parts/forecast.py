@@ -25,15 +25,18 @@ def show_forecast(spec: TrainMode | ComposeMode) -> None:
             "Learn": millions(found["num_learning"]) if found["num_learning"] else "nothing",
             "Memory, at least": size(found["memory"]),
             "Disk": size(found["disk"]),
-            "Time, about": duration(found["seconds"]) if found["seconds"] else _no_time(found),
+            "Time, about": _time(found),
         }
         for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):
             column.metric(label, value)
         st.caption(plain(forecast_words(found)))
 
 
-def _no_time(found: Mapping[str, Any]) -> str:
-    return "not known yet" if found["num_flops"] else "moments"
+def _time(found: Mapping[str, Any]) -> str:
+    if not found["seconds"]:
+        return "not known yet" if found["num_flops"] else "moments"
+    least, most = map(duration, found["seconds_between"] or (found["seconds"], found["seconds"]))
+    return least if least == most else f"{least} to {most}"
 
 
 def forecast_words(found: Mapping[str, Any]) -> str:
@@ -48,4 +51,6 @@ def forecast_words(found: Mapping[str, Any]) -> str:
     )
     if found["measured_by"] is None:
         return f"{told}: how long that takes is known after the first training on this machine."
-    return f"{told}, at the speed that “{found['measured_by']}” had here; evaluations are not counted."
+    if not found["is_alike"]:
+        return f"{told}. The time is a guess from another kind of training or backbone, “{found['measured_by']}”."
+    return f"{told}, at the speeds of such trainings here, “{found['measured_by']}” last; evaluations are not counted."

@@ -17,7 +17,7 @@ from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.services.experts import expert_row
 from workbench.services.modes import composition
 from workbench.services.seeds import seed_row
-from workbench.tables import Job, SeedModel
+from workbench.tables import Expert, Job, SeedModel
 
 _BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
 _CHECKPOINTS = 2  # that lie beside each other
@@ -41,7 +41,9 @@ def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] 
     `num_learning` and `num_beside` are the parameters that learn and all that stand beside the backbone's `num_frozen`
     (matrices and gates; norms and biases are not counted). Bytes: `memory` of weights, gradients and Adam's moments,
     without activations; `disk` of the expert; `checkpoints` as long as it trains. `num_tokens` and `num_flops` of all
-    updates. `seconds`, by the speed of the newest training here, `measured_by`; None before the first.
+    updates. `seconds`, by the speed of the newest training here, `measured_by`; None before the first. One of the same
+    kind and backbone goes before any other; `is_alike` says whether there was one, and `seconds_between` is the least
+    and the most by all of those (None: it is a guess from another training).
     """
     try:
         work = _of_training(session, spec) if isinstance(spec, TrainMode) else _of_composition(session, spec)
@@ -55,12 +57,14 @@ def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] 
         tokens = training.block_size * training.sequences_per_domain * training.accumulate * work.num_domains
         tokens *= training.num_steps
         flops = tokens * training_flops(shape, training.block_size, work.experts, work.learning)
-    speed, measured_by = _speed(session)
+    speeds, is_alike = _speeds(session, spec.kind, work.seed.name)
+    seconds = [flops / speed for speed, _ in speeds] if flops else []
     return {
         "num_learning": learning, "num_beside": beside, "num_frozen": work.seed.num_parameters,
         "memory": _BYTES * (work.seed.num_parameters + beside + 3 * learning), "disk": _BYTES * beside,
         "checkpoints": _CHECKPOINTS * _BYTES * 3 * learning, "num_tokens": tokens, "num_flops": flops,
-        "seconds": flops / speed if speed and flops else None, "measured_by": measured_by,
+        "seconds": seconds[0] if seconds else None, "measured_by": speeds[0][1] if speeds else None,
+        "is_alike": is_alike, "seconds_between": (min(seconds), max(seconds)) if seconds and is_alike else None,
     }  # fmt: skip
 
 
@@ -87,10 +91,19 @@ def _gates(shape: Shape, expert: ModeConfig) -> int:
     return expert.num_blocks * (shape.width + 1)
 
 
-def _speed(session: Session) -> tuple[float | None, str | None]:
-    """Operations per second of the newest training, and its title."""
+def _speeds(session: Session, kind: str, seed: str) -> tuple[list[tuple[float, str]], bool]:
+    """Operations per second and titles, newest first: of this kind and backbone if any (True), else all."""
     done = select(Job).where(Job.state == "done").order_by(Job.finished_at.desc()).limit(_JOBS)
-    for job in session.scalars(done):
-        if speed := job.result.get("throughput", {}).get("flops_per_second"):
-            return speed, job.title
-    return None, None
+    measured = [(job, job.result.get("throughput", {}).get("flops_per_second")) for job in session.scalars(done)]
+    known = [(job, speed) for job, speed in measured if speed]
+    alike = [(job, speed) for job, speed in known if job.kind == kind and _backbone(session, job) == seed]
+    return [(speed, job.title) for job, speed in alike or known], bool(alike)
+
+
+def _backbone(session: Session, job: Job) -> str | None:
+    """The name of the seed model that a training began from, directly or by its experts."""
+    if "seed_model" in job.spec:
+        return str(job.spec["seed_model"])
+    first = next(iter(job.spec.get("experts", ())), None)
+    row = session.scalar(select(Expert).where(Expert.name == first))
+    return row.seed.name if row is not None and row.seed is not None else None
