@@ -43,15 +43,16 @@ def best_has_more(
     choosing, judging = (evidence.accuracies.half(which) for which in range(2))
     if not choosing.seeds_with([*better.values(), *others.values()], domains):
         return untestable(claim)
-    chosen = [max(arms, key=lambda key: _value(choosing, arms[key], domains)) for arms in (better, others)]
+    chosen = [_best(choosing, arms, domains) for arms in (better, others)]
     found = judging.estimate([better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two))
     ours = f"{words(chosen[0])} and {words(chosen[1])}, chosen on one half of the documents and judged on the other"
     return is_above(claim, found, ours=ours, unit=POINTS)
 
 
-def _value(accuracies: Accuracies, arm: Arm, domains: Sequence[str]) -> float:
-    found = accuracies.average(arm, domains)
-    return -1.0 if found is None else found.value
+def _best(accuracies: Accuracies, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:
+    """The one with the highest average; arms without scores are none."""
+    values = {key: found.value for key, arm in arms.items() if (found := accuracies.average(arm, domains))}
+    return max(values, key=lambda key: values[key])
 
 
 def _both(evidence: ModeEvidence, arm: Arm, other: Arm, domains: Sequence[str]) -> str:
