@@ -4,6 +4,7 @@ The peer is the same training step in one process with all cores (or, with GPUs,
 parallelism here); steps alternate, so drift hits both. Pictures: (b) the expert grows; (c) the number of merges grows
 and the expert's layers do not. The model's constants are measured before, on layers and messages alone, with all
 processes busy at the same time; no point that is predicted takes part in them. Ratios are MPMD over the peer.
+With --figures it prints figure 4 of the paper by the cost model, with constants measured here and with chosen ones.
 Run: python benchmarks/mode_mpmd.py
 """
 
@@ -33,7 +34,7 @@ from engine.config import ModelConfig, TrainingConfig  # noqa: E402
 from engine.flops import Shape  # noqa: E402
 from engine.mode.active import ActiveExperts  # noqa: E402
 from engine.mode.config import ModeConfig  # noqa: E402
-from engine.mode.cost import Machine, Mesh, Work, spmd, step_cost  # noqa: E402
+from engine.mode.cost import Machine, Mesh, Work, figure_4a, figure_4b, figure_4c, spmd, step_cost  # noqa: E402
 from engine.mode.model import ModeModel  # noqa: E402
 from engine.mode.sharding.backbone import connected  # noqa: E402
 from engine.mode.sharding.experts import serve  # noqa: E402
@@ -48,6 +49,8 @@ from engine.training.optimizer import clip_and_step, gradient_groups, make_optim
 TRAINING = TrainingConfig(num_steps=10_000)
 MESSAGES = (1 << 14, 1 << 21)  # bytes
 GPUS = torch.cuda.device_count()
+PAPER = Shape(18, 2048, 2048, 2048, 8192, 3, 182_000, 2048)  # 1.58 billion in 18 layers (§4.1); the widths are ours
+CHOSEN = Machine(1e14, 4.5e10, 2e-6)  # devices that compute much faster than they talk (decision 21)
 
 
 @dataclass(frozen=True)
@@ -274,6 +277,27 @@ def run(setting: Setting, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def figures(machine: Machine) -> dict[str, dict[int, float]]:
+    """Figure 4 by the cost model: the share of one mesh's step that several meshes save; below 0 they lose."""
+    by_meshes = figure_4a(PAPER, machine, 16, 1024)
+    return {
+        "4a, by meshes": {
+            meshes: round(1 - cost.seconds / by_meshes[1].seconds, 3) for meshes, cost in by_meshes.items()
+        },
+        "4b, by layers added": {
+            size: round(one.saving, 3) for size, one in figure_4b(PAPER, machine, 16, 1024).items()
+        },
+        "4c, by merges": {merges: round(one.saving, 3) for merges, one in figure_4c(PAPER, machine, 16, 1024).items()},
+    }
+
+
+def measured_machine(constants: dict[str, Any]) -> Machine:
+    return Machine(
+        constants["gflops_per_process"][0] * 1e9, constants["megabytes_per_second"] * 1e6,
+        constants["message_microseconds"] / 1e6, constants["million_updates_per_second"] * 1e6,
+    )  # fmt: skip
+
+
 def main() -> None:
     cores = len(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__)
@@ -286,6 +310,7 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=128)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 3, 5], help="(b) layers in each of two blocks")
     parser.add_argument("--merges", type=int, nargs="+", default=[1, 3, 6], help="(c) of 6 layers in all")
+    parser.add_argument("--figures", action="store_true", help="figure 4 by the cost model, too")
     asked = parser.parse_args()
     size = Size(asked.layers, asked.width, asked.vocabulary, asked.sequences, asked.block)
     points = [("b", ModeConfig(2, layers, start="even")) for layers in asked.sizes]
@@ -296,10 +321,13 @@ def main() -> None:
             run(replace(setting, num_processes=number, store=Path(folder, f"{number}")), asked.rounds)
             for number in asked.processes
         ]
+    drawn = {}
+    if asked.figures:
+        drawn = {"figures": {"measured": figures(measured_machine(runs[0]["constants"])), "chosen": figures(CHOSEN)}}
     print(json.dumps({
         "claim": "a training step with experts in processes of their own over one in one process with the same cores",
         "cores": cores, "layers": asked.layers, "width": asked.width, "tokens_per_step": asked.sequences * asked.block,
-        "runs": runs,
+        "runs": runs, **drawn,
     }))  # fmt: skip
 
 

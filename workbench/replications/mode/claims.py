@@ -8,7 +8,7 @@ from workbench.replications.mode.multi_domain import judge_multi_domain
 from workbench.replications.mode.shapes import judge_shapes
 from workbench.replications.verdicts import Claim, Verdict, untestable
 
-_SEVERAL = "Needs several devices; benchmarks/mode_mpmd.py times processes of one machine, with a model of their cost."
+_SEVERAL = "Needs several devices; python benchmarks/mode_mpmd.py --figures prints what a model of their cost says."
 _EMBEDDINGS = "LoRA has no adapters of embeddings here."
 BEYOND = (
     (_EMBEDDINGS, "Table 2", "adapting the embeddings, too, costs accuracy on Code", "75.81 < 76.17"),
