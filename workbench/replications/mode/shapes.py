@@ -29,17 +29,28 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
     first, last = paper.TABLE_2[16], paper.TABLE_2[2048]
     own, other = by_rank[chosen], by_rank[largest]
     claim = Claim(
-        "Table 2", f"{own} is above {other} on {target[0]}", f"{first[0]} > {last[0]} (rank 16, 2048; ours stand in)"
+        "Table 2",
+        f"{own} is above {other} on {target[0]}",
+        _stand_ins(f"{first[0]} > {last[0]}", (16, 2048), (chosen, largest)),
     )
     yield has_more(evidence, claim, own, other, target)
     claim = Claim(
-        "Table 2", f"{own} retains more than {other}", f"{first[1]} > {last[1]} (rank 16, 2048; ours stand in)"
+        "Table 2",
+        f"{own} retains more than {other}",
+        _stand_ins(f"{first[1]} > {last[1]}", (16, 2048), (chosen, largest)),
     )
     yield has_more(evidence, claim, own, other, retained)
     if min(by_rank) < chosen:
         least = by_rank[min(by_rank)]
-        claim = Claim("Table 2", f"{least} retains more than {own}", "48.76 > 48.64 (rank 8, 16; ours stand in)")
+        printed = _stand_ins("48.76 > 48.64", (8, 16), (min(by_rank), chosen))
+        claim = Claim("Table 2", f"{least} retains more than {own}", printed)
         yield has_more(evidence, claim, least, own, retained)
+
+
+def _stand_ins(printed: str, theirs: tuple[int, int], ours: tuple[int, int]) -> str:
+    """The paper's numbers with its ranks, and which ranks stand in for them here."""
+    told = f"{printed} (rank {theirs[0]} and {theirs[1]}"
+    return f"{told})" if ours == theirs else f"{told}; here {ours[0]} and {ours[1]} stand in for them)"
 
 
 def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
@@ -115,16 +126,16 @@ def by_rank(evidence: ModeEvidence) -> list[Row]:
     """Table 2, the paper's rows of the same rank beside ours."""
     size = evidence.subject.size
     rows = [
-        {"rank": rank, "in FFNs": "no", **_columns(evidence, arm, paper.TABLE_2.get(rank))}
+        {"rank": rank, "in FFNs": "no", **_beside(evidence, arm, paper.TABLE_2.get(rank))}
         for rank, arm in arms.by_rank(size).items()
     ]
-    return [*rows, {"rank": size.lora.rank, "in FFNs": "yes", **_columns(evidence, arms.in_ffn(size), paper.IN_FFN)}]
+    return [*rows, {"rank": size.lora.rank, "in FFNs": "yes", **_beside(evidence, arms.in_ffn(size), paper.IN_FFN)}]
 
 
 def by_shape(evidence: ModeEvidence) -> list[Row]:
     """Table 3."""
     return [
-        {"blocks": cell[0], "layers in each": cell[1], **_columns(evidence, arm, paper.TABLE_3.get(cell))}
+        {"blocks": cell[0], "layers in each": cell[1], **_beside(evidence, arm, paper.TABLE_3.get(cell))}
         for cell, arm in arms.by_shape(evidence.subject.size).items()
     ]
 
@@ -134,16 +145,19 @@ def by_parameters(evidence: ModeEvidence) -> list[Row]:
     size = evidence.subject.size
     told = [("LoRA", arm) for arm in arms.by_rank(size).values()]
     told += [("MoDE", arm) for arm in arms.by_layers(size).values()]
-    return [{"method": method, "model": str(arm), **_columns(evidence, arm, None)} for method, arm in told]
+    return [{"method": method, "model": str(arm), **_columns(evidence, arm)} for method, arm in told]
 
 
-def _columns(evidence: ModeEvidence, arm: Arm, printed: tuple[float, float] | None) -> Row:
+def _beside(evidence: ModeEvidence, arm: Arm, printed: tuple[float, float] | None) -> Row:
+    """Our numbers and the paper's; a row that the paper has not keeps its columns, which are those of the first row."""
+    code, english = printed or (None, None)
+    return {**_columns(evidence, arm), "paper: Code": code, "paper: English": english}
+
+
+def _columns(evidence: ModeEvidence, arm: Arm) -> Row:
     target, retained = evidence.subject.single
     found, kept = evidence.accuracy(arm, [target]), evidence.accuracy(arm, [retained])
-    columns: Row = {
+    return {
         "parameters added": evidence.num_parameters(arm), **interval_columns(found, on(target)),
         on(retained): kept.value if kept else None,
     }  # fmt: skip
-    if printed:
-        columns |= {"paper: Code": printed[0], "paper: English": printed[1]}
-    return columns
