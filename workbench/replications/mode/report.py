@@ -55,7 +55,10 @@ def best_words(findings: Findings) -> str:
     best = max(of, key=lambda name: of[name])
     told = f"Best on average over both targets and what is retained: {best}, {of[best]:.2f} %."
     others = [name for name in (_COMPOSED, _FULL) if name != best]
-    return " ".join([told, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
+    told = " ".join([told, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
+    longer = [row for row in findings["tables"]["steps"] if row["average"] is not None and row["model"] not in of]
+    listed = ", ".join(f"{row['model']} {row['average']:.2f} %" for row in longer)
+    return f"{told} With as many steps as the composed model had in all: {listed}." if listed else told
 
 
 # tables and charts --------------------------------------------------------------------------------
