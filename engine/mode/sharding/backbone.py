@@ -20,8 +20,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from engine.errors import ModelError, TrainingError
+from engine.mode.block import Said, active_keys
 from engine.mode.config import ModeConfig
-from engine.mode.model import ModeModel, Said, active_keys
+from engine.mode.model import ModeModel
 from engine.mode.sharding.wire import Wire, packed, words_group
 
 

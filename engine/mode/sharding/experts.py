@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
+from engine.mode.block import Branch
 from engine.mode.flops import Learning
-from engine.mode.model import Branch, ModeModel
+from engine.mode.model import ModeModel
 from engine.mode.sharding.folders import expert_folder
 from engine.mode.sharding.wire import Wire, unpacked, words_group
 from engine.training.checkpoint import best_weights, has_checkpoint, restore, save_checkpoint, training_state
