@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -311,3 +313,9 @@ def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
     assert list(bars.y) == [0.8, 0.2]
     assert bars.marker.color[0] != bars.marker.color[1]
     assert "m/b 0.80; m/a 0.20. The parent is m/b." in picture.words
+
+
+def test_pandas_is_whole_before_any_page_draws() -> None:
+    """Plotly takes what it finds of it, half-read too, while another page is importing it."""
+    asked = "import sys, ui.parts.pictures; print(hasattr(sys.modules.get('pandas'), 'Series'))"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "True"
