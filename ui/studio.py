@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas  # noqa: F401  # whole before any page draws: Plotly takes it half-read while another page imports it
 import streamlit as st
 from streamlit import net_util
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas  # noqa: F401  whole before any figure: Plotly takes it half-read while another page imports it
 import plotly.graph_objects as go
 
 from workbench.palette import COLOURS

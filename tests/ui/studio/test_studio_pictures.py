@@ -317,5 +317,5 @@ def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
 
 def test_pandas_is_whole_before_any_page_draws() -> None:
     """Plotly takes what it finds of it, half-read too, while another page is importing it."""
-    asked = "import sys, ui.parts.pictures; print(hasattr(sys.modules.get('pandas'), 'Series'))"
+    asked = "import sys, ui.studio; print(hasattr(sys.modules.get('pandas'), 'Series'))"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "True"
