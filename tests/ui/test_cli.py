@@ -16,7 +16,7 @@ from typer.main import get_command
 from ui.cli import app, main
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
-HELP_SECONDS = 0.8  # half of it on a quiet machine; torch alone would take two seconds
+HELP_SECONDS = 0.5
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
