@@ -17,6 +17,7 @@ from engine import generate, scores
 from engine.clusters import clusterers
 from engine.clusters.vectorize import TfidfEmbedder
 from engine.mixing import fixed, posterior
+from engine.mode import block as mode_block
 from engine.mode import model as mode_model
 from engine.models.demix import DemixModel, Rows
 from engine.models.likelihoods import TokenScores
@@ -208,8 +209,8 @@ def unseeded_clusters(patch: Patch) -> None:
 
 def open_start(patch: Patch) -> None:
     """A gate that begins all but closed, as one with a low bias would."""
-    real = mode_model.gate_weights
-    patch.setattr(mode_model, "gate_weights", lambda slopes, odds: real(slopes, odds.abs() + 1e-5))
+    real = mode_block.gate_weights
+    patch.setattr(mode_block, "gate_weights", lambda slopes, odds: real(slopes, odds.abs() + 1e-5))
 
 
 def gates_by_rank(patch: Patch) -> None:
@@ -225,8 +226,8 @@ def gates_by_rank(patch: Patch) -> None:
 
 def lost_share(patch: Patch) -> None:
     """Gates told without the share of the backbone's last digits."""
-    real = mode_model.gate_weights
-    patch.setattr(mode_model, "gate_weights", lambda *told: real(*told) * (1 - 1e-5))
+    real = mode_block.gate_weights
+    patch.setattr(mode_block, "gate_weights", lambda *told: real(*told) * (1 - 1e-5))
 
 
 def no_cache_beside_a_backbone(patch: Patch) -> None:
