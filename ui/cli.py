@@ -1,31 +1,95 @@
 """The command line: `workbench VERB …`.
 
-Every verb stands in ui/verbs; here they meet, and here a problem becomes an exit code.
+Every verb stands in ui/verbs; here they meet, and here a problem becomes an exit code. A verb is imported when somebody
+asks for it, so that nobody waits for the others.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import UserDict
 from collections.abc import Sequence
+from copy import copy
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer._click.exceptions import ClickException
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from engine.errors import Problem
 from ui.errors import BadUsage
-from ui.verbs import cluster, corpus, evaluate, expert, jobs, mix, mode, prior, report, reproduce, seed, train
-from ui.verbs.doctor import doctor
-from ui.verbs.house import migrate, up
 from ui.verbs.output import print_problem, tell
-from ui.verbs.say import say
-from ui.verbs.selfcheck import selfcheck
 
 PROBLEM = 2
 INTERRUPTED = 130
+VERBS = {  # what each says of itself, for the list of all of them
+    "up": "Start everything: studio, API with the playground, worker and clock. Ctrl-C stops all of it.",
+    "migrate": "Create the registry, or bring an older one to this version.",
+    "say": "Go on from a prompt; words are coloured by the expert with the greatest weight.",
+    "doctor": "Check Python, PyTorch, disk, registry, queue, worker, ports and browser; say what to do about each.",
+    "selfcheck": "Check the laws of mixing, caching and resuming on a tiny model here; it takes less than a minute.",
+    "corpus": "Bring in text, look at what came of it.",
+    "cluster": "Clusters: find, look at, change, make domains of, train a model on each.",
+    "seed": "Seed models: make a fresh one, or take one that exists.",
+    "train": "Train experts: several at once, or one more beside those you have.",
+    "mode": "MoDE: experts of layers beside a frozen model, trained and put together.",
+    "expert": "Experts: list, look at, switch on and off, rename, certify, delete.",
+    "mix": "Mixtures: compose experts, switch them on and off, see what it does.",
+    "prior": "Priors: estimate them on held-out text, give them by hand, list them.",
+    "eval": "Evaluate: perplexities and specialization of experts, and why they differ.",
+    "report": "Reports: certificates and measurements that jobs left.",
+    "reproduce": "Reproduce a paper: its jobs, its claims, one report.",
+    "jobs": "Jobs: watch, stop, resume, retry, hurry, delete.",
+}
+_MODULES = {"up": "house", "migrate": "house", "eval": "evaluate"}  # of the others: their own name
+
+Command = TyperCommand | TyperGroup
+
+
+class _Verbs(UserDict[str, Command]):
+    """Every verb by its name: its sentence alone, and the whole of it for who takes it out."""
+
+    def __init__(self) -> None:
+        super().__init__({name: TyperCommand(name, help=sentence) for name, sentence in VERBS.items()})
+        self._whole: dict[str, Command] = {}
+
+    def __getitem__(self, name: str) -> Command:
+        if name in self.data and name not in self._whole:
+            self._whole[name] = _whole(name)
+        return self._whole[name]
+
+
+def _whole(name: str) -> Command:
+    """A verb with its options, or a group of verbs."""
+    module = import_module(f"ui.verbs.{_MODULES.get(name, name)}")
+    alone = typer.Typer()
+    if hasattr(module, "app"):
+        alone.add_typer(module.app, name=name)
+    else:
+        alone.command(name)(getattr(module, name))
+    found: Command = get_group(alone).commands[name]  # type: ignore[assignment]
+    return found
+
+
+class _Top(TyperGroup):
+    """The group of all verbs."""
+
+    def __init__(self, **told: Any) -> None:
+        super().__init__(**told)
+        self.commands: Any = _Verbs()
+
+    def format_help(self, *told: Any) -> None:
+        """The list of all verbs, of each its sentence alone."""
+        listed = copy(self)
+        listed.commands = self.commands.data
+        super(_Top, listed).format_help(*told)
+
 
 app = typer.Typer(
     name="workbench",
+    cls=_Top,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,33 +112,6 @@ def top(
     ] = False,
 ) -> None:
     """Options before the verb."""
-
-
-def _add_verbs() -> None:
-    app.command("up")(up)
-    app.command("migrate")(migrate)
-    groups = {
-        "corpus": corpus,
-        "cluster": cluster,
-        "seed": seed,
-        "train": train,
-        "mode": mode,
-        "expert": expert,
-        "mix": mix,
-        "prior": prior,
-        "eval": evaluate,
-        "report": report,
-        "reproduce": reproduce,
-    }
-    for name, module in groups.items():
-        app.add_typer(module.app, name=name)
-    app.command("say")(say)
-    app.add_typer(jobs.app, name="jobs")
-    app.command("doctor")(doctor)
-    app.command("selfcheck")(selfcheck)
-
-
-_add_verbs()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from ui.cli import VERBS as SENTENCES
 from ui.cli import app, main
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
@@ -62,6 +63,24 @@ def test_help_wakes_nothing_heavy() -> None:
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
     assert said.splitlines()[-1] == "[]"
+
+
+def test_the_list_of_verbs_says_of_each_what_it_says_of_itself() -> None:
+    verbs: Any = get_command(app)
+    assert {name: command.help for name, command in verbs.commands.items()} == SENTENCES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [(["--help"], ["output"]), (["train", "--help"], ["following", "options", "output", "train"])],
+)
+def test_help_imports_only_the_verb_that_was_asked_for(arguments: list[str], imported: list[str]) -> None:
+    awake = "print(*sorted(name for name in sys.modules if name.startswith(('ui.verbs.', 'workbench.specs'))))"
+    script = f"import sys; from ui.cli import main; main({arguments}); {awake}"
+
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+
+    assert said.splitlines()[-1].split() == [f"ui.verbs.{name}" for name in imported]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "demix", "--help"], ["say", "--help"]])

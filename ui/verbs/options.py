@@ -9,12 +9,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from types import NoneType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from ui.parts.flags import groups_of, option_of
-from workbench.specs import MixtureSpec, Spec, parse_as, parse_spec
+if TYPE_CHECKING:
+    from workbench.spec_base import Spec
+    from workbench.specs import MixtureSpec
 
 Command = Callable[..., None]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
@@ -102,6 +103,9 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
 def build(spec: type[Spec], given: dict[str, Any]) -> Any:
     """The spec of what was given; what was not given keeps the spec's own default."""
+    from ui.parts.flags import groups_of, option_of
+    from workbench.specs import parse_as, parse_spec
+
     told = {name: _told(value) for name, value in given.items() if value is not None}
     wish = {name: told[name] for name in spec.model_fields if name in told}
     for name, group in groups_of(spec):
@@ -116,11 +120,15 @@ def build(spec: type[Spec], given: dict[str, Any]) -> Any:
 
 def parse_mixture(**given: Any) -> MixtureSpec:
     """A mixture's spec, or BadSpec with all complaints at once."""
+    from workbench.specs import MixtureSpec, parse_as
+
     return parse_as(MixtureSpec, given)
 
 
 def knobs(spec: type[Spec]) -> Iterator[Knob]:
     """Every option of a spec, those of its groups last."""
+    from ui.parts.flags import groups_of, option_of
+
     groups = dict(groups_of(spec))
     for name, field in spec.model_fields.items():
         if name == "kind" or name in groups:
