@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ui.cli import main
+from ui.verbs.output import print_fields
 from workbench.database import reading, transaction
 from workbench.services.jobs import NEWEST, create_job, due, request_stop
 from workbench.services.mixtures import get_mixture
@@ -199,6 +200,16 @@ def test_tables_are_readable_without_a_terminal(capsys: pytest.CaptureFixture[st
         assert main(arguments) == 0
 
         assert "both/law" in capsys.readouterr().out
+
+
+def test_properties_that_do_not_fit_in_a_line_have_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"name": "court", "of": "7b0e28bd5c5856cc" * 4, "data_sha256": "92d02cd98994834e" * 4}
+    print_fields({"name": "law", "config": {"shape": {"num_blocks": 3, "seed": 0}, "parts": [part]}})
+
+    assert capsys.readouterr().out.splitlines() == [
+        "name    law", "config", "  shape  num_blocks 3, seed 0", "  parts", "    1", "      name         court",
+        f"      of           {part['of']}", f"      data_sha256  {part['data_sha256']}",
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("mixed")

@@ -10,6 +10,8 @@ from typing import Any
 from engine.errors import Problem
 from ui.errors import code_of
 
+LONGEST_LINE = 100  # letters
+
 
 def print_json(value: Any) -> None:
     """Cards, lists and plain values as JSON on stdout; what is not a number becomes null."""
@@ -36,11 +38,21 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     _console().print(table)
 
 
-def print_fields(values: dict[str, Any]) -> None:
-    """One thing: a line for each of its properties."""
+def print_fields(values: dict[str, Any], indent: str = "") -> None:
+    """One thing: a line for each of its properties; one that has properties itself and is longer gets several."""
     width = max(map(len, values), default=0)
     for name, value in values.items():
-        say(f"{name:<{width}}  {shown(value)}")
+        line = f"{indent}{name:<{width}}  {shown(value)}"
+        inner = _inner(value) if len(line) > LONGEST_LINE else {}
+        say(f"{indent}{name}" if inner else line)
+        print_fields(inner, indent + "  ")
+
+
+def _inner(value: Any) -> dict[str, Any]:
+    """The properties of a value by name, or the things in a list by number; of a plain value nothing."""
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        return {str(number): one for number, one in enumerate(value, 1)}
+    return value if isinstance(value, dict) else {}
 
 
 def say(sentence: str) -> None:
