@@ -9,6 +9,7 @@ from ui.parts.measures import in_percent, measure_words
 from ui.parts.words import counted, listed, millions
 
 Findings = Mapping[str, Any]
+_NUMBERS = ("accuracy", "perplexity")
 HOW_TO_READ = (
     "An expert is ahead when no other has both learned and kept as much, and one of the two better. Accuracy is the "
     "share of tokens that were the most probable one; a mean of perplexities over targets is the geometric one."
@@ -17,7 +18,7 @@ HOW_TO_READ = (
 
 def number_of(found: Findings) -> str:
     """What to compare by: accuracy where every comparable expert has it, else perplexity."""
-    known = {number: len(placed(found, number)) for number in ("accuracy", "perplexity")}
+    known = {number: len(placed(found, number)) for number in _NUMBERS}
     return "accuracy" if known["accuracy"] and known["accuracy"] == known["perplexity"] else "perplexity"
 
 
@@ -28,10 +29,61 @@ def placed(found: Findings, number: str) -> list[Mapping[str, Any]]:
 
 def retention_rows(found: Findings) -> list[dict[str, Any]]:
     """Every expert with every number, those first that kept most, and last those of which it is not known."""
+    return [_row(found, row) for row in _in_order(found)]
+
+
+def verdict_title(found: Findings) -> str:
+    """Which number tells what was learned and kept, and of which domains."""
+    learned, number = listed(list(found["targets"])), number_of(found)
+    return f"{number.capitalize()} on what was to be learned ({learned}) and on what was to be kept ({found['retain']})"
+
+
+def verdict_rows(found: Findings) -> list[dict[str, Any]]:
+    """Every expert with what it learned on average and what it kept, in the same order: few columns for any targets."""
+    number = number_of(found)
+    unit = "%" if number == "accuracy" else number
+    return [
+        {
+            "expert": row["expert"], "method": method_words(row), "parameters": millions(row["num_parameters"]),
+            f"learned ({unit})": _in_unit(row["learned"], number), f"kept ({unit})": _in_unit(row["kept"], number),
+            "ahead": _ahead_words(row, number),
+        }
+        for row in _in_order(found)
+    ]  # fmt: skip
+
+
+def domain_rows(found: Findings) -> list[dict[str, Any]]:
+    """The same experts on one domain after another, a row for each; the mean of several targets behind these."""
+    rows = _in_order(found)
+    return [
+        {
+            "domain": domain, "expert": row["expert"], "accuracy (%)": in_percent(numbers["accuracy"]),
+            "perplexity": numbers["perplexity"],
+        }
+        for on_one in zip(*(_by_domain(found, row) for row in rows), strict=True)
+        for row, (domain, numbers) in zip(rows, on_one, strict=True)
+    ]  # fmt: skip
+
+
+def _by_domain(found: Findings, row: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float | None]]]:
+    targets = [(domain, {name: row[name][domain] for name in _NUMBERS}) for domain in found["targets"]]
+    means = [("mean of targets", row["learned"])] if len(targets) > 1 else []
+    return [*targets, *means, (f"{found['retain']} (kept)", row["kept"])]
+
+
+def _in_unit(numbers: Mapping[str, Any], number: str) -> float | None:
+    """A share in percent, a perplexity as it is."""
+    return in_percent(numbers[number]) if number == "accuracy" else numbers[number]
+
+
+def _ahead_words(row: Mapping[str, Any], number: str) -> str:
+    return {None: "", True: "yes", False: "no"}[row["is_ahead"][number]]
+
+
+def _in_order(found: Findings) -> list[Mapping[str, Any]]:
     number = number_of(found)
     sign = -1 if number == "accuracy" else 1
-    order = sorted(found["rows"], key=lambda row: (row["kept"][number] is None, sign * (row["kept"][number] or 0.0)))
-    return [_row(found, row) for row in order]
+    return sorted(found["rows"], key=lambda row: (row["kept"][number] is None, sign * (row["kept"][number] or 0.0)))
 
 
 def left_out_words(found: Findings) -> str:
@@ -51,7 +103,7 @@ def _row(found: Findings, row: Mapping[str, Any]) -> dict[str, Any]:
         **({"mean accuracy on targets (%)": in_percent(row["learned"]["accuracy"])} if several else {}),
         **{f"perplexity on {told[domain]}": row["perplexity"][domain] for domain in domains},
         **({"mean perplexity on targets": row["learned"]["perplexity"]} if several else {}),
-        "ahead": {None: "", True: "yes", False: "no"}[row["is_ahead"][number_of(found)]],
+        "ahead": _ahead_words(row, number_of(found)),
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -15,12 +16,14 @@ from ui.parts.forgetting_words import forgetting_rows, forgetting_words
 from ui.parts.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.parts.posterior_words import posterior_title, stable_words
 from ui.parts.retention_words import (
+    domain_rows,
     left_out_words,
     missing_words,
     number_of,
-    retention_rows,
     retention_words,
     text_words,
+    verdict_rows,
+    verdict_title,
 )
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
@@ -96,9 +99,7 @@ def grid(
         print_json(found)
         return
     rows = grid_rows(found, found["perplexity"]) if found["domains"] else []
-    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
-    empty = f"Nothing is scored yet. Score it with: workbench eval run {shlex.quote(mixture)}"
-    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+    _print_rows(rows, empty=f"Nothing is scored yet. Score it with: workbench eval run {shlex.quote(mixture)}")
     if rows:
         say(grid_words(found, found["perplexity"]))
 
@@ -120,10 +121,8 @@ def forgetting(
     if as_json:
         print_json(found)
         return
-    rows = forgetting_rows(found)
-    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
     empty = "Both were scored on no common text. Score each with: workbench eval run MIXTURE"
-    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+    _print_rows(forgetting_rows(found), empty=empty)
     for sentence in forgetting_words(found):
         say(sentence)
 
@@ -149,10 +148,13 @@ def retention(
     if as_json:
         print_json(found)
         return
-    rows = retention_rows(found)
-    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
-    empty = f"No expert was scored on {retain} ({split}). Score a mixture with: workbench eval run MIXTURE"
-    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+    if not found["rows"]:
+        say(f"No expert was scored on {retain} ({split}). Score a mixture with: workbench eval run MIXTURE")
+        return
+    say(verdict_title(found))
+    _print_rows(verdict_rows(found))
+    say("")
+    _print_rows(domain_rows(found))
     for sentence in (text_words(found), left_out_words(found), retention_words(found, number_of(found))):
         if sentence:
             say(sentence)
@@ -314,6 +316,12 @@ def _show_accuracy(mixture: str, found: dict[str, Any]) -> None:
         _print("Accuracy: % of tokens that were the most probable one (higher is better)", found, shares)
     if words := unknown_accuracy_words(found, shlex.quote(mixture)):
         say(words)
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str = "") -> None:
+    """A table of rows that name their columns."""
+    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
+    print_table(columns, [list(row.values()) for row in rows], empty=empty)
 
 
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from tests.ui.studio.visits import named, open_room, told
 from ui.cli import main
 from ui.parts.retention_chart import retention_scatter
-from ui.parts.retention_words import number_of, retention_rows
+from ui.parts.retention_words import domain_rows, number_of, retention_rows, verdict_rows, verdict_title
 from ui.parts.rooms import LEARNED_AND_KEPT
 from workbench.database import transaction
 from workbench.services import evaluations
@@ -91,7 +91,11 @@ def test_the_comparison_of_experts_leads_there() -> None:
 def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     wish = ["eval", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
     assert main(wish) in (0, None)
-    assert "Kept most: first/prose (40.0 % on poems)." in " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr().out
+    assert "Kept most: first/prose (40.0 % on poems)." in " ".join(printed.split())
+    _, *tables = printed.split("In blocks of")[0].splitlines()
+    assert tables[0].split() == ["Expert", "Method", "Parameters", "Learned", "(%)", "Kept", "(%)", "Ahead"]
+    assert max(map(len, tables)) <= 80
     assert main([*wish, "--json"]) in (0, None)
     found = json.loads(capsys.readouterr().out)
     assert [row["kept"]["accuracy"] for row in found["rows"]] == [
@@ -115,6 +119,23 @@ def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
             for name, learned, kept, ahead in rows
         ],
     }  # fmt: skip
+
+
+def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:
+    found = found_of(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True))
+    for row in found["rows"]:
+        row["is_ahead"]["perplexity"] = True
+    assert verdict_title(found) == "Accuracy on what was to be learned (code, law) and on what was to be kept (general)"
+    assert verdict_rows(found)[0] == {
+        "expert": "b", "method": "mode, 2 parts", "parameters": "0 k", "learned (%)": 40.0, "kept (%)": 60.0,
+        "ahead": "yes",
+    }  # fmt: skip
+    assert [tuple(row.values()) for row in domain_rows(found)] == [
+        ("code", "b", 40.0, None), ("code", "a", 50.0, None), ("law", "b", 40.0, None), ("law", "a", 50.0, None),
+        ("mean of targets", "b", 40.0, None), ("mean of targets", "a", 50.0, None),
+        ("general (kept)", "b", 60.0, None), ("general (kept)", "a", 50.0, None),
+    ]  # fmt: skip
+    assert len(domain_rows({**found, "targets": ["code"]})) == 4  # the mean of one target is that target
 
 
 def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
