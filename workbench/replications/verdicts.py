@@ -68,10 +68,10 @@ def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours:
     return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
 
 
-def is_within(claim: Claim, found: Estimate | None, border: float, *, unit: str = "") -> Verdict:
+def is_within(claim: Claim, found: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
     """The verdict on a claim that a number is nearer to 0 than a border, whichever way it differs."""
     if found is None:
-        return untestable(claim)
+        return untestable(claim, ours=ours)
     why = ""
     if found.low > border or found.high < -border:
         why = "Not so, by the whole interval."
@@ -79,7 +79,7 @@ def is_within(claim: Claim, found: Estimate | None, border: float, *, unit: str 
         why = f"Undecided: the interval includes {border:g} or -{border:g}."
     elif max(map(abs, found.by_seed)) >= border:
         why = "Undecided: by the interval yes, but not in every seed."
-    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, "", found, unit)
+    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
 
 
 def _doubt(found: Estimate, border: float, told: float) -> str:

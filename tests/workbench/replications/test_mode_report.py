@@ -78,6 +78,32 @@ def test_titles_of_charts_say_what_their_numbers_say() -> None:
     assert charts(findings())["parameters"].title.startswith("The best on law is MoDE of 3 × 4 layers: 5")
 
 
+@pytest.mark.parametrize(("parameters", "explained"), [(13_500, True), (4_500, False)])
+def test_that_the_largest_expert_forgets_is_explained_where_it_is_larger_than_the_papers(
+    parameters: int, explained: bool
+) -> None:
+    found = findings()
+    found["tables"]["3"][-1]["parameters added"] = parameters  # of a backbone of 9,000
+    (claim,) = [one for one in found["claims"] if "retains as much" in one["sentence"]]
+    assert claim["ours"].count(" against ") == 1
+    sentence = "An expert of 6 × 2 layers adds 150 % of the backbone's parameters here, and 50 % of the paper's."
+    assert (sentence in reasons(found, claim)) is explained
+
+
+def test_a_best_rate_at_the_end_of_those_tried_is_a_reason() -> None:
+    rates = arms.by_rate(SIZE)["one"]
+    found = findings({rates[max(rates)]: (44.6, 44.6, 60.0)})
+    claim = next(one for one in found["claims"] if one["where"] == "§4.1")
+    told = f"On all documents MoDE with 1 fresh expert is best at {max(rates):g}, the highest rate that was tried."
+    assert told in reasons(found, claim)
+
+
+def test_what_cannot_be_tested_says_why() -> None:
+    for claim in told(evidence_of({}))["claims"]:
+        assert claim["mark"] == "not testable here"
+        assert claim["why"]
+
+
 def test_nothing_measured_is_a_report_without_charts() -> None:
     found = told(evidence_of({}), JobFacts("Train", "train-mode", "failed", 1.0))
     assert charts(found) == {}

@@ -28,7 +28,8 @@ def is_comparable(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, do
 
 def is_alike(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains: Sequence[str]) -> Verdict:
     """Two models differ by less than COMPARABLE, whichever way."""
-    return is_within(claim, evidence.lead(arm, other, domains), COMPARABLE, unit=POINTS)
+    ours = _both(evidence, arm, other, domains)
+    return is_within(claim, evidence.lead(arm, other, domains), COMPARABLE, ours=ours, unit=POINTS)
 
 
 def best_has_more(

@@ -29,6 +29,15 @@ TABLE_3: Mapping[tuple[int, int], tuple[float, float]] = {  # blocks, layers of 
     (2, 1): (76.98, 47.87), (2, 2): (77.17, 47.86), (3, 1): (77.26, 47.49), (3, 2): (77.51, 47.95),
     (6, 1): (77.79, 47.61), (6, 2): (77.96, 47.65),
 }  # fmt: skip
+_ONE_EXPERT = 3 * 2  # layers of the expert of table 1's third row: what it has more than full fine-tuning is theirs
+
+
+def share_of_backbone(num_blocks: int, expert_layers: int) -> float:
+    """What an expert of so many layers would add to the paper's backbone, as a share of its parameters."""
+    added = PARAMETERS["one"] - PARAMETERS["full"]
+    return num_blocks * expert_layers / _ONE_EXPERT * added / PARAMETERS["full"]
+
+
 IN_FIGURE = "in the figure, without numbers"
 
 DISAGREEMENTS = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workbench.replications.findings import Findings
+from workbench.replications.mode import paper
 from workbench.replications.mode.names import Arm
 from workbench.replications.mode.orders import COMPARABLE
 from workbench.replications.report import (
@@ -148,15 +149,40 @@ _SHARDED = (
 def reasons(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
     """What may explain that a claim did not come out."""
     budget = findings["budget"]
-    if claim["where"] in ("Table 1", "§4.2", "Figure 5", "§3.2, §4.1"):
-        yield (
-            f"A training here sees {amount(budget['training_tokens'])} tokens, and a backbone saw "
-            f"{amount(budget['seeding_tokens'])}; the paper's trainings have 50,000 steps of 128 sequences."
-        )
+    yield (
+        f"A training here sees {amount(budget['training_tokens'])} tokens, and a backbone saw "
+        f"{amount(budget['seeding_tokens'])}; the paper's trainings have 50,000 steps of 128 sequences."
+    )
     if claim["where"] in ("Table 2", "Figure 3") and "LoRA" in claim["sentence"]:
         rank, width = budget["lora"]["rank"], budget["shape"]["width"]
         if width < _PAPERS_WIDTH / 4:
             yield f"Rank {rank} of a width of {width} is no small change; the paper's 16 is of some two thousand."
+    if claim["where"] == "Table 3" and "retains" in claim["sentence"]:
+        yield from _largest_expert(findings)
+    if claim["where"] == "§4.1":
+        yield from _rate_at_the_end(findings, claim)
+
+
+def _largest_expert(findings: Findings) -> Iterator[str]:
+    """How much more the largest expert is of its backbone than the paper's of its own."""
+    backbone, rows = findings["tables"]["1"][0]["parameters"], findings["tables"]["3"]
+    largest = max(rows, key=lambda row: row["blocks"] * row["layers in each"])
+    shape = (largest["blocks"], largest["layers in each"])
+    if not backbone or not largest["parameters added"]:
+        return
+    share, theirs = largest["parameters added"] / backbone, paper.share_of_backbone(*shape)
+    if share > 2 * theirs:
+        told = f"An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's parameters here"
+        yield f"{told}, and {100 * theirs:.0f} % of the paper's."
+
+
+def _rate_at_the_end(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
+    """Whether what should be ahead is best at the lowest or highest rate that was tried."""
+    rows = [row for row in findings["tables"]["rates"] if claim["sentence"].startswith(row["model"])]
+    best = max(rows, key=lambda row: row["average"] or 0.0)
+    for end, row in (("lowest", rows[0]), ("highest", rows[-1])):
+        if row is best:
+            yield f"On all documents {row['model']} is best at {row['rate']}, the {end} rate that was tried."
 
 
 def _trainings(findings: Findings) -> Iterator[str]:
