@@ -71,11 +71,33 @@ def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:
 
 
 def test_titles_of_charts_say_what_their_numbers_say() -> None:
-    assert charts(findings())["sequences"].title == "MoDE is above LoRA on 128, all sequences, of 16, 128, all"
+    drawn = charts(findings())
+    assert drawn["sequences"].title == "With 128 and all training sequences MoDE is above LoRA, with 16 below"
     mode = arms.by_sequences(SIZE)["mode"]
     worse = findings(dict.fromkeys(mode.values(), (30.0, 20.0, 30.0)))
-    assert charts(worse)["sequences"].title == "LoRA is above MoDE on every amount of text"
-    assert charts(findings())["parameters"].title.startswith("The best on law is MoDE of 3 × 4 layers: 5")
+    assert charts(worse)["sequences"].title == "MoDE is below LoRA with every number of training sequences"
+    assert drawn["parameters"].title.startswith("The best on law is MoDE of 3 × 4 layers: 5")
+    assert drawn["methods"].title.endswith("%.")
+    assert "times the steps" not in drawn["methods"].title
+    frozen = "MoDE with 2 frozen experts is above MoDE with 2 trained experts"
+    assert drawn["mixture"].title == f"With 8 and 64 mixed sequences of each target {frozen}, with all below"
+
+
+def test_amounts_of_text_grow_along_the_axis_whichever_method_comes_first() -> None:
+    for name in ("sequences", "mixture"):
+        drawn = charts(findings())[name].figure
+        assert len(drawn.data[0].x) <= len(drawn.layout.xaxis.categoryarray)
+        *amounts, last = drawn.layout.xaxis.categoryarray
+        assert (amounts, last) == (sorted(amounts, key=int), "all")
+
+
+def test_methods_are_told_by_a_legend_and_alike_in_both_charts() -> None:
+    drawn = charts(findings())
+    methods = {one.name: (one.marker.color, one.marker.symbol) for one in drawn["methods"].figure.data}
+    assert len(set(methods.values())) == len(methods)
+    assert all(one.text is None for one in drawn["methods"].figure.data)  # words beside points would overlap
+    for one in drawn["mixture"].figure.data:
+        assert (one.line.color, one.marker.symbol) == methods[one.name]
 
 
 @pytest.mark.parametrize(("parameters", "explained"), [(13_500, True), (4_500, False)])

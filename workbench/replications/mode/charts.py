@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
 from workbench.palette import COLOURS
 from workbench.replications.drawing import Chart, Rows, figure, grouped, label
 from workbench.replications.findings import Findings
+from workbench.replications.mode.amounts import ALL
 from workbench.replications.mode.evidence import on
-from workbench.replications.mode.report import best_words
+from workbench.replications.mode.names import Arm
+from workbench.replications.mode.report import leader_words
 
 _ACCURACY = "next-token accuracy, %"
+_SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
+# Under the axis, since at the side it would take half of a narrow page.
+_BELOW = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
 
 
 def charts(findings: Findings) -> dict[str, Chart]:
@@ -27,17 +33,18 @@ def _methods(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"]["1"] if None not in (row[first], row[second], row[kept])]
     if not rows:
         return None
-    drawn = figure(f"mean of both targets: {_ACCURACY}", f"{label(findings['retention'])}: {_ACCURACY}", height=480)
+    drawn = figure(f"mean of both targets: {_ACCURACY}", f"{label(findings['retention'])}: {_ACCURACY}", height=560)
     for place, row in enumerate(rows):
+        marker = {"size": 12, "color": _colour(place), "symbol": _SYMBOLS[place % len(_SYMBOLS)]}
         drawn.add_scatter(
-            x=[(row[first] + row[second]) / 2], y=[row[kept]], name=label(row["model"]), mode="markers+text",
-            text=[label(row["model"])], textposition="top center", cliponaxis=False,
-            marker={"size": 12, "color": COLOURS[place % len(COLOURS)]},
-        )  # fmt: skip
-    drawn.update_layout(showlegend=False)
-    words = "Scatter plot: each method by its accuracy on the targets (across) and on what is retained (up); up and to "
-    words += "the right is better."
-    return Chart(drawn, best_words(findings), words, rows)
+            x=[(row[first] + row[second]) / 2], y=[row[kept]], name=label(row["model"]), mode="markers", marker=marker
+        )
+    drawn.update_layout(legend=_BELOW)
+    words = (
+        "Scatter plot: each method by its accuracy in % on the targets (across) and on what is retained (up); up and "
+        "to the right is better."
+    )
+    return Chart(drawn, leader_words(findings), words, rows)
 
 
 def _parameters(findings: Findings) -> Chart | None:
@@ -46,12 +53,18 @@ def _parameters(findings: Findings) -> Chart | None:
     if not rows:
         return None
     drawn = _lines(rows, "parameters added", second, "method")
-    drawn.update_xaxes(type="log")
+    drawn.update_xaxes(type="log", tickvals=_TICKS, tickformat="~s")
+    drawn.update_yaxes(title=f"{label(findings['targets'][1])}: {_ACCURACY}")
     best = max(rows, key=lambda row: row[second])
     title = f"The best on {findings['targets'][1]} is {best['model']}: {best[second]:.2f} %"
-    words = "Line chart: accuracy on the second target by the parameters that were added, for LoRA by rank and for "
-    words += "MoDE by layers, with 95 % intervals; higher is better."
+    words = (
+        "Line chart: accuracy in % on the second target by the parameters that were added, for LoRA by rank and for "
+        "MoDE by layers, with 95 % intervals; higher is better."
+    )
     return Chart(drawn, title, words, rows)
+
+
+_TICKS = [digit * 10**power for power in range(2, 13) for digit in (1, 2, 5)]  # parameters
 
 
 def _sequences(findings: Findings) -> Chart | None:
@@ -60,45 +73,82 @@ def _sequences(findings: Findings) -> Chart | None:
     if not rows:
         return None
     drawn = _lines(rows, "sequences", second, "method")
-    drawn.update_xaxes(type="category")
-    words = "Line chart: accuracy on the second target by the number of training sequences at as many updates, for "
-    words += "LoRA and MoDE, with 95 % intervals; higher is better."
-    return Chart(drawn, _who_leads(rows, second), words, rows)
-
-
-def _who_leads(rows: Rows, column: str) -> str:
-    of = {(row["method"], row["sequences"]): row[column] for row in rows}
-    amounts = [amount for method, amount in of if method == "MoDE" and ("LoRA", amount) in of]
-    ahead = [amount for amount in amounts if of["MoDE", amount] > of["LoRA", amount]]
-    if not ahead:
-        return "LoRA is above MoDE on every amount of text"
-    return f"MoDE is above LoRA on {', '.join(ahead)} sequences, of {', '.join(amounts)}"
+    _set_amounts(drawn, (row["sequences"] for row in rows), f"training sequences of {label(findings['targets'][1])}")
+    drawn.update_yaxes(title=f"{label(findings['targets'][1])}: {_ACCURACY}")
+    found = {(row["method"], row["sequences"]): row[second] for row in rows}
+    words = (
+        "Line chart: accuracy in % on the second target by the number of training sequences at as many updates, for "
+        "LoRA and MoDE, with 95 % intervals; higher is better."
+    )
+    return Chart(drawn, _who_leads(found, "MoDE", "LoRA", "training sequences"), words, rows)
 
 
 def _mixture(findings: Findings) -> Chart | None:
     rows = [row for row in findings["tables"]["mixture"] if row["average"] is not None]
     if not rows:
         return None
-    drawn = _lines(rows, "sequences of each", "average", "model")
-    drawn.update_xaxes(type="category")
-    title = "How much mixed text frozen experts need, and how much trained ones: read from left to right"
-    words = "Line chart: accuracy, averaged over both targets and what is retained, by the number of mixed training "
-    words += "sequences, one line for each method, with 95 % intervals; higher is better."
+    in_table_1, amounts = [row["model"] for row in findings["tables"]["1"]], {row["sequences of each"] for row in rows}
+    drawn = _lines(rows, "sequences of each", "average", "model", in_table_1)
+    _set_amounts(drawn, amounts, "mixed training sequences of each target")
+    drawn.update_yaxes(title=f"average {_ACCURACY}")
+    drawn.update_layout(height=520, scattermode="group", scattergap=0.7)  # side by side, or intervals hide each other
+    drawn.for_each_trace(lambda line: line.update(line_dash="dot" if len(line.x) < len(amounts) else "solid"))
+    found = {(row["model"], row["sequences of each"]): row["average"] for row in rows}
+    title = _who_leads(found, str(Arm("frozen")), str(Arm("composed")), "mixed sequences of each target")
+    words = (
+        "Line chart: accuracy in %, averaged over both targets and what is retained, by the number of mixed training "
+        "sequences, one line for each method, dotted where not every number was tried, with 95 % intervals; higher is "
+        "better."
+    )
     return Chart(drawn, title, words, rows)
 
 
-def _lines(rows: Rows, x: str, y: str, name: str) -> go.Figure:
-    drawn = figure(x, _ACCURACY)
-    for place, ((of,), line) in enumerate(grouped(rows, (name,)).items()):
+def _who_leads(found: Mapping[tuple[str, str], float], one: str, other: str, unit: str) -> str:
+    """On which amounts of text one method has more than another; `found` has both by method and amount."""
+    both = sorted((amount for name, amount in found if name == one and (other, amount) in found), key=_number)
+    ahead = [amount for amount in both if found[one, amount] > found[other, amount]]
+    behind = [amount for amount in both if amount not in ahead]
+    if not both:
+        return f"Accuracy by the number of {unit}"
+    if not ahead or not behind:
+        return f"{one} is {'above' if ahead else 'below'} {other} with every number of {unit}"
+    return f"With {_listed(ahead)} {unit} {one} is above {other}, with {_listed(behind)} below"
+
+
+def _listed(amounts: list[str]) -> str:
+    *most, last = amounts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _set_amounts(drawn: go.Figure, amounts: Iterable[str], title: str) -> None:
+    """Amounts of text side by side, all of it at the end: of the first method alone an axis would take the order."""
+    order = sorted(set(amounts), key=_number)
+    drawn.update_xaxes(title=title, type="category", categoryorder="array", categoryarray=order)
+
+
+def _number(amount: str) -> float:
+    return math.inf if amount == ALL else int(amount.replace(",", ""))
+
+
+def _lines(rows: Rows, x: str, y: str, name: str, known: Sequence[str] = ()) -> go.Figure:
+    """A line for each name, of the colour and sign of its place among those known."""
+    drawn, of_name = figure(x, _ACCURACY), grouped(rows, (name,))
+    order = list(dict.fromkeys([*known, *(of for (of,) in of_name)]))
+    for (of,), line in of_name.items():
+        place = order.index(of)
         drawn.add_scatter(
             x=[row[x] for row in line], y=[row[y] for row in line], name=label(of), mode="lines+markers",
-            line={"color": COLOURS[place % len(COLOURS)]},
+            line={"color": _colour(place)}, marker={"size": 8, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
             error_y={
                 "type": "data", "array": [row["high"] - row[y] for row in line],
                 "arrayminus": [row[y] - row["low"] for row in line],
             },
         )  # fmt: skip
-    return drawn
+    return drawn.update_layout(legend=_BELOW)
+
+
+def _colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
 
 
 _CHARTS: Mapping[str, Callable[[Findings], Chart | None]] = {

@@ -48,7 +48,16 @@ _HOW = "Of accuracies as of perplexities: right tokens over all tokens of the do
 
 
 def best_words(findings: Findings) -> str:
-    """Which row of table 1 is best on average, beside full fine-tuning."""
+    """Which row of table 1 is best on average, and what its rivals have with as many steps in all."""
+    named = [row["model"] for row in findings["tables"]["1"]]
+    longer = [row for row in findings["tables"]["steps"] if row["average"] is not None and row["model"] not in named]
+    listed = ", ".join(f"{row['model']} {row['average']:.2f} %" for row in longer)
+    told = leader_words(findings)
+    return f"{told} With as many steps as the composed model had in all: {listed}." if listed else told
+
+
+def leader_words(findings: Findings) -> str:
+    """Which row of table 1 is best on average, beside full fine-tuning and the composed model."""
     rows = [row for row in findings["tables"]["1"] if row["average"] is not None]
     of = {row["model"]: row["average"] for row in rows}
     if not {_COMPOSED, _FULL} <= of.keys():
@@ -56,10 +65,7 @@ def best_words(findings: Findings) -> str:
     best = max(of, key=lambda name: of[name])
     told = f"Best on average over both targets and what is retained: {best}, {of[best]:.2f} %."
     others = [name for name in (_COMPOSED, _FULL) if name != best]
-    told = " ".join([told, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
-    longer = [row for row in findings["tables"]["steps"] if row["average"] is not None and row["model"] not in of]
-    listed = ", ".join(f"{row['model']} {row['average']:.2f} %" for row in longer)
-    return f"{told} With as many steps as the composed model had in all: {listed}." if listed else told
+    return " ".join([told, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
 
 
 # tables and charts --------------------------------------------------------------------------------
