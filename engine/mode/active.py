@@ -8,7 +8,9 @@ Shapes: B rows, T positions, K blocks, E active experts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,7 +23,23 @@ from engine.mode.model import ModeModel
 from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
 from engine.models.likelihoods import TokenScores
-from engine.text.excerpt import Excerpt
+
+
+class GateShares:
+    """What gates gave to the backbone and to each active expert, pass by pass, in whatever threads these ran."""
+
+    def __init__(self) -> None:
+        self._passes: list[tuple[list[float], int]] = []
+
+    def hear(self, weights_KGBT: Tensor) -> None:
+        """Takes down those of one pass."""
+        sums_G = weights_KGBT.double().mean(0).sum((1, 2))
+        self._passes.append((sums_G.tolist(), weights_KGBT[0, 0].numel()))
+
+    def means(self) -> tuple[float, ...]:
+        """The backbone's, then each expert's, over all tokens and all blocks; the same to the bit in any order."""
+        sums, counts = zip(*self._passes, strict=True)
+        return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
 
 
 class ActiveExperts(nn.Module):
@@ -43,6 +61,7 @@ class ActiveExperts(nn.Module):
         self.keys = [name]
         self.learning: Learning = learning
         self.weights: Tensor | None = None
+        self._listener: GateShares | None = None
 
     @property
     def lm(self) -> Any:
@@ -72,11 +91,23 @@ class ActiveExperts(nn.Module):
     def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
         """Log-likelihood and hit [B, T] of each target."""
         self._require(rows)
-        return self.model.token_scores(input_ids_BT, targets_BT, self.active)
+        scores, weights_KGBT = self.model.token_scores(input_ids_BT, targets_BT, self.active)
+        if self._listener is not None:
+            self._listener.hear(weights_KGBT)
+        return scores
 
     def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
         """Natural log-likelihood [B, T] of each target, float32."""
         return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
+
+    @contextmanager
+    def listening(self) -> Iterator[GateShares]:
+        """What the gates give while text is scored within."""
+        self._listener = GateShares()
+        try:
+            yield self._listener
+        finally:
+            self._listener = None
 
     def new_cache(self) -> Any:
         """An empty cache of keys and values, good for any model that holds these experts on this backbone."""
@@ -107,17 +138,6 @@ class ActiveExperts(nn.Module):
     def _require(self, rows: Rows) -> None:
         if strangers := set(rows.keys) - set(self.keys):
             raise ModelError(f"There is no expert “{min(strangers)}” here.", f"There is: {self.keys[0]}.")
-
-
-@torch.no_grad()
-def gate_shares(active: ActiveExperts, text: Excerpt) -> tuple[float, ...]:
-    """The mean weight of the backbone and of each active expert, over all tokens of a text and all blocks of layers."""
-    total_G = torch.zeros(1 + len(active.active), dtype=torch.float64)
-    for inputs_BT, _ in text.batches(1):
-        active(torch.from_numpy(inputs_BT).to(active.device), Rows.all_to(active.keys[0], 1))
-        assert active.weights is not None
-        total_G += active.weights.double().mean(0).sum((1, 2)).cpu()
-    return tuple((total_G / text.num_tokens).tolist())
 
 
 def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:

@@ -70,10 +70,13 @@ class ModeModel(nn.Module):
 
     def token_scores(
         self, input_ids_BT: Tensor, targets_BT: Tensor, keys: Sequence[str], mask_BS: Tensor | None = None
-    ) -> TokenScores:
-        """Log-likelihood and hit [B, T] of each target; the logits never exist all at once."""
-        hidden_BTD, _ = self._read(input_ids_BT, keys, None, mask_BS)
-        return token_scores(self.lm, hidden_BTD, targets_BT)
+    ) -> tuple[TokenScores, Tensor]:
+        """Log-likelihood and hit [B, T] of each target, and the weights, as `forward` gives them.
+
+        The logits never exist all at once.
+        """
+        hidden_BTD, weights_KGBT = self._read(input_ids_BT, keys, None, mask_BS)
+        return token_scores(self.lm, hidden_BTD, targets_BT), weights_KGBT
 
     def _read(
         self, input_ids_BT: Tensor, keys: Sequence[str], cache: Any, mask_BS: Tensor | None

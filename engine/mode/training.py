@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -11,7 +11,7 @@ from typing import cast
 from engine.adapt import losses_of, watched_blocks
 from engine.config import TrainingConfig
 from engine.events import Evaluated, Event
-from engine.mode.active import ActiveExperts, gate_shares
+from engine.mode.active import ActiveExperts
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
 from engine.training.data import BlockSampler, DomainText, PackedDomain
@@ -50,25 +50,36 @@ def train_active(
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
-    Each evaluation looks at the domains to retain, too, by `losses` (nats per token), and says what the gates give to
-    whom on every domain. Raises TrainingError where a text or the backbone's context is too short, and what `train`
-    raises.
+    Each evaluation looks at the domains to retain, too, by `losses` (nats per token), and says what the gates gave to
+    whom on every domain while its text was read for its loss. Raises TrainingError where a text or the backbone's
+    context is too short, and what `train` raises.
     """
     require_context(active, lesson.config.block_size)
     looked_at = lesson.held_out()
-    watched = {one.name: looked_at[one.name] for one in lesson.retained}
+    shares: dict[str, tuple[float, ...]] = {}
+
+    @contextmanager
+    def listen(name: str) -> Iterator[None]:
+        with active.listening() as gates:
+            yield
+        shares[name] = gates.means()
+
+    def watch() -> dict[str, float]:
+        found: dict[str, float] = {}
+        for one in lesson.retained:
+            with listen(one.name):
+                found |= losses(active, active.keys[0], {one.name: looked_at[one.name]})
+        return found
+
     events = train(
-        active, lesson.texts(), lesson.config, folder, only_experts=active.keys, team=team,
-        watch=(lambda: losses(active, active.keys[0], watched)) if watched else None,
+        active, lesson.texts(), lesson.config, folder, only_experts=active.keys, team=team, listen=listen,
+        watch=watch if lesson.retained else None,
     )  # fmt: skip
-    return _with_gates(events, active, looked_at)
+    return _with_gates(events, shares)
 
 
-def _with_gates(events: Iterator[Event], active: ActiveExperts, texts: Mapping[str, Excerpt]) -> Iterator[Event]:
-    """Says with each evaluation what the gates give to whom, on every text."""
+def _with_gates(events: Iterator[Event], shares: Mapping[str, Sequence[float]]) -> Iterator[Event]:
+    """Says with each evaluation what was heard in it."""
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
-            if isinstance(event, Evaluated):
-                shares = {name: gate_shares(active, text) for name, text in texts.items()}
-                event = replace(event, gates_by_domain=shares)
-            yield event
+            yield replace(event, gates_by_domain=dict(shares)) if isinstance(event, Evaluated) else event

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -51,6 +51,7 @@ def train(
     only_experts: Sequence[str] | None = None,
     balanced: bool = True,
     watch: Callable[[], Mapping[str, float]] | None = None,
+    listen: Callable[[str], AbstractContextManager[object]] = nullcontext,
     team: Team = ALONE,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
@@ -58,11 +59,12 @@ def train(
     `only_experts` trains these experts alone and leaves every other tensor as it is (DEMix §6); None trains all.
     Unless `balanced`, domains of one expert take part as much as they have text.
     `watch` gives more held-out losses of the model as it is (nats per token), to be told at each evaluation and before
-    the first update; they decide nothing. With patience the model holds the best weights at the end.
+    the first update; they decide nothing. What `listen` opens for a domain is open while its held-out text is read.
+    With patience the model holds the best weights at the end.
     In a team each process gives the same texts, and a model with its own experts only.
     Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is no number.
     """
-    return _Training(model, texts, config, folder, only_experts, balanced, watch, team).events()
+    return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, team).events()
 
 
 class _Training:
@@ -75,9 +77,11 @@ class _Training:
         only: Sequence[str] | None,
         balanced: bool,
         watch: Callable[[], Mapping[str, float]] | None,
+        listen: Callable[[str], AbstractContextManager[object]],
         team: Team,
     ) -> None:
-        self.model, self.config, self.folder, self.watch, self.team = model, config, folder, watch, team
+        self.model, self.config, self.folder, self.team = model, config, folder, team
+        self.watch, self.listen = watch, listen
         self.sampler = BlockSampler(
             texts, config.block_size, config.sequences_per_domain, config.seed, team.rows, balanced,
             config.max_sequences,
@@ -193,6 +197,10 @@ class _Training:
         losses = nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten(), reduction="none")
         return losses.view(targets_BT.shape)
 
+    def _heard(self, name: str, batch: Batch) -> Tensor:
+        with self.listen(name):
+            return self._losses(batch)
+
     def _arithmetic(self, device: torch.device) -> Any:
         return torch.autocast(device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
 
@@ -200,7 +208,7 @@ class _Training:
     def _evaluate(self, step: int) -> Evaluated:
         self.model.eval()
         batches = {text.name: self.sampler.held_out(text, self.config.evaluation_blocks) for text in self.sampler.texts}
-        losses = {name: self._losses(batch)[None] for name, batch in batches.items()}  # all, before the first exchange
+        losses = {name: self._heard(name, batch)[None] for name, batch in batches.items()}  # all, before an exchange
         whole = {name: self.team.whole(losses[name], b.places, b.num_rows) for name, b in batches.items()}
         means = {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()}
         self.course.evaluated_step, self.course.last_losses = step, means

@@ -160,17 +160,17 @@ def test_likelihoods_and_hits_do_not_depend_on_the_batch_or_on_padding(family: s
     model, ids, targets = mode_model(["law", "code"], family), some_ids(), some_ids(seed=1)
     most_probable = model(ids, model.keys)[0].argmax(-1)
     targets[:, ::2] = most_probable[:, ::2]
-    together = model.token_scores(ids, targets, model.keys)
+    together, _ = model.token_scores(ids, targets, model.keys)
     assert torch.equal(together.hits_BT, most_probable == targets)
-    one_by_one = [model.token_scores(ids[i : i + 1], targets[i : i + 1], model.keys) for i in range(3)]
+    one_by_one = [model.token_scores(ids[i : i + 1], targets[i : i + 1], model.keys)[0] for i in range(3)]
     logprobs, hits = map(torch.cat, zip(*one_by_one, strict=True))
     torch.testing.assert_close(together.logprobs_BT, logprobs, atol=1e-5, rtol=0)
     assert torch.equal(together.hits_BT, hits)
     lengths = torch.tensor([12, 7, 3])
     mask = (torch.arange(12) >= (12 - lengths)[:, None]).long()
-    padded = model.token_scores(ids * mask, targets, model.keys, mask)
+    padded, _ = model.token_scores(ids * mask, targets, model.keys, mask)
     for row, length in enumerate(lengths.tolist()):
-        alone = model.token_scores(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
+        alone, _ = model.token_scores(ids[row : row + 1, -length:], targets[row : row + 1, -length:], model.keys)
         torch.testing.assert_close(padded.logprobs_BT[row, -length:], alone.logprobs_BT[0], atol=1e-5, rtol=0)
         assert torch.equal(padded.hits_BT[row, -length:], alone.hits_BT[0])
 

@@ -64,7 +64,7 @@ def passes(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str, 
     (logits.logsumexp(-1) * padded()).mean().backward()
     with torch.no_grad():
         fewer, _ = model(some_ids(), keys[:1])
-    scores = model.token_scores(some_ids(), some_ids(seed=1), keys).logprobs_BT
+    scores = model.token_scores(some_ids(), some_ids(seed=1), keys)[0].logprobs_BT
     return {"logits": logits, "weights": weights, "fewer": fewer, "scores": scores}
 
 
