@@ -6,6 +6,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+BACKBONE = "backbone"  # what it is called beside the parts of an expert of MoDE, none of which may be called so
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from ui.parts.inside import BACKBONE, Gates, means, num_blocks, rows_inside
+from engine.events import BACKBONE
+from ui.parts.inside import Gates, means, num_blocks, rows_inside
 from ui.parts.pictures import colour_of
 from ui.parts.trajectories import leaders
 

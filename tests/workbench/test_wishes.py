@@ -9,6 +9,7 @@ from workbench.classify_specs import Classify
 from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
+from workbench.mode_specs import TrainMode
 from workbench.services.jobs import create_job
 from workbench.services.wishes import refuse_impossible
 from workbench.spec_base import Spec
@@ -124,3 +125,14 @@ def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, 
     create_job(session, TrainDemix(name="one", seed_model="seed", domains=["law"]))
     with pytest.raises(BadSpec, match=r"must be a file or a folder, but there is none at .*nowhere\.txt"):
         refuse_impossible(session, wish)
+
+
+def test_no_part_may_be_called_what_it_stands_beside(session: Session) -> None:
+    for wish in (ImportCorpus(name="backbone", path=HERE), ImportCorpus(name="law", path=HERE)):
+        create_job(session, wish)
+    create_job(session, MakeSeed(name="seed", domains=["law"]))
+    alone = TrainMode(name="mode", seed_model="seed", domains=["backbone"])
+    with pytest.raises(BadSpec, match="another name than the backbone beside it, but is called “backbone”"):
+        refuse_impossible(session, alone)
+    for parts in ({"domains": ["backbone", "law"]}, {"num_parts": 2, "shape": {"init": "random"}}):
+        refuse_impossible(session, TrainMode.model_validate({**alone.model_dump(), **parts}))

@@ -11,7 +11,6 @@ from typing import Any
 
 Told = Mapping[str, Any]
 Gates = Sequence[Mapping[str, Told]]  # by token and expert
-BACKBONE = "backbone"
 
 
 def parts_inside(gates: Gates) -> dict[str, list[str]]:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from ui.parts.inside import BACKBONE, means
+from engine.events import BACKBONE
+from ui.parts.inside import means
 from ui.parts.pictures import Picture, label, name_axis, new_figure
 from ui.parts.words import counted
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import streamlit as st
 
+from engine.events import BACKBONE
 from ui.parts.gallery import show_picture
-from ui.parts.inside import BACKBONE, Gates, num_blocks, rows_inside
+from ui.parts.inside import Gates, num_blocks, rows_inside
 from ui.parts.inside_pictures import gate_strip, gates_by_block
 from ui.parts.trajectories import leaders, legend, tinted_words
 from ui.parts.words import counted, plain

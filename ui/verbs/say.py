@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.config import SamplingConfig
+from engine.events import BACKBONE
 from ui.errors import ServerDown, ServerRefused
 from ui.generations import Generations, Wish
-from ui.parts.inside import BACKBONE, means, parts_inside, rows_inside
+from ui.parts.inside import means, parts_inside, rows_inside
 from ui.verbs.options import Json
 from ui.verbs.output import print_json, tell
 from ui.verbs.wishes import (

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.events import BACKBONE
 from workbench.errors import NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.services.jobs import metrics
@@ -16,8 +17,6 @@ from workbench.services.modes import composition
 from workbench.services.wishes import made_by
 from workbench.specs import parse_spec
 from workbench.tables import Expert, Job
-
-BACKBONE = "backbone"
 
 
 def course_of(session: Session, expert: str) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def gate_names(session: Session, job_id: str) -> list[str]:
     """
     job = session.get_one(Job, job_id)
     parts = _parts_told(session, job)
-    return [] if parts is None else [BACKBONE, *(f"{name} (part)" if name == BACKBONE else name for name in parts)]
+    return [] if parts is None else [BACKBONE, *parts]
 
 
 def _parts_told(session: Session, job: Job) -> Sequence[str] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.events import BACKBONE
 from engine.flops import Shape
 from engine.mode.sizes import part_sizes
 from workbench.errors import BadSpec
@@ -151,7 +152,7 @@ def mode_complaints(session: Session, spec: TrainMode | ComposeMode) -> list[str
     """Why such a training cannot be, as far as the registry knows what it begins from."""
     if isinstance(spec, TrainMode):
         seed = session.scalar(select(SeedModel).where(SeedModel.name == spec.seed_model))
-        return _too_many_blocks(seed, spec.shape.num_blocks) if seed else []
+        return [*_confused(spec.parts), *(_too_many_blocks(seed, spec.shape.num_blocks) if seed else [])]
     rows = {row.name: row for row in session.scalars(select(Expert).where(Expert.name.in_(spec.experts)))}
     if len(rows) < len(spec.experts):  # some are still to come
         return []
@@ -160,6 +161,16 @@ def mode_complaints(session: Session, spec: TrainMode | ComposeMode) -> list[str
     except BadSpec as refusal:
         return refusal.complaints
     return []
+
+
+def _confused(parts: Sequence[str]) -> list[str]:
+    """That a part would be called what it stands beside."""
+    if BACKBONE not in parts:
+        return []
+    return [
+        f"A part is called as its domain, and must have another name than the backbone beside it, but is called "
+        f"“{BACKBONE}”, too: import the text as a domain of another name."
+    ]
 
 
 def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
