@@ -83,20 +83,21 @@ def test_a_text_that_is_read_has_them_at_every_token(api: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "status", "sentence"),
+    ("changes", "status", "code", "sentence"),
     [
-        (of_parts(["verse"]), 404, "no part of “apps/composed” called “verse”. Known: code, law."),
-        ({"parts": {"apps": []}}, 404, "no expert in “apps” called “apps”"),
-        ({"model": "both", "parts": {"both/law": []}}, 400, "must be an expert of MoDE to have parts"),
-        ({**of_parts([]), "parts": {}}, 400, "parts within experts or beside active"),
+        (of_parts(["verse"]), 404, "part_not_found", "no part of “apps/composed” called “verse”. Known: code, law."),
+        ({"parts": {"apps": []}}, 404, "expert_not_found", "no expert in “apps” called “apps”. Known: apps/composed."),
+        ({"model": "verse"}, 404, "model_not_found", "Mixtures: apps, both."),
+        ({"model": "both", "parts": {"both/law": []}}, 400, "mixture_error", "must be an expert of MoDE to have parts"),
+        ({**of_parts([]), "parts": {}}, 400, "bad_request", "parts within experts or beside active"),
     ],
 )
 def test_what_cannot_be_switched_is_refused_in_words(
-    api: TestClient, changes: dict[str, Any], status: int, sentence: str
+    api: TestClient, changes: dict[str, Any], status: int, code: str, sentence: str
 ) -> None:
     response = api.post("/v1/completions", json={**ASK, **changes})
 
-    assert response.status_code == status
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert sentence in response.json()["error"]["message"]
 
 

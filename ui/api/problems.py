@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.errors import DamagedFile, Problem
 from ui.errors import code_of
-from workbench.errors import BadSpec, DiskFull, InUse, NameTaken, NoRegistry, NotFound
+from workbench.errors import BadSpec, DiskFull, InUse, NameTaken, NoModel, NoRegistry, NotFound
 
 STATUS: dict[type[Problem], int] = {
     NotFound: 404,
@@ -38,8 +39,14 @@ def error_body(problem: Exception) -> dict[str, Any]:
     if not isinstance(problem, Problem):
         return _body("The server made a mistake; its log says more.", "server_error", "internal_error")
     kind = "invalid_request_error" if status_of(problem) < 500 else "server_error"
-    code = "model_not_found" if isinstance(problem, NotFound) else code_of(problem)
+    code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
     return _body(str(problem), kind, code)
+
+
+def _what_is_missing(problem: NotFound) -> str:
+    """`model_not_found`, as OpenAI's clients know it; of what is not asked for as a model: `part_not_found`, …"""
+    what = "model" if isinstance(problem, NoModel) else re.split(" (?:in|of) “", problem.what)[0]
+    return f"{what.replace(' ', '_')}_not_found"
 
 
 def add_handlers(app: FastAPI) -> None:
