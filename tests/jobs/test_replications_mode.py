@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jobs.replications import changed, jobs_of, submit_replication, wish_on
@@ -9,12 +11,13 @@ from workbench.corpus_specs import ImportCorpus
 from workbench.database import reading, transaction
 from workbench.errors import BadSpec
 from workbench.mode_specs import ComposeMode, TrainMode
-from workbench.replication_specs import ReplicateMode
+from workbench.replication_specs import Replicate, ReplicateMode
 from workbench.replications.mode.names import ModeRun, roles
 from workbench.replications.mode.sizes import SIZES
 from workbench.replications.plan import plan
 from workbench.services import jobs
 from workbench.specs import Evaluate
+from workbench.tables import Job
 from workbench.training_specs import MakeSeed, TrainDemix
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -105,6 +108,31 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: Repl
     assert set(first[:-1]) < set(more)
     with reading() as session:
         assert len(jobs_of(session, wish)) == len(first)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_two_trainings_of_a_new_replication_start_alike(size: str) -> None:
+    wish = wish_on(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
+    starts = starts_of(wish)
+    assert len(set(starts)) == len(starts) > 20
+
+
+def starts_of(wish: Replicate) -> list[int]:
+    """The seeds of all experts that start at random."""
+    specs = [step.spec for step in plan(wish) if isinstance(step.spec, TrainMode) and step.spec.shape.init == "random"]
+    return [spec.shape.seed + number for spec in specs for number in range(spec.num_parts)]
+
+
+def test_a_replication_begun_when_starts_were_shared_goes_on_with_them(wish: ReplicateMode) -> None:
+    begun = changed(wish, budget=replace(wish.budget, own_starts=False))
+    ids = submit_replication(begun)
+    with transaction() as session:
+        job = session.get_one(Job, ids[-1])
+        budget = {name: told for name, told in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
+        job.spec = {**job.spec, "budget": budget}
+    again = wish_on(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    assert set(starts_of(again)) == {0, 1, 2}
+    assert submit_replication(again) == ids
 
 
 def test_roles_are_those_named_or_the_first_ones() -> None:

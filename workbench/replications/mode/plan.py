@@ -6,6 +6,7 @@ Every arm begins from it. The plan follows from the wish alone; table 1 comes fi
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -71,12 +72,18 @@ class _Maker(Maker):
         if arm.shape:
             return TrainMode(
                 name=run.mixture(arm), seed_model=run.backbone, domains=domains, num_parts=arm.num_parts,
-                shape=replace(arm.shape, seed=run.seed), training=training,
+                shape=replace(arm.shape, seed=self._start(run, arm)), training=training,
             )  # fmt: skip
         return TrainDemix(
             name=run.mixture(arm), seed_model=run.backbone, domains=domains, training=training,
             method="lora-mixed" if arm.lora else "dense-balanced", lora=arm.lora or LoraConfig(),
         )  # fmt: skip
+
+    def _start(self, run: ModeRun, arm: Arm) -> int:
+        """The seed of an expert's random layers; those beside it in one training have the next ones."""
+        if not self.wish.budget.own_starts:
+            return run.seed
+        return int.from_bytes(hashlib.sha256(f"{run.seed} {arm.key}".encode()).digest()[:6])
 
     def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> Step:
         """The scores of a group of arms: of table 1 everywhere, of the others on the targets and what is retained."""

@@ -32,6 +32,7 @@ class ModeSize(Size):
     rates: tuple[float, ...]  # others than that of the training
     longer: int  # times as many steps; 3: a composed model has had three times as many
     prior_blocks: int = 0  # nothing is weighed by a prior
+    own_starts: bool = False  # each training's experts have random layers of their own; replications once shared some
 
 
 SIZES: Mapping[SizeName, ModeSize] = {
@@ -56,6 +57,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         mixed_sequences=(8, 64, 512),
         rates=(1e-3, 1e-2),
         longer=3,
+        own_starts=True,
         max_bytes=20_000_000,
         test_tokens=16_384,
     ),
@@ -80,6 +82,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         mixed_sequences=(16, 128, 1024),
         rates=(1e-4, 3e-4),
         longer=3,
+        own_starts=True,
         max_bytes=None,
         test_tokens=131_072,
     ),
@@ -104,6 +107,7 @@ SIZES: Mapping[SizeName, ModeSize] = {
         mixed_sequences=(2,),
         rates=(1e-2,),
         longer=3,
+        own_starts=True,
         max_bytes=None,
         test_tokens=512,
     ),
