@@ -152,17 +152,19 @@ def jobs_of(session: Session, wish: Replicate) -> dict[str, JobCard]:
 
 
 def replications(session: Session) -> list[Replicate]:
-    """What was asked for, the newest first, each name once."""
+    """What was asked for, the newest first, each name once: the newest of its wishes with the most seeds."""
     cards = [card for paper in PAPERS.values() for card in rows.list_jobs(session, kind=paper.kind)]
     wishes: dict[str, Replicate] = {}
     for card in sorted(cards, key=lambda card: card.created_at, reverse=True):
         if not card.spec["partial"]:
-            wishes.setdefault(card.spec["name"], parse_spec(card.spec))
+            wish: Replicate = parse_spec(card.spec)
+            held = wishes.setdefault(wish.name, wish)
+            wishes[wish.name] = wish if wish.seeds > held.seeds else held
     return list(wishes.values())
 
 
 def find_replication(session: Session, name: str) -> Replicate:
-    """The newest wish of this name; raises BadSpec with the names there are."""
+    """The wish of this name, with the most seeds that were asked for; raises BadSpec with the names there are."""
     found = replications(session)
     for wish in found:
         if wish.name == name:

@@ -161,6 +161,13 @@ def test_more_seeds_keep_the_jobs_of_the_first_ones(wish: Replicate) -> None:
         assert find_replication(session, "rep").seeds == 3
 
 
+def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(wish: Replicate) -> None:
+    for seeds in (3, 1):
+        submit_replication(wish.model_copy(update={"seeds": seeds}))
+    with reading() as session:
+        assert find_replication(session, "rep").seeds == 3
+
+
 def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(wish: Replicate, folder: Path) -> None:
     submit_replication(wish)
     other = changed(wish_for(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
