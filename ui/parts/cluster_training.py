@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -43,10 +44,8 @@ def show_training(card: ClusteringCard) -> None:
         empty_until("make-seed", why, step, TRAIN.script, "Make a seed model")
         return
     questions = questions_of(TrainClusters, offers, skip=("clustering",))
-    (seed,) = [one for one in questions if one.path == ("seed_model",)]
-    st.session_state.setdefault(key_of(_FORM, seed), offers["seed_model"][0])  # as a rule; --branch-from asks for none
     _offer_stale(card, questions)
-    _ask(card, questions)
+    _ask(card, questions, seed=offers["seed_model"][0])
     show_plan(_FORM)
     show_last(_FORM)
     with st.expander("Only make domains of the clusters", icon=":material/library_books:"):
@@ -56,10 +55,12 @@ def show_training(card: ClusteringCard) -> None:
         )  # fmt: skip
 
 
-def _ask(card: ClusteringCard, questions: Sequence[Question]) -> None:
+def _ask(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
+    """The form; `seed` stands there at first, though a wish that branches from an expert names none."""
     st.markdown(f"##### Train a model on each of {counted(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
-    answers = ask_all(_FORM, questions) | {("clustering",): card.name}
+    shown = [replace(one, default=seed) if one.path == ("seed_model",) else one for one in questions]
+    answers = ask_all(_FORM, shown) | {("clustering",): card.name}
     told = changed(questions, answers) | {("clustering",): card.name}
     wish = assemble(answers)
     show_command(command_for(_FORM, told), json.dumps(wish, indent=2, ensure_ascii=False))

@@ -66,11 +66,12 @@ def _ask_group(form: str, questions: Sequence[Question]) -> Answers:
 
 
 def ask(form: str, question: Question) -> Any:
-    """One widget; its value as the spec wants it."""
-    key = key_of(form, question)
-    if question.default is not None:  # in the session, not in the widget: a preset may put another value there
-        st.session_state.setdefault(key, question.default)
-    return _WIDGETS[question.kind](key, question)
+    """One widget; its value as the spec wants it.
+
+    The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
+    drawing that the next click may overtake; the browser then showed, and sent back, the least number there can be.
+    """
+    return _WIDGETS[question.kind](key_of(form, question), question)
 
 
 def key_of(form: str, question: Question) -> str:
@@ -78,7 +79,7 @@ def key_of(form: str, question: Question) -> str:
 
 
 def _text(key: str, q: Question) -> str | None:
-    return st.text_input(q.label, key=key, help=q.help) or (None if q.optional else "")
+    return st.text_input(q.label, q.default or "", key=key, help=q.help) or (None if q.optional else "")
 
 
 def _whole(key: str, q: Question) -> int | None:
@@ -94,33 +95,38 @@ def _real(key: str, q: Question) -> float | None:
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
     least, most = (None if bound is None else kind(bound) for bound in (q.least, q.most))
-    if q.optional:
-        options["value"] = None
+    if q.default is not None or q.optional:
+        options["value"] = None if q.default is None else kind(q.default)
     return st.number_input(q.label, min_value=least, max_value=most, key=key, help=q.help, **options)
 
 
 def _switch(key: str, q: Question) -> bool:
-    return st.checkbox(q.label, key=key, help=q.help)
+    return st.checkbox(q.label, bool(q.default), key=key, help=q.help)
 
 
 def _choice(key: str, q: Question) -> str:
-    return str(st.selectbox(q.label, q.choices, key=key, help=q.help))
+    return str(st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help))
 
 
 def _name(key: str, q: Question) -> str | None:
     options = (None, *q.choices) if q.optional else q.choices
     nothing = "choose for me" if q.path[-1] == "parent" else "none"
     return st.selectbox(
-        q.label, options, key=key, help=q.help, format_func=lambda one: q.titles.get(one, one) if one else nothing
-    )
+        q.label, options, _place_of(q.default, options), key=key, help=q.help,
+        format_func=lambda one: q.titles.get(one, one) if one else nothing,
+    )  # fmt: skip
+
+
+def _place_of(default: Any, choices: Sequence[Any]) -> int:
+    return choices.index(default) if default in choices else 0
 
 
 def _names(key: str, q: Question) -> list[str]:
-    return list(st.multiselect(q.label, q.choices, key=key, help=q.help))
+    return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
 
 
 def _wholes(key: str, q: Question) -> list[int]:
-    return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), key=key, help=q.help))
+    return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help))
 
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {

@@ -38,6 +38,24 @@ def test_experts_are_averaged_with_weights_of_ones_own() -> None:
     assert (spec["experts"], spec["weights"]) == (["first/code", "first/prose"], [1.0, 3.0])
 
 
+@pytest.mark.parametrize("what", ["New expert", "MoDE expert", "DEMix model"])
+def test_a_field_stands_at_its_default_though_a_click_overtook_its_first_drawing(what: str) -> None:
+    # What is written into the session is sent with one drawing alone; every drawing has a widget's own default.
+    again = open_room("train", train__what=what).run()
+    steps, rate = (named(again.number_input, label).proto for label in ("Steps", "Learning rate"))
+    assert (steps.default, steps.set_value) == (300, False)
+    assert (rate.HasField("default"), rate.set_value) == (what != "New expert", False)  # a tenth of the parent's, then
+    assert named(again.selectbox, "Precision").proto.default == ["fp32", "bf16"].index("fp32")
+
+
+def test_a_preset_stands_above_the_defaults() -> None:
+    app = open_room("train", train__what="New expert")
+    app.selectbox(key="train-expert.preset").select("Quick look (60 steps)").run()
+    assert named(app.number_input, "Steps").value == 60
+    app.selectbox(key="train-expert.preset").select("Standard (300 steps)").run()
+    assert named(app.number_input, "Steps").value == 300
+
+
 def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) -> None:
     app = open_room("train", train__what="Few-shot classification")
     named(app.button, "Classify the texts").click().run()
