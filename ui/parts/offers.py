@@ -17,14 +17,17 @@ def offers_now() -> dict[str, list[str]]:
     with reading() as session:
         domains = [domain.name for domain in corpora.list_domains(session)]
         trained = experts.list_experts(session)
+        composed = mixtures.list_mixtures(session)
+        copied = {expert.name for expert in trained if experts.can_be_parent(expert)}
         return {
             "domain": domains,
             "domains": domains,
             "watch": domains,
             "retain": domains,
             "seed_model": [seed.name for seed in seeds.list_seeds(session)],
-            "mixture": [mixture.name for mixture in mixtures.list_mixtures(session)],
-            "parent": [expert.name for expert in trained],
+            "mixture": [mixture.name for mixture in composed],
+            "mixture_to_extend": [one.name for one in composed if copied & {member.expert for member in one.members}],
+            "parent": [expert.name for expert in trained if expert.name in copied],
             "experts": [expert.name for expert in trained],
             "mode_expert": [expert.name for expert in trained if expert.method == experts.MODE],
             "prior": [prior.name for prior in priors.list_priors(session)],
@@ -34,11 +37,11 @@ def offers_now() -> dict[str, list[str]]:
 def offers_for_expert(mixture: str) -> dict[str, list[str]]:
     """The possible parents in this mixture, and the domains: those first that it has no expert for."""
     with reading() as session:
-        members = mixtures.get_mixture(session, mixture).members
+        members = [experts.get_expert(session, one.expert) for one in mixtures.get_mixture(session, mixture).members]
         domains = [domain.name for domain in corpora.list_domains(session)]
     taken = {member.domain for member in members}
     return {
-        "parent": [member.expert for member in members],
+        "parent": [member.name for member in members if experts.can_be_parent(member)],
         "domain": sorted(domains, key=lambda domain: domain in taken),
     }
 

@@ -39,24 +39,30 @@ _ABOUT = {
 _NEEDS: dict[str, tuple[str, ...]] = {
     SEED: ("domains",),
     DEMIX: ("domains", "seed_model"),
-    EXPERT: ("domains", "mixture"),
+    EXPERT: ("domains", "mixture", "mixture_to_extend"),
     MODE: ("domains", "seed_model"),
     COMPOSITION: ("mode_expert",),
     SCORE: ("mixture",),
-    AVERAGE: ("experts",),
+    AVERAGE: ("experts", "parent"),
     CLASSIFY: ("mixture",),
 }
 _MISSING: dict[str, tuple[str, str, Room | None]] = {
     "domains": ("There is no domain yet.", "Import some text first.", CORPORA),
     "seed_model": ("There is no seed model yet.", f"Choose “{SEED}” above and make one.", None),
     "mixture": ("There is no mixture yet.", f"Choose “{DEMIX}” above: its experts make one.", None),
+    "mixture_to_extend": (
+        "There is no mixture yet with an expert that can be copied: those of MoDE stand beside their seed model.",
+        f"Choose “{DEMIX}” above and add to that one, or “{MODE}”, and train another beside the same seed model.",
+        None,
+    ),
     "experts": ("There is no expert yet.", f"Choose “{DEMIX}” above: it makes one for each domain.", None),
+    "parent": ("All experts here are of MoDE, which are not averaged.", f"Choose “{COMPOSITION}” above.", None),
     "mode_expert": ("There is no expert of MoDE yet.", f"Choose “{MODE}” above, once for each domain.", None),
 }
 
 _MAKERS = {  # kinds of job
     "domains": "import-corpus", "seed_model": "make-seed", "mixture": "train-demix", "experts": "train-demix",
-    "mode_expert": "train-mode",
+    "mixture_to_extend": "train-demix", "parent": "train-demix", "mode_expert": "train-mode",
 }  # fmt: skip
 
 
@@ -80,7 +86,9 @@ def _first(offers: Offers) -> str:
     """The first thing on the way that is not there yet."""
     if not offers["seed_model"]:
         return SEED
-    return EXPERT if offers["mixture"] else DEMIX
+    if offers["mixture_to_extend"]:
+        return EXPERT
+    return MODE if offers["mode_expert"] else DEMIX
 
 
 def _ask_seed(offers: Offers) -> None:
@@ -116,9 +124,12 @@ def _ask_demix(offers: Offers) -> None:
 
 
 def _ask_expert(offers: Offers) -> None:
-    chosen = st.session_state.get("train-expert.mixture")
-    mixture = next((name for name in offers["mixture"] if name == chosen), offers["mixture"][0])
-    offers = {**offers, **offers_for_expert(mixture)}
+    mixtures = offers["mixture_to_extend"]
+    _keep_known("train-expert.mixture", mixtures)
+    mixture = st.session_state.get("train-expert.mixture", mixtures[0])
+    found = offers_for_expert(mixture)
+    _keep_known("train-expert.parent", (None, *found["parent"]))
+    offers = {**offers, "mixture": mixtures, **found}
     asked = st.session_state.get("train-expert.domain")
     domain = next((name for name in offers["domain"] if name == asked), offers["domain"][0])
     show_proposal(mixture, domain)
@@ -156,7 +167,7 @@ def _ask_composition(offers: Offers) -> None:
     ask_for("compose-mode", {**offers, **found}, "Compose them", foretell=show_forecast)
 
 
-def _keep_known(key: str, names: Collection[str]) -> None:
+def _keep_known(key: str, names: Collection[str | None]) -> None:
     """Lets go of a choice that is no more offered; writing down the same would undo a click that is on its way."""
     chosen = st.session_state.get(key)
     if isinstance(chosen, list):
@@ -164,6 +175,10 @@ def _keep_known(key: str, names: Collection[str]) -> None:
             st.session_state[key] = [name for name in chosen if name in names]
     elif chosen not in names:
         st.session_state.pop(key, None)
+
+
+def _ask_average(offers: Offers) -> None:
+    ask_average({**offers, "experts": offers["parent"]})  # whole models, such as can be copied
 
 
 def _ask_score(offers: Offers) -> None:
@@ -177,7 +192,7 @@ def _ask_classify(offers: Offers) -> None:
 _COUNTED = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
 _FORMS: dict[str, Callable[[Offers], None]] = {
     SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, MODE: _ask_mode, COMPOSITION: _ask_composition,
-    SCORE: _ask_score, AVERAGE: ask_average, CLASSIFY: _ask_classify,
+    SCORE: _ask_score, AVERAGE: _ask_average, CLASSIFY: _ask_classify,
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def part_names(row: Expert) -> list[str]:
     return [part["name"] for part in row.config.get("parts", ())]
 
 
-def can_be_parent(row: Expert) -> bool:
+def can_be_parent(row: Expert | ExpertCard) -> bool:
     """Whether a copy of it can be trained. One of MoDE stands beside its backbone: another is trained beside it."""
     return row.method != MODE
 

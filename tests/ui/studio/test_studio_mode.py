@@ -11,11 +11,12 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.parts.gates import gates_picture, looks_of
 from ui.parts.rooms import COMPOSITION
-from ui.rooms.train import MODE
+from ui.rooms.train import AVERAGE, EXPERT, MODE
 from workbench.cards import MetricPoint
 from workbench.database import transaction
-from workbench.services import experts
+from workbench.services import experts, mixtures
 from workbench.services import jobs as rows
+from workbench.specs import MixtureSpec
 from workbench.tables import new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -117,6 +118,34 @@ def test_only_experts_on_one_backbone_are_offered_together() -> None:
     fill(app, "multiselect", "Experts", ["c/code"])
     fill(app, "selectbox", "Backbone", "tiny in 3 blocks")
     assert (named(app.multiselect, "Experts").options, named(app.multiselect, "Experts").value) == (["alone/poems"], [])
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_new_expert_is_offered_only_where_an_expert_can_be_copied() -> None:
+    app = open_room("train", train__what=EXPERT)
+    assert app.selectbox(key="train-expert.mixture").options == ["first"]
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="blend", experts=["first/code", "c/code"]))
+    app = open_room("train", train__what=EXPERT, **{"train-expert__mixture": "blend"})
+    assert app.selectbox(key="train-expert.mixture").options == ["blend", "first"]
+    assert app.selectbox(key="train-expert.parent").options == ["choose for me", "first/code"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> None:
+    with transaction() as session:
+        for card in experts.list_experts(session):
+            experts.expert_row(session, card.name).method = experts.MODE
+    assert "no mixture yet with an expert that can be copied" in told(open_room("train", train__what=EXPERT))
+    assert "All experts here are of MoDE, which are not averaged." in told(open_room("train", train__what=AVERAGE))
+
+
+@pytest.mark.usefixtures("beside")
+def test_an_average_is_offered_of_whole_models_alone() -> None:
+    app = open_room("train", train__what=AVERAGE)
+    assert not any(
+        name in app.multiselect(key="average-experts.experts").options for name in ("c/code", "both/composed")
+    )
 
 
 def tables(app: Any) -> list[list[dict[str, Any]]]:
