@@ -17,14 +17,14 @@ from ui.parts.words import millions, short, size
 from workbench.cards import EvaluationCard, ExpertCard
 
 
-def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard]) -> None:
-    """Perplexities as bars, and a table of what differs."""
-    picture = expert_bars(cards, scores)
+def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
+    """Perplexities on one split as bars, and a table of what differs."""
+    picture = expert_bars(cards, [one for one in scores if one.split == split])
     if picture:
         show_picture(picture, "compared")
     else:
         empty(
-            "None of them has been scored yet.",
+            f"None of them has been scored on the {split} split yet.",
             "Evaluate their mixture.",
             TRAIN.script,
             "Evaluate",

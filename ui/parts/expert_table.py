@@ -10,16 +10,16 @@ from ui.parts.words import clock, counted, millions, short, size
 from workbench.cards import EvaluationCard, ExpertCard
 
 
-def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard]) -> dict[str, Any]:
-    """One expert as the table shows it."""
-    home = home_score(card, scores)
+def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -> dict[str, Any]:
+    """One expert as the table shows it, its numbers from one split alone."""
+    home = home_score(card, [one for one in scores if one.split == split])
     return {
         "expert": card.name,
         "enabled": card.enabled,
         "domains": ", ".join(card.domains),
         "perplexity at home (per token)": home.perplexity if home else None,
         "accuracy at home (%)": in_percent(home.accuracy) if home else None,
-        "measured on": told_measure(home) if home else _elsewhere(card, scores),
+        "measured on": told_measure(home) if home else _elsewhere(card, scores, split),
         "method": card.method,
         "parent": card.parent or card.seed,
         "mixtures": ", ".join(card.mixtures),
@@ -38,10 +38,13 @@ def home_score(card: ExpertCard, scores: Sequence[EvaluationCard]) -> Evaluation
     return max(shared or at_home, key=lambda one: one.created_at, default=None)
 
 
-def _elsewhere(card: ExpertCard, scores: Sequence[EvaluationCard]) -> str:
+def _elsewhere(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -> str:
     """What is known of an expert without a number of its own domain, such as one that several trained."""
-    domains = {one.domain for one in scores if one.expert == card.name}
-    return f"scored on {counted(len(domains), 'domain')}" if domains else "not scored"
+    own = [one for one in scores if one.expert == card.name]
+    domains = {one.domain for one in own if one.split == split}
+    if domains:
+        return f"{split}, on {counted(len(domains), 'domain')}"
+    return f"on {' and '.join(sorted({one.split for one in own}))} alone" if own else "not scored"
 
 
 def matches(

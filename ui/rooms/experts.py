@@ -27,19 +27,20 @@ def show() -> None:
             "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
         return
-    shown = _filtered(cards)
-    _show_registry(shown, scores)
+    shown, split = _filtered(cards)
+    _show_registry(shown, scores, split)
     chosen = _chosen(cards)
     if len(chosen) == 1:
         show_expert(chosen[0])
     elif chosen:
         show_bulk_switches(chosen)
-        show_comparison(chosen, scores)
+        show_comparison(chosen, scores, split)
 
 
-def _filtered(cards: list[ExpertCard]) -> list[ExpertCard]:
-    columns = st.columns([3, 2, 2, 2])
-    search = columns[0].text_input("Search names, domains, tags and notes", key="experts.search")
+def _filtered(cards: list[ExpertCard]) -> tuple[list[ExpertCard], str]:
+    """The experts that are looked for, and the split that their numbers are to be of."""
+    columns = st.columns([3, 2, 2, 2, 2], vertical_alignment="bottom")
+    search = columns[0].text_input("Search", key="experts.search", placeholder="Names, domains, tags and notes")
     there_are = {
         "method": {card.method for card in cards},
         "domain": {name for card in cards for name in card.domains},
@@ -47,19 +48,23 @@ def _filtered(cards: list[ExpertCard]) -> list[ExpertCard]:
     }
     wanted = {
         field: column.multiselect(field.capitalize(), sorted(names), key=f"experts.{field}")
-        for column, (field, names) in zip(columns[1:], there_are.items(), strict=True)
+        for column, (field, names) in zip(columns[1:-1], there_are.items(), strict=True)
     }
-    return [card for card in cards if matches(card, search, **wanted)]
+    split = columns[-1].segmented_control(
+        "Held-out text", ["test", "dev"], default="test", key="experts.split", required=True,
+        help="Which stored scores perplexity and accuracy come from.",
+    )  # fmt: skip
+    return [card for card in cards if matches(card, search, **wanted)], split
 
 
-def _show_registry(shown: list[ExpertCard], scores: list[EvaluationCard]) -> None:
+def _show_registry(shown: list[ExpertCard], scores: list[EvaluationCard], split: str) -> None:
     def choose() -> None:
         places = [place for place in ticked("experts") if place < len(shown)]
         st.session_state["experts.chosen"] = [shown[place].name for place in places]
 
     st.caption(f"{counted(len(shown), 'expert')}. Tick one to see its card, several to compare them.")
     if shown:
-        rows = [expert_row(card, scores) for card in shown]
+        rows = [expert_row(card, scores, split) for card in shown]
         show_table(rows, "experts", "The registry of experts", on_select=choose)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from tests.ui.studio.visits import open_room
 from ui.cli import main
 from ui.parts.charts import expert_bars
 from ui.parts.expert_table import expert_row
@@ -20,10 +21,11 @@ from workbench.tables import Evaluation
 
 
 def scored(
-    expert: str, domain: str, perplexity: float, block_size: int = 128, at: float = 0.0, accuracy: float | None = None
-) -> EvaluationCard:
+    expert: str, domain: str, perplexity: float, block_size: int = 128, at: float = 0.0, accuracy: float | None = None,
+    split: str = "test",
+) -> EvaluationCard:  # fmt: skip
     return EvaluationCard(
-        expert=expert, domain=domain, split="test", block_size=block_size, num_tokens=4096, perplexity=perplexity,
+        expert=expert, domain=domain, split=split, block_size=block_size, num_tokens=4096, perplexity=perplexity,
         accuracy=accuracy, created_at=at,
     )  # fmt: skip
 
@@ -57,7 +59,7 @@ def test_bars_are_of_one_text_and_only_domains_with_all_experts_have_a_winner(ca
 def test_accuracy_at_home_is_told_in_percent_and_left_open_where_it_was_not_counted(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain or "", 10.0, accuracy=0.25), scored(other.name, other.domain or "", 10.0)]
-    assert [expert_row(one, scores)["accuracy at home (%)"] for one in cards] == [25.0, None]
+    assert [expert_row(one, scores, "test")["accuracy at home (%)"] for one in cards] == [25.0, None]
 
 
 def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
@@ -91,10 +93,31 @@ def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missi
 def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(one.name, card.domain, 10.0) for one in cards] + [scored(card.name, card.domain, 5.0, 256, 9.0)]
-    row = expert_row(card, scores)
+    row = expert_row(card, scores, "test")
     assert (row["perplexity at home (per token)"], row["measured on"]) == (10.0, "test, 4,096 in blocks of 128")
-    row = expert_row(other, scores)
-    assert (row["perplexity at home (per token)"], row["measured on"]) == (None, "scored on 1 domain")
+    row = expert_row(other, scores, "test")
+    assert (row["perplexity at home (per token)"], row["measured on"]) == (None, "test, on 1 domain")
+
+
+def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> None:
+    card, other = cards
+    scores = [scored(card.name, card.domain, 10.0), scored(other.name, other.domain, 5.0, split="dev")]
+    told = [(row["perplexity at home (per token)"], row["measured on"]) for row in (
+        expert_row(one, scores, split) for split in ("test", "dev") for one in cards
+    )]  # fmt: skip
+    assert told == [
+        (10.0, "test, 4,096 in blocks of 128"), (None, "on dev alone"),
+        (None, "on test alone"), (5.0, "dev, 4,096 in blocks of 128"),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("filled_home")
+def test_the_registry_is_read_on_the_split_that_was_chosen() -> None:
+    app = open_room("experts", experts__split="dev")
+    assert not app.exception
+    (rows,) = [one.value for one in app.dataframe if "perplexity at home (per token)" in one.value.columns]
+    assert rows["perplexity at home (per token)"].isna().all()
+    assert "on test alone" in list(rows["measured on"])
 
 
 @pytest.mark.usefixtures("filled_home")
