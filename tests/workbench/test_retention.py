@@ -13,8 +13,9 @@ from ui.cli import main
 from ui.parts.retention_words import left_out_words, retention_rows
 from ui.verbs import evaluate
 from workbench.errors import NotFound
+from workbench.mode_specs import TrainMode
 from workbench.services import corpora, evaluations, experts, jobs, mixtures
-from workbench.services.retention import NOT_COUNTED, NOT_SCORED, retention
+from workbench.services.retention import NOT_COUNTED, NOT_SCORED, likely, retention
 from workbench.services.seeds import MADE_OF, seed_row
 from workbench.specs import Evaluate, MixtureSpec, Spec
 from workbench.tables import Job
@@ -136,15 +137,31 @@ def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, m
     ]
 
 
+def begin_from_a_copy(world: World, expert: str) -> None:
+    """Makes an expert of law, and its copy the seed of this one."""
+    world.expert("first", "law")
+    first = experts.expert_row(world.session, "first")
+    job_id = jobs.create_job(world.session, MakeSeed(name="copy", source="expert", expert="first"))
+    world.session.get_one(Job, job_id).result = {MADE_OF: first.id}
+    seed = world.seed("copy")
+    seed_row(world.session, "copy").job_id = job_id
+    experts.expert_row(world.session, expert).seed_id = seed.id
+    world.session.flush()
+
+
+def test_a_comparison_is_likely_to_be_asked_for_what_was_retained_else_for_what_the_seed_knew(trained: World) -> None:
+    names = ["mode/code", "whole/code"]
+    assert likely(trained.session, names) == {"retain": ["general", "law", "code"], "targets": ["code"]}
+    begin_from_a_copy(trained, "mode/code")
+    found = likely(trained.session, [*names, "first"])
+    assert found == {"retain": ["law", "general", "code"], "targets": ["code"]}
+    wish = TrainMode(name="m", seed_model="copy", domains=["code"], retain=["general"])
+    experts.expert_row(trained.session, "whole/code").job_id = jobs.create_job(trained.session, wish)
+    assert likely(trained.session, names)["retain"] == ["general", "law", "code"]
+
+
 def test_the_expert_that_the_seed_is_a_copy_of_says_what_there_was_to_keep(trained: World) -> None:
-    trained.expert("first", "law")
-    first = experts.expert_row(trained.session, "first")
-    job_id = jobs.create_job(trained.session, MakeSeed(name="copy", source="expert", expert="first"))
-    trained.session.get_one(Job, job_id).result = {MADE_OF: first.id}
-    seed = trained.seed("copy")
-    seed_row(trained.session, "copy").job_id = job_id
-    experts.expert_row(trained.session, "mode/code").seed_id = seed.id
-    trained.session.flush()
+    begin_from_a_copy(trained, "mode/code")
     found = ask(trained, experts=["mode/code", "whole/code"])
     assert [(row["expert"], row["is_seed"]) for row in found["rows"]] == [
         ("mode/code", False), ("whole/code", False), ("first", True),

@@ -16,8 +16,7 @@ from ui.parts.tables import show_table
 from ui.parts.words import plain
 from workbench.cards import ExpertCard
 from workbench.database import reading
-from workbench.services import corpora
-from workbench.services.retention import retention
+from workbench.services.retention import likely, retention
 
 COMPARED = "specialization.compared"  # the names of the experts
 
@@ -34,17 +33,16 @@ def offer_retention(cards: Sequence[ExpertCard]) -> None:
 def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
     """Asks for the domain to be kept and for the targets, and shows these experts on them."""
     with reading() as session:
-        domains = [card.name for card in corpora.list_domains(session)]
-    trained = [name for name in domains if any(name in card.domains for card in cards)]
+        found = likely(session, [card.name for card in cards])
     left, right = st.columns([1, 2])
     retain = left.selectbox(
-        "Domain that must not be forgotten",
-        sorted(domains, key=lambda name: sum(name in card.domains for card in cards)), key=f"{key}.retain",
-        help="One that the experts were not trained on, but that the model which they stand on knew.",
+        "Domain that must not be forgotten", found["retain"], key=f"{key}.retain",
+        help="One that the experts were not trained on, but that the model which they stand on knew; those first that "
+        "most trainings were to retain.",
     )  # fmt: skip
-    there = [name for name in domains if name != retain]
+    there = sorted(name for name in found["retain"] if name != retain)
     targets = right.multiselect(
-        "Target domains", there, [name for name in trained if name != retain], key=f"{key}.targets.{retain}"
+        "Target domains", there, [name for name in there if name in found["targets"]], key=f"{key}.targets.{retain}"
     )
     if retain is None or not targets:
         st.info("Choose a domain that was to be learned, and another one that was not to be forgotten.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +47,12 @@ def course_of(session: Session, expert: str) -> dict[str, Any]:
             for name, found in losses.items()
         ],
     }  # fmt: skip
+
+
+def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
+    """How many of these experts were trained with an eye on each domain that they were not to forget (`retain`)."""
+    of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
+    return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))
 
 
 def _job_of(session: Session, expert: str) -> Job:

@@ -15,10 +15,11 @@ from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
 from workbench.services.corpora import domain_row
+from workbench.services.courses import retained_by
 from workbench.services.evaluations import table_of
 from workbench.services.experts import domains_of, expert_row
 from workbench.services.seeds import made_of
-from workbench.tables import Evaluation, Expert, MixtureMember
+from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
 
 def retention(
@@ -54,6 +55,23 @@ def retention(
         "measures": [{"domain": name, **found.measures[name]} for name in domains if name in found.measures],
         "missing": [*_missing(session, rows, found, domains)],
     }  # fmt: skip
+
+
+def likely(session: Session, experts: Sequence[str]) -> dict[str, list[str]]:
+    """What a comparison of these experts is likely to be asked for: `retain` holds all domains, `targets` what they
+    learned, without what the expert learned that their seed is a copy of.
+
+    Those domains come first that most of their trainings were to retain, then those that fewest of them learned, of
+    these the ones that the copied expert had learned.
+    """
+    rows = [expert_row(session, name) for name in experts]
+    known = _seeds_of(session, rows)
+    learners = [row for row in rows if row not in known] or rows
+    learned = Counter(name for row in learners for name in domains_of(row))
+    retained, knew = retained_by(session, experts), _learned_by(known, "")
+    domains = session.scalars(select(Domain.name).order_by(Domain.name))
+    order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew))
+    return {"retain": order, "targets": list(learned)}
 
 
 class _Found:

@@ -14,7 +14,8 @@ from ui.parts.retention_chart import retention_scatter
 from ui.parts.retention_words import domain_rows, number_of, retention_rows, verdict_rows, verdict_title
 from ui.parts.rooms import LEARNED_AND_KEPT
 from workbench.database import transaction
-from workbench.services import evaluations
+from workbench.mode_specs import TrainMode
+from workbench.services import evaluations, jobs
 from workbench.services.corpora import domain_row
 from workbench.services.experts import expert_row
 from workbench.tables import Artifact, Evaluation, new_id
@@ -55,6 +56,15 @@ def test_a_person_chooses_what_was_not_to_be_forgotten() -> None:
     assert "Up is learned, right is kept: 2 of 2 are behind nobody in both" in words
     assert "Learned most: first/code (50.0 % on code). Kept most: first/prose (40.0 % on poems)." in words
     assert not app.warning
+
+
+def test_the_comparison_opens_on_what_most_trainings_were_to_retain() -> None:
+    with transaction() as session:
+        for expert, retained in (("first/code", ["prose", "poems"]), ("first/prose", ["poems"])):
+            wish = TrainMode(name="c", seed_model="tiny", domains=["code"], retain=retained)
+            expert_row(session, expert).job_id = jobs.create_job(session, wish)
+    retain = named(look(specialization__compared=["first/code", "first/prose"]).selectbox, "must not be forgotten")
+    assert (retain.value, retain.options[:2]) == ("poems", ["poems", "prose"])
 
 
 @pytest.mark.usefixtures("counted_tokens")
