@@ -325,6 +325,7 @@ def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
     one, two = (costs[name]["mixture"] for name in ("law", "both"))
     backbone = forward_flops(Shape.of(config), 32)
     assert 1.9 < (two - backbone) / (one - backbone) < 2.1
+    assert (costs["law"]["num_parts"], costs["both"]["num_parts"]) == ([1], [2])
     assert costs["law"]["adapting"] == job.result["throughput"]["flops_per_token"]
 
 

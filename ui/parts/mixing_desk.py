@@ -10,6 +10,7 @@ import streamlit as st
 
 from engine.config import GateConfig
 from ui.parts.forms import ask
+from ui.parts.mixture_words import inside_words
 from ui.parts.offers import with_clusterings
 from ui.parts.questions import Question, questions_of
 from ui.parts.rooms import PLAYGROUND, POSTERIORS
@@ -85,12 +86,11 @@ def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    """Where the parts of experts are switched, since it is not here."""
-    of_parts = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
-    if of_parts:
+    """What the parts of experts do, and where they are switched, since it is not here."""
+    if words := inside_words(mixture):
         told = (
-            f"Parts stand in {'; '.join(of_parts)}. Stored scores are of all parts together: what switching one "
-            "does needs a forward pass, and is computed on a text of yours on these pages."
+            f"{words} Stored scores are of all parts together: what switching one does needs a forward pass, and is "
+            "computed on a text of yours on these pages."
         )
         st.caption(plain(told))
         with st.container(horizontal=True):

@@ -36,10 +36,26 @@ def throughput_words(measured: Mapping[str, Any]) -> str:
 
 def cost_words(found: Mapping[str, Any]) -> str:
     """What a token costs a mixture (`workbench.services.costs`), in two sentences."""
+    if all(found["num_parts"]):
+        return _cost_words_of_mode(found)
     num_experts = counted(found["num_experts"], "expert")
     return (
         f"A token in a context of {found['context']:,} costs one expert {operations(found['forward'])}; this mixture "
         f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each. Training costs "
         f"{operations(found['training'])} per token, as the dense model does; adding an expert with everything else "
         f"frozen costs {operations(found['adapting'])}."
+    )
+
+
+def _cost_words_of_mode(found: Mapping[str, Any]) -> str:
+    first, context = found["num_parts"][0], found["context"]
+    told = f"A token in a context of {context:,} costs {operations(found['forward'])}: one forward pass of one model"
+    if found["num_experts"] > 1:
+        told += (
+            f", that of the first expert; the mixture of {found['num_experts']} costs {operations(found['mixture'])}"
+        )
+    return (
+        f"{told}. Its gates mix the backbone and {counted(first, 'part')} inside. Training one part beside the frozen "
+        f"backbone costs {operations(found['adapting'])} per token; training the whole backbone "
+        f"{operations(found['training'])}."
     )

@@ -14,6 +14,7 @@ from ui.parts.gallery import show_picture
 from ui.parts.measures import measure_words
 from ui.parts.mixing_desk import Choice, choose, reset, saved_choice, state_of
 from ui.parts.mixture_edit import save_choice, show_deletion, show_new_mixture
+from ui.parts.mixture_words import ALONE
 from ui.parts.modes_view import show_modes
 from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until
@@ -63,8 +64,11 @@ def _show_mixture(mixture: MixtureCard) -> None:
         _show_cost(mixture, choice)
     with st.expander("Priors: keep, estimate, put one on the desk", icon=":material/balance:"):
         show_priors(mixture, choice)
-    st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
-    show_modes(mixture.name, split, state_of(mixture))
+    if len(saved_choice(mixture).active) == 1:
+        st.caption(ALONE)
+    else:
+        st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
+        show_modes(mixture.name, split, state_of(mixture))
     show_deletion(mixture)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from engine.config import Evidence, GateConfig, GateKind
 from ui.parts.measures import measure_words
+from ui.parts.mixture_words import ALONE, inside_words
 from ui.parts.modes import NO_CACHED, means
 from ui.parts.throughput import COUNTED_AS, cost_words
 from ui.verbs.following import submit
@@ -263,6 +264,8 @@ def modes(
     titles = {"mixture": "As saved"}
     columns = ["Domain", "Tokens", *(titles.get(way, way.capitalize()) for way in ways)]
     print_table(columns, rows, empty=NO_SCORES)
+    if len(found["experts"]) == 1:
+        say(ALONE)
     if any(None in (row["label"], row["cached"]) for row in found["domains"]):
         say(NO_CACHED.format(num_blocks=blocks))
 
@@ -312,6 +315,8 @@ def _print(card: MixtureCard, as_json: bool) -> None:
     say(f"{card.name}: {shown(card.gate)}")
     rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
     print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
+    if words := inside_words(card):
+        say(words)
 
 
 def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], split: str) -> None:

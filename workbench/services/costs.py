@@ -16,7 +16,7 @@ from engine.flops import Shape, forward_flops, training_flops
 from engine.mode import flops as flops_of_mode
 from engine.mode.config import ModeConfig
 from workbench.errors import StorageError
-from workbench.services.experts import MODE
+from workbench.services.experts import MODE, part_names
 from workbench.services.generation import PlannedExpert, plan
 from workbench.storage import Storage
 from workbench.tables import Expert
@@ -31,6 +31,7 @@ def mixture_costs(
 
     `forward`: one expert (the first, where bases differ); `mixture`: all `num_experts` that take part, which is as many
     forward passes;
+    `num_parts`: those of each expert that are computed in its pass (0 of one that is not of MoDE);
     `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
     costs; `adapting`: of one new expert (of MoDE the first part) with everything else frozen; `shape`: what was
     counted.
@@ -43,6 +44,7 @@ def mixture_costs(
     return {
         "context": context,
         "num_experts": len(planned.experts),
+        "num_parts": [len(part_names(rows[one.id])) for one in planned.experts],
         "forward": forward[0],
         "mixture": sum(forward),
         "training": training_flops(shape, context),

@@ -9,8 +9,11 @@ import pytest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
+from ui.cli import main
 from ui.parts.gates import gates_picture, looks_of
+from ui.parts.mixture_words import inside_words
 from ui.parts.rooms import COMPOSITION
+from ui.parts.throughput import cost_words
 from ui.rooms.train import AVERAGE, EXPERT, MODE
 from workbench.cards import MetricPoint
 from workbench.database import transaction
@@ -145,6 +148,49 @@ def test_an_average_is_offered_of_whole_models_alone() -> None:
     app = open_room("train", train__what=AVERAGE)
     assert not any(
         name in app.multiselect(key="average-experts.experts").options for name in ("c/code", "both/composed")
+    )
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = "One model: inside both/composed (code, prose) gates mix the frozen backbone and the parts, anew for every"
+    app = open_room("mixtures", mixture="both")
+    assert not app.exception
+    words = told(app)
+    assert alone in words
+    assert "One expert takes part" in words
+    assert "Which way to use the experts is best?" not in words
+    assert main(["mix", "show", "both"]) == 0
+    assert alone in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
+    with transaction() as session:
+        pair = mixtures.create_mixture(session, MixtureSpec(name="pair", experts=["c/code", "alone/poems"]))
+        assert inside_words(pair).startswith(
+            "This mixture's gate weighs whole models. Inside c/code (code), alone/poems (poems) gates mix"
+        )
+        assert inside_words(mixtures.get_mixture(session, "first")) == ""
+    assert "Which way to use the experts is best?" in told(open_room("mixtures", mixture="pair"))
+
+
+def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
+    found = {
+        "context": 256, "num_experts": 1, "num_parts": [2], "forward": 1e6, "mixture": 1e6, "training": 3e6,
+        "adapting": 2e6,
+    }  # fmt: skip
+    assert cost_words(found) == (
+        "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
+        "2 parts inside. Training one part beside the frozen backbone costs 2 MFLOPs per token; training the whole "
+        "backbone 3 MFLOPs."
+    )
+    several = cost_words({**found, "num_experts": 2, "num_parts": [2, 1], "mixture": 2e6})
+    assert "that of the first expert; the mixture of 2 costs 2 MFLOPs." in several
+    assert "this mixture of 2 experts costs 2 MFLOPs" in cost_words(
+        {**found, "num_experts": 2, "num_parts": [2, 0], "mixture": 2e6}
     )
 
 
