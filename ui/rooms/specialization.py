@@ -55,16 +55,23 @@ def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
     _show_scores(scores)
     st.caption(plain(scores.measured))
     _tell_gaps(mixture, scores)
+    has_homes = bool(scores.at_home_somewhere().domains)
+    if has_homes:
+        _tell_how_to_read(scores)
+    if scores.accuracy_is_known():
+        where = "in the table and on a cell" if has_homes else "in the table"
+        st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
+    if has_homes:
+        show_contrast(scores, split)
+
+
+def _tell_how_to_read(scores: Scores) -> None:
     if strangers := scores.strangers():
         st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
     st.caption(
         "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
         "Colours follow their logarithm, and end at the 95th percentile, so that one far cell does not hide the others."
     )
-    if scores.accuracy_is_known():
-        st.caption("Accuracy, in the table and on a cell, is the share of tokens that the expert found most probable.")
-    if scores.at_home_somewhere().domains:
-        show_contrast(scores, split)
 
 
 def _show_overlap(mixture: str | None, split: str, _: Scores) -> None:
@@ -122,7 +129,9 @@ def _show_scores(scores: Scores) -> None:
         show_picture(specialization(scores), "specialization", choose)
         return
     st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
-    show_table(list(scores.rows()), "perplexities", "Perplexity of each expert on each domain")
+    of_homes = ("at home", "ratio to own expert")
+    rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
+    show_table(rows, "perplexities", "Perplexity of each expert on each domain")
 
 
 def _tell_gaps(mixture: str | None, scores: Scores) -> None:

@@ -66,7 +66,11 @@ def test_nobody_is_at_home_in_a_dense_model_and_the_page_says_so() -> None:
     app = open_room("specialization", specialization__mixture="whole")
     assert not app.exception
     assert "No expert here was trained on one of these domains alone" in app.info[0].value
-    assert "trained on it alone: code" in told(app)
+    for of_a_heatmap in ("Only in the table", "ratios of perplexities", "on a cell"):
+        assert of_a_heatmap not in told(app)
+    assert [list(one.value.columns) for one in app.dataframe] == [
+        ["expert", "domain", "perplexity (per token)", "accuracy (%)"]
+    ]
 
 
 @pytest.mark.usefixtures("dense")
