@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from engine.events import Done, Token
-from ui.parts.inside import Told
+from ui.parts.inside import BACKBONE, Told, rows_inside
 from ui.parts.pictures import colour_of
-from ui.parts.trajectories import leaders, tinted_words
+from ui.parts.trajectories import leaders, legend, tinted_words
 from ui.playground_inside import inside_html
 from ui.playground_without import losses_html
 from ui.without import Without
@@ -31,8 +31,8 @@ INTRODUCTION = """
   <h1>Playground</h1>
   <p>The same prompt, answered twice: choose a mixture or an expert on each side, switch experts on and off,
   and compare. Each word wears the colour of the expert with the greatest weight behind it, the stronger the
-  clearer its lead; rest on a word to read all weights. Of an expert with parts beside a frozen
-  backbone (MoDE) it also shows how much each part weighed.</p>
+  clearer its lead; rest on a word to read all weights. Where an expert with parts beside a frozen
+  backbone (MoDE) speaks alone, the colour is that of its backbone or part.</p>
 </div>"""
 
 STYLE = """
@@ -113,12 +113,35 @@ class Spoken:
 
 def answer_html(spoken: Spoken) -> str:
     """An answer as far as it is known."""
-    words = tinted_words(spoken.texts, spoken.weights, spoken.columns) if spoken.texts else ""
+    words, colours = _tinted(spoken)
     rest = html.escape(spoken.done.text) if spoken.done else ""
     said = f'<div class="said"><span class="prompt">{html.escape(spoken.prompt)}</span>{words}{rest}</div>'
     table = _weights_table(spoken) if spoken.weights else ""
     inside = inside_html(spoken.texts, spoken.gates, spoken.parts, spoken.done is not None)
-    return f"{said}{_state(spoken)}{table}{inside}{losses_html(spoken.without)}{_manifest(spoken.manifest)}"
+    return f"{said}{colours}{_state(spoken)}{table}{inside}{losses_html(spoken.without)}{_manifest(spoken.manifest)}"
+
+
+def _tinted(spoken: Spoken) -> tuple[str, str]:
+    """The answer's words on the colours of experts, or of the parts of one that speaks alone; and a legend of these."""
+    expert = _alone_with_parts(spoken)
+    if not expert:
+        return tinted_words(spoken.texts, spoken.weights, spoken.columns) if spoken.texts else "", ""
+    parts = spoken.parts[expert]
+    names, rows = [BACKBONE, *parts], rows_inside(spoken.gates, expert, parts)
+    told = (
+        f"Each word is on the colour of what weighed most inside {html.escape(expert)}, its backbone or a part, on "
+        "average over the blocks; the legend says of how many words."
+    )
+    return (
+        tinted_words(spoken.texts, rows, names), f'{legend(names, leaders(rows))}<p class="reading">{told}</p>'
+    )  # fmt: skip
+
+
+def _alone_with_parts(spoken: Spoken) -> str:
+    """The expert with parts that said all of it; empty where there are others, or no word yet."""
+    (expert, *others) = spoken.experts()
+    is_alone = not others and expert in spoken.parts and bool(spoken.gates)
+    return expert if is_alone and all(expert in one for one in spoken.gates) else ""
 
 
 def problem_html(sentence: str) -> str:

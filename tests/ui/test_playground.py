@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from engine.events import Done, Token
+from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
+from ui.parts.pictures import colour_of
 from ui.playground import Player
 from ui.playground_view import Spoken, answer_html, problem_html, stopped_html
 from workbench.database import transaction
@@ -140,6 +141,37 @@ def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> 
     assert "apps/composed (its backbone alone)" in none
     assert both.count('class="strip"') == 3 * 3  # the mean and two blocks
     assert "0.25 / 0.38" in both
+
+
+def alone(*gates: GateWeights) -> str:
+    """What a pane shows of an expert with two parts that says a word for each of these weights of its gates."""
+    manifest = {**MANIFEST, "experts": [{**MANIFEST["experts"][0], "name": "apps", "parts": ["code", HOSTILE]}]}
+    answer = Spoken("the", ["law", "apps"], manifest, parts={"apps": ["code", HOSTILE]})
+    for number, told in enumerate(gates):
+        answer = answer.with_news(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": told}))
+    return answer_html(answer)
+
+
+def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part() -> None:
+    drawn = alone(
+        GateWeights((0.75, 0.5), {"code": (0.25, 0.0), HOSTILE: (0.0, 0.5)}),
+        GateWeights((0.5, 0.0), {"code": (0.0, 0.0), HOSTILE: (0.5, 1.0)}),
+    )
+    words = {text.strip(): colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>( word\d)<", drawn)}
+    assert words == {"word0": colour_of(0), "word1": colour_of(2)}
+    legend = {text: colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>([^<]* \d+%)</span>", drawn)}
+    assert legend == {
+        "backbone 50%": colour_of(0),
+        "code 0%": colour_of(1),
+        f"{html.escape(HOSTILE)} 50%": colour_of(2),
+    }
+    assert "what weighed most inside apps, its backbone or a part" in drawn
+    assert HOSTILE not in drawn
+    assert "Block 2" in drawn
+
+
+def test_beside_another_expert_words_wear_the_colours_of_experts() -> None:
+    assert "what weighed most inside" not in answer_html(spoken(0.9, 0.2))
 
 
 @pytest.mark.usefixtures("composed")

@@ -84,7 +84,7 @@ def legend(experts: Sequence[str], places: Sequence[int]) -> str:
     chips = [
         _chip(
             f"{name} {places.count(i) / total:.0%}",
-            f"background:{_tint(i, 0.8)};border-radius:3px;padding:2px 8px;margin-right:8px",
+            f"background:{_tint(i, 0.8)};border-radius:3px;padding:0 8px;margin-right:8px;display:inline-block",
         )
         for i, name in enumerate(experts)
     ]
