@@ -63,7 +63,7 @@ def gates_picture(looks: Looks, names: Sequence[str]) -> Picture:
     figure.update_xaxes(title="step (optimizer updates)", row=len(looks), col=1)
     figure.update_layout(
         height=140 + 130 * len(looks), margin={"l": 8, "r": 8, "t": 60, "b": 8},
-        legend={"orientation": "h", "y": 1.04, "yanchor": "bottom"},
+        legend={"orientation": "h", "y": 1 + 28 / (72 + 130 * len(looks)), "yanchor": "bottom"},  # above the first name
     )  # fmt: skip
     return Picture(figure, _title(looks, names), _words(looks, names), _table(looks, names))
 
@@ -77,12 +77,18 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     at_home = [(place, name) for place, name in enumerate(names) if name in last and len(last) > 1]
     if not at_home:
         return "Whom the gates chose: a wider band has more say"
-    fits = [name for place, name in at_home if max(last, key=lambda domain: last[domain][place]) == name]
+    fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
     if len(fits) == len(at_home):
         found = "each part has more say at home than elsewhere" if len(fits) > 1 else f"{fits[0]} has most say at home"
     else:
         found = f"{len(fits)} of {len(at_home)} parts have most say at home"
     return f"Whom the gates chose: {found}; a wider band has more say"
+
+
+def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:
+    """Whether a part weighs more on its domain than on each other, by the two digits that are told."""
+    shares = {domain: round(look[place], 2) for domain, look in last.items()}
+    return all(share < shares[home] for domain, share in shares.items() if domain != home)
 
 
 def _words(looks: Looks, names: Sequence[str]) -> str:

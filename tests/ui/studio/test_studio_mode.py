@@ -271,6 +271,12 @@ def test_a_part_that_has_more_say_elsewhere_is_not_said_to_be_at_home() -> None:
     assert title.startswith("Whom the gates chose: 0 of 2 parts have most say at home")
 
 
+def test_a_difference_that_is_not_told_is_no_say() -> None:
+    points = looked(code=[(0.36, 0.334, 0.306)], law=[(0.36, 0.331, 0.309)])
+    title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
+    assert title.startswith("Whom the gates chose: 0 of 2 parts have most say at home")
+
+
 def test_an_evaluation_that_is_not_whole_is_not_drawn() -> None:
     points = looked(code=[(1, 0), (0.5, 0.5)])
     assert looks_of(points[:-1]) == {"code": {0: [1, 0]}}
