@@ -39,7 +39,7 @@ def offers_for_expert(mixture: str) -> dict[str, list[str]]:
     with reading() as session:
         members = [experts.get_expert(session, one.expert) for one in mixtures.get_mixture(session, mixture).members]
         domains = [domain.name for domain in corpora.list_domains(session)]
-    taken = {member.domain for member in members}
+    taken = {name for member in members for name in member.domains}
     return {
         "parent": [member.name for member in members if experts.can_be_parent(member)],
         "domain": sorted(domains, key=lambda domain: domain in taken),

@@ -62,6 +62,12 @@ def test_an_expert_of_several_domains_is_found_by_each_and_shows_all() -> None:
 
 
 @pytest.mark.usefixtures("dense")
+def test_domains_that_an_expert_of_several_was_trained_on_are_offered_last() -> None:
+    app = open_room("train", train__what="New expert", **{"train-expert__mixture": "whole"})
+    assert app.selectbox(key="train-expert.domain").options[-2:] == ["code", "poems"]
+
+
+@pytest.mark.usefixtures("dense")
 def test_nobody_is_at_home_in_a_dense_model_and_the_page_says_so() -> None:
     app = open_room("specialization", specialization__mixture="whole")
     assert not app.exception
