@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -17,7 +17,7 @@ from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until
 from ui.parts.posterior_view import show_domains
 from ui.parts.rooms import TRAIN
-from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.parts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.parts.words import counted, plain
 from workbench.cards import MixtureCard
 from workbench.database import reading
@@ -100,13 +100,20 @@ def _draw(answer: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
     if not tokens:
         st.info("The text has no token. Write a longer one.")
         return
+    if len(experts) == 1:
+        st.caption(plain(f"{counted(len(tokens), 'token')}, all of {experts[0]}: beside no other its weight is 1."))
+    else:
+        _draw_posterior(tokens, weights, experts)
+    show_inside(answer, parts)
+
+
+def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
     st.markdown("##### Whose word is it? Each word stands on the colour of its leading expert")
     st.html(legend(experts, leaders(weights)))
     st.html(tinted_words(tokens, weights, experts))
     st.caption(plain(f"{counted(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
     show_picture(posterior_lines(tokens, weights, experts), "posterior")
     show_picture(average_weights(weights, experts), "posterior_mean")
-    show_inside(answer, parts)
 
 
 if __name__ == "__main__":
