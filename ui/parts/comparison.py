@@ -16,6 +16,8 @@ from ui.parts.tables import show_table
 from ui.parts.words import millions, short, size
 from workbench.cards import EvaluationCard, ExpertCard
 
+_TOLD_ABOVE = ("parts", "composed_of")  # of the config
+
 
 def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
     """Perplexities on one split as bars, and a table of what differs."""
@@ -46,6 +48,8 @@ def _told(card: ExpertCard) -> dict[str, str]:
     return {
         "method": card.method,
         "domains": ", ".join(card.domains),
+        "parts": ", ".join(card.parts),
+        "composed of": ", ".join(one["name"] for one in card.config.get("composed_of", ())),
         "parent": card.parent or "",
         "seed model": card.seed or "",
         "base": short(card.base_id),
@@ -54,7 +58,7 @@ def _told(card: ExpertCard) -> dict[str, str]:
         "parameters": millions(card.num_parameters),
         "size": size(card.size_bytes),
         "enabled": "yes" if card.enabled else "no",
-        **{f"config: {name}": str(value) for name, value in flat(card.config)},
+        **{f"config: {name}": str(value) for name, value in flat(card.config) if name not in _TOLD_ABOVE},
     }
 
 

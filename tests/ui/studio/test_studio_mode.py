@@ -10,6 +10,7 @@ import pytest
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.cli import main
+from ui.parts.comparison import differences
 from ui.parts.gates import gates_picture, looks_of
 from ui.parts.mixture_words import inside_words
 from ui.parts.rooms import COMPOSITION
@@ -209,6 +210,14 @@ def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> N
     words = told(app)
     for made_of in ("c/code", "p/prose"):
         assert f"expert {made_of} → expert both/composed" in words
+
+
+@pytest.mark.usefixtures("beside")
+def test_the_comparison_names_parts_and_what_they_are_of() -> None:
+    rows = differences([read(experts.get_expert, name) for name in ("both/composed", "c/code")])
+    told = {row["property"]: (row["both/composed"], row["c/code"]) for row in rows}
+    assert (told["parts"], told["composed of"]) == (("code, prose", "code"), ("c/code, p/prose", ""))
+    assert not {"config: parts", "config: composed_of"} & set(told)
 
 
 @pytest.mark.usefixtures("beside")
