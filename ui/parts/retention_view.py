@@ -60,7 +60,9 @@ def _show(found: Mapping[str, Any], key: str) -> None:
     picture = retention_scatter(found, number)
     if picture:
         show_picture(picture, f"{key}_scatter")
-        st.caption(plain(f"{text_words(found)} {HOW_TO_READ}"))
+        st.caption(
+            plain(f"{text_words(found)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
+        )
     else:
         st.info(plain(f"Of no expert here is the {number} known on all of these domains."))
     st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")

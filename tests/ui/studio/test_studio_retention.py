@@ -161,3 +161,14 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of what the seed knew
     assert retention_scatter(found, "perplexity") is None
     assert [row["mean accuracy on targets (%)"] for row in retention_rows(found)] == [50.0, 40.0]
+
+
+def test_names_that_would_overlap_are_left_to_the_pointer_those_ahead_stay() -> None:
+    found = found_of(
+        ("try-1/close", 0.500, 0.499, False), ("try-1/first", 0.501, 0.500, True), ("try-1/far", 0.1, 0.2, False),
+    )  # fmt: skip
+    picture = retention_scatter(found, "accuracy")
+    assert picture is not None
+    (points,) = picture.figure.data
+    assert list(points.text) == ["", "first", "far"]
+    assert list(points.hovertext) == ["try-1/close", "try-1/first", "try-1/far"]
