@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from engine.events import Done, Token
-from ui.parts.inside import BACKBONE, Told, rows_inside
+from engine.events import BACKBONE, Done, Token
+from ui.parts.inside import Told, rows_inside
 from ui.parts.pictures import colour_of
 from ui.parts.trajectories import leaders, legend, tinted_words
 from ui.playground_inside import inside_html
