@@ -66,7 +66,7 @@ class TrainingError(EngineError):
 
 
 class NonFiniteLoss(TrainingError):
-    """The loss is NaN or infinite; raised before the optimizer step, so nothing was updated."""
+    """A loss is NaN or infinite; raised before anything is updated or kept."""
 
 
 class LostRank(TrainingError):

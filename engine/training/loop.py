@@ -163,7 +163,7 @@ class _Training:
         losses_ABT = self._backward(batches)
         losses_AB = losses_ABT.mean(2).tolist()
         loss = fmean(chain.from_iterable(losses_AB))
-        self._require_finite(loss, step)
+        _require_finite(loss, f"The loss of step {step + 1}", "nothing was updated")
         groups = gradient_groups(self.model, self.sampler.rows)
         for group in groups:
             self.team.sum_gradients(group.key, group.gradients)
@@ -211,6 +211,8 @@ class _Training:
         losses = {name: self._heard(name, batch)[None] for name, batch in batches.items()}  # all, before an exchange
         whole = {name: self.team.whole(losses[name], b.places, b.num_rows) for name, b in batches.items()}
         means = {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()}
+        for name, loss in means.items():  # the last update has no step after it that would see what it broke
+            _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not kept")
         self.course.evaluated_step, self.course.last_losses = step, means
         if self.config.patience and self.course.see(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
@@ -223,12 +225,13 @@ class _Training:
             save_checkpoint(self.folder, step, state, self.config, self.course)
         return Saved(step, str(checkpoint_folder(self.folder, step)))
 
-    def _require_finite(self, loss: float, step: int) -> None:
-        if not math.isfinite(loss):
-            raise NonFiniteLoss(
-                f"The loss of step {step + 1} must be a number, but is {loss} instead; nothing was updated.",
-                "Lower the learning rate, or look for damaged text.",
-            )
+
+def _require_finite(loss: float, what: str, kept: str) -> None:
+    if not math.isfinite(loss):
+        raise NonFiniteLoss(
+            f"{what} must be a number, but is {loss} instead; {kept}.",
+            "Lower the learning rate, or look for damaged text.",
+        )
 
 
 def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -> dict[str, float]:

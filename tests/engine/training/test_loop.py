@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -262,6 +263,13 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, m
     assert all(
         torch.equal(tensor.nan_to_num(), before[name].nan_to_num()) for name, tensor in model.state_dict().items()
     )
+    assert not list(tmp_path.glob("step-*"))
+
+
+def test_a_last_update_that_breaks_the_weights_is_no_training(make_model, make_texts, tmp_path: Path) -> None:
+    config = replace(CONFIG, num_steps=1, learning_rate=math.inf)
+    with pytest.raises(NonFiniteLoss, match="after step 1 must be a number"):
+        list(train(make_model(["law"]), make_texts(["law"]), config, tmp_path))
     assert not list(tmp_path.glob("step-*"))
 
 
