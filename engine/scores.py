@@ -11,7 +11,6 @@ Shapes: E experts, N blocks, T positions.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from engine.events import Progress
 from engine.mixing.base import Gate
 from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
+from engine.perplexity import perplexity_of
 from engine.text.excerpt import Excerpt
 from engine.threads import side_by_side
 
@@ -136,9 +136,9 @@ def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distan
 
 def perplexity(logprobs: Tensor) -> float:
     """exp of the mean negative log-likelihood per token."""
-    return math.exp(-float(logprobs.mean(dtype=torch.float64)))
+    return perplexity_of(-float(logprobs.mean(dtype=torch.float64)))
 
 
 def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> float:
     """The perplexity of a mixture: that of `mix_scores`, without the tokens in between where the gate knows how."""
-    return math.exp(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])
+    return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])

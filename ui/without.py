@@ -5,13 +5,13 @@ Nothing is drawn anew: the text stays as it is, and each reading is a forward pa
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
+from engine.perplexity import perplexity_of
 from ui.generations import Wish
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ def _each(wish: Wish, plan: Plan) -> Iterator[tuple[str, Wish]]:
 
 
 def _perplexity(logprobs: list[float]) -> float:
-    return math.exp(-sum(logprobs) / len(logprobs))
+    return perplexity_of(-sum(logprobs) / len(logprobs))

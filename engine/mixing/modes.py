@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from engine.config import Evidence
 from engine.mixing.base import Gate
 from engine.mixing.fixed import FixedGate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
+from engine.perplexity import perplexity_of
 from engine.scores import as_blocks, mixed_perplexity, perplexity
 
 
@@ -64,7 +64,7 @@ def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
     whole prefix. A mixture that changes its mind within a block may be better: then the gap is negative.
     """
     best_N = as_blocks(scores_EX, block_size).sum(-1, dtype=torch.float64).amax(0)
-    return math.exp(-float(best_N.sum()) / scores_EX.shape[1])
+    return perplexity_of(-float(best_N.sum()) / scores_EX.shape[1])
 
 
 def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from engine.perplexity import perplexity_of
 
 Points = Sequence[tuple[int, float]]  # step, nats per token
 
@@ -26,8 +27,7 @@ class Curve:
         lines = [dict(self.losses.get(domain, ())) for domain in domains]
         steps = sorted(set(lines[0]).intersection(*lines[1:])) if lines else []
         return {
-            step * self.tokens_per_step: float(np.mean([math.exp(min(line[step], 700.0)) for line in lines]))
-            for step in steps
+            step * self.tokens_per_step: float(np.mean([perplexity_of(line[step]) for line in lines])) for step in steps
         }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session
 from engine.mode.sizes import part_sizes
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_expert
+from engine.perplexity import perplexity_of
 from jobs.kinds.tokens import DomainFiles, data_sha256_of
 from jobs.work import Work
 from workbench.services.artifacts import register_artifact
@@ -64,7 +64,7 @@ def register_new_expert(
     """Writes the expert's row, with all that says where it came from: of several domains, their names in its config."""
     several = len(expert.domains) > 1
     artifact = register_artifact(session, work.storage, expert.id, expert.kind, job_id=work.job_id)
-    measured = {} if expert.dev_loss is None else {"dev_perplexity": math.exp(expert.dev_loss)}
+    measured = {} if expert.dev_loss is None else {"dev_perplexity": perplexity_of(expert.dev_loss)}
     register_expert(
         session, id=expert.id, name=expert.name, method=expert.method, seed_id=seed_id,
         domain_id=None if several else expert.domains[0].id,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import streamlit as st
 
+from engine.perplexity import perplexity_of
 from ui.client import Client
 from ui.parts.charts import PERPLEXITY
 from ui.parts.errands import fetched
@@ -111,7 +111,7 @@ def _others(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _perplexities(points: Sequence[MetricPoint], domain: str) -> dict[int, float]:
-    return {one.step: math.exp(one.value) for one in points if one.name == f"{_PREFIX}{domain}"}
+    return {one.step: perplexity_of(one.value) for one in points if one.name == f"{_PREFIX}{domain}"}
 
 
 def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targets: Sequence[str]) -> dict[str, Any]:

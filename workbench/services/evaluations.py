@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, joinedload
 
+from engine.perplexity import perplexity_of
 from workbench.cards import EvaluationCard
 from workbench.errors import BadSpec
 from workbench.services.corpora import domain_row
@@ -22,7 +23,6 @@ from workbench.services.mixtures import mixture_row
 from workbench.tables import Artifact, Evaluation, Expert
 
 USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
-_LARGEST = 700.0  # nats per token whose exponential is still a number that JSON can hold
 
 Table = list[list[float | None]]
 
@@ -132,7 +132,7 @@ def table_of(session: Session, experts: Sequence[Expert], split: str) -> dict[st
 
 def perplexity(row: Evaluation) -> float:
     """exp of the mean negative log-likelihood per token."""
-    return math.exp(min(-row.log_likelihood / row.num_tokens, _LARGEST))
+    return perplexity_of(-row.log_likelihood / row.num_tokens)
 
 
 def accuracy(row: Evaluation) -> float | None:
