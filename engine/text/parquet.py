@@ -49,6 +49,9 @@ def _open(source: Source, file: IO[bytes]) -> Any:
         if field not in schema.names:
             problem = f"The table must have a column “{field}”, but has {names_of(schema.names)} instead."
             raise source.fault(problem, "Say which column to read.")
+        if schema.names.count(field) > 1:
+            problem = f"The table must have one column “{field}”, but has {schema.names.count(field)} instead."
+            raise source.fault(problem, "Rename one of them.")
     # kept as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
     kind = schema.field(source.fields[0]).type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -38,6 +38,12 @@ def not_utf8_table() -> bytes:
     return file.getvalue()
 
 
+def twice_table() -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]), file)
+    return file.getvalue()
+
+
 def archive(name: str) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as zipped:
@@ -103,6 +109,7 @@ CASES = {
     "empty parquet": Bad("a.parquet", b"", None, "parquet", "again"),
     "text named parquet": Bad("a.parquet", GOOD, None, "parquet", "again"),
     "parquet without the column": Bad("a.parquet", table(body=["a"]), None, "“body”", "which column"),
+    "parquet with one name twice": Bad("a.parquet", twice_table(), None, "one column", "Rename"),
     "parquet with numbers for text": Bad("a.parquet", table(text=["a"], n=[1]), 1, "int", "Mend", ReadOptions("n")),
     "parquet with a null": Bad("a.parquet", table(text=["a", None]), 2, "null", "Mend"),
     "parquet with lists": Bad("a.parquet", table(text=[["a"]]), 1, "list", "Mend"),
