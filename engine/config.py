@@ -189,4 +189,4 @@ class SamplingConfig(Checked):
     max_tokens: int = knob(128, "Tokens to generate at most.", ge=1)
     temperature: float = knob(1.0, "0 takes the most probable token; 1 samples from the mixture itself.", ge=0)
     top_p: float = knob(1.0, "Sample from the smallest set of tokens with this much probability.", gt=0, le=1)
-    seed: int | None = knob(None, "Seed of the draw; empty draws anew each time.", ge=0)
+    seed: int | None = knob(None, "Seed of the draw; empty draws anew each time.", ge=0, le=2**64 - 1)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from engine.config import SamplingConfig
 
+COLDEST = 1e-6  # below it float32 does not tell a logit from its neighbours, and before long it overflows
+
 
 def dice(seed: int | None) -> torch.Generator:
     """What one answer is drawn with, and nothing else: without a seed it begins where the system says."""
@@ -21,7 +23,7 @@ def dice(seed: int | None) -> torch.Generator:
 
 def draw(logprobs_V: Tensor, sampling: SamplingConfig, generator: torch.Generator) -> int:
     """A token id: the most probable at temperature 0, else drawn from the tempered and cut distribution."""
-    if sampling.temperature == 0:
+    if sampling.temperature < COLDEST:
         return int(logprobs_V.argmax())
     probabilities_V = tempered(logprobs_V, sampling).cpu()
     return int(torch.multinomial(probabilities_V, 1, generator=generator))
@@ -34,6 +36,7 @@ def tempered(logprobs_V: Tensor, sampling: SamplingConfig) -> Tensor:
         return probabilities_V
     sorted_V, order_V = probabilities_V.sort(descending=True)
     outside_V = sorted_V.cumsum(0) - sorted_V >= sampling.top_p
+    outside_V[0] = False  # float32 reads a tiny top_p as 0
     kept_V = probabilities_V.scatter(0, order_V, sorted_V.masked_fill(outside_V, 0.0))
     return kept_V / kept_V.sum()
 

@@ -191,6 +191,12 @@ def test_a_text_is_read_with_the_weights_before_each_token(model: DemixModel, to
         read_text(model, model.keys, make_gate(GateConfig(), [1, 2, 3, 4]), tokenizer, "")
 
 
+@pytest.mark.parametrize("sampling", [SamplingConfig(temperature=1e-300), SamplingConfig(top_p=1e-300)], ids=str)
+def test_what_float32_reads_as_nothing_is_the_most_probable_token(sampling: SamplingConfig) -> None:
+    logprobs_V = torch.tensor([-6.0, -0.5, -7.0, -1.0])
+    assert draw(logprobs_V, sampling, dice(1)) == 1
+
+
 def test_unseeded_answers_have_dice_of_their_own() -> None:
     before = torch.random.get_rng_state()
     drawn = [torch.rand(4, generator=dice(None)).tolist() for _ in range(2)]

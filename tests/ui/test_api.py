@@ -191,6 +191,8 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
         {"logprobs": 5},
         {"max_tokens": 0},
         {"temperature": -1},
+        {"seed": 2**64},
+        {"experts": [{"id": "both/law"}, {"id": "both/law", "weight": 3}]},
         {"experts": [{"id": "both/law"}], "active": ["both/law"]},
         {"experts": [{"id": "both/law", "weight": -1}]},
         {"no_such_field": 1},
@@ -295,11 +297,25 @@ def test_the_chat_route_that_is_not_here_names_the_one_that_is(api: TestClient) 
     assert "POST /v1/completions" in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("sent", [{"json": [1]}, {"content": b"{no"}, {"content": b'{"model": "both"}'}, {}])
+@pytest.mark.parametrize(
+    "sent",
+    [{"json": [1]}, {"content": b"{no"}, {"content": b'{"model": "both"}'}, {}, {"content": b'{"a":' * 100_000}],
+    ids=["list", "cut", "no type", "nothing", "deep"],
+)
 def test_a_body_that_is_no_json_object_is_told_so(api: TestClient, sent: dict[str, Any]) -> None:
     error = api.post("/v1/completions", **sent).json()["error"]
     assert error["message"].count("Content-Type: application/json") == 1
     assert error["param"] is None
+
+
+@pytest.mark.parametrize("field", ["model", "prompt", "active", "stop"])
+def test_half_a_character_is_refused_where_it_stands(api: TestClient, field: str) -> None:
+    value = ["\ud800"] if field == "active" else "\ud800"
+    body = json.dumps({**ASK, field: value})
+    response = api.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert f"{field}" in response.json()["error"]["message"]
+    assert "half a character" in response.json()["error"]["message"]
 
 
 def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:

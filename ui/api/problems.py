@@ -70,8 +70,11 @@ async def _answer_validation(_: Request, error: Exception) -> Response:
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = _not_here(request) if error.status_code in (404, 405) else error.detail
-    return JSONResponse(_body(message, "invalid_request_error", "not_found"), error.status_code)
+    if error.status_code in (404, 405):
+        return JSONResponse(_body(_not_here(request), "invalid_request_error", "not_found"), error.status_code)
+    # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
+    message = NO_OBJECT if error.status_code == 400 else error.detail
+    return JSONResponse(_body(message, "invalid_request_error", "bad_request"), error.status_code)
 
 
 def _not_here(request: Request) -> str:
@@ -94,6 +97,8 @@ def _sentence(one: Any) -> str:
     where = ".".join(str(part) for part in one["loc"] if part != "body") or "The body"
     if one["type"] == "extra_forbidden":
         return f"{where} is not a field this server knows."
+    if one["type"] == "string_unicode":
+        return f"{where} must be Unicode, but holds half a character instead."
     return f"{where}: {one['msg'].removeprefix('Value error, ')}."
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
+from ui.api.security import MAX_BODY_BYTES
 from ui.generations import Wish
 
 SENTENCES = {one.name: one.metadata["description"] for config in (GateConfig, SamplingConfig) for one in fields(config)}
@@ -29,9 +30,9 @@ PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its ba
 
 
 class Asked(BaseModel):
-    """Refuses fields it does not know."""
+    """Refuses fields it does not know, and half characters: pydantic looks at what a text is where it has a bound."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", str_max_length=MAX_BODY_BYTES)
 
 
 class ExpertWeight(Asked):
@@ -77,6 +78,9 @@ class Mixed(Asked):
     def _one_choice(self) -> Mixed:
         if self.experts is not None and self.active is not None:
             raise ValueError("give experts or active, not both")
+        names = [one.id for one in self.experts or ()]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"experts must name each once, but name {', '.join(twice)} more often")
         if self.experts is not None and self.prior is not None:
             raise ValueError("give experts with weights or a prior, not both")
         if self.experts is not None and self.parts is not None:
@@ -107,9 +111,9 @@ class CompletionRequest(Mixed):
     model: str = Field(description="Name of a mixture or an expert.")
     prompt: str | list[str] = Field(description="The text to go on from; a list must hold exactly one.")
     max_tokens: int = Field(16, ge=0, description=SENTENCES["max_tokens"])  # OpenAI's default
-    temperature: float = Field(1.0, ge=0, description=SENTENCES["temperature"])
+    temperature: float = Field(1.0, ge=0, allow_inf_nan=False, description=SENTENCES["temperature"])
     top_p: float = Field(1.0, gt=0, le=1, description=SENTENCES["top_p"])
-    seed: int | None = Field(None, ge=0, description=SENTENCES["seed"])
+    seed: int | None = Field(None, ge=0, le=2**64 - 1, description=SENTENCES["seed"])
     stop: str | list[str] | None = Field(None, description="Phrases before which the text ends; four at most.")
     stream: bool = Field(False, description="Send tokens as they come, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
