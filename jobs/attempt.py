@@ -149,5 +149,5 @@ def log_traceback(settings: Settings, job_id: str) -> None:
     log = log_path(settings, job_id)
     with suppress(OSError):
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(traceback.format_exc())

@@ -11,6 +11,7 @@ from collections import UserDict
 from collections.abc import Sequence
 from copy import copy
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -119,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
     try:
+        _require_unicode(given)
         return int(_run(given) or 0)
     except Problem as problem:
         print_problem(problem, as_json)
@@ -130,6 +132,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has left, as `| head` does; Python would complain once more at its exit.
         sys.stdout = None
         return PROBLEM
+
+
+def _require_unicode(arguments: Sequence[str]) -> None:
+    """Bytes that are no text come as half characters; only a file may be called so."""
+    for one in arguments:
+        readable = one.encode("utf-8", "replace").decode()
+        if one != readable and not Path(one).exists():
+            raise BadUsage(f"Each argument must be Unicode, but “{readable}” is not.", "Type it in UTF-8.")
 
 
 def _run(arguments: list[str]) -> Any:

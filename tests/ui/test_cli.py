@@ -127,6 +127,14 @@ def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: p
     assert "--help" in said
 
 
+def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["say", "both", "caf\udce9"]) == 2
+
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "Unicode" in said
+
+
 @pytest.mark.usefixtures("home")
 def test_a_wish_that_cannot_be_granted_lists_every_complaint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["seed", "make", "x", "--domains", "a", "--vocab-size", "3", "--layers", "0"]) == 2
