@@ -100,10 +100,16 @@ class Limits:
 
 
 def read_limits(base: Path) -> Limits:
-    """The limits of a base, without its tensors."""
-    config = _read_config(base)
-    longest = longest_context(config) - (_experts_in(base) == "token")  # a domain's token takes a position of its own
-    return Limits(longest, int(config.vocab_size))
+    """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
+    try:
+        config = _read_config(base)
+        longest = longest_context(config) - (_experts_in(base) == "token")  # its token takes a position of its own
+        return Limits(longest, int(config.vocab_size))
+    except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DamagedFile(
+            f"{base} must hold a model's base, but does not ({reason}).", "Restore it from a copy, or train it again."
+        ) from None
 
 
 def _experts_in(base: Path) -> ExpertsIn:

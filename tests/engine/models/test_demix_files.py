@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from engine.errors import DamagedFile, ModelError
 from engine.files import Kept, new_folder, verify_folder
 from engine.models.demix import DemixModel, Rows
-from engine.models.demix_files import load_demix, save_base, save_expert
+from engine.models.demix_files import load_demix, read_limits, save_base, save_expert
 
 
 def save(model: DemixModel, root: Path) -> tuple[Kept, dict[str, Kept]]:
@@ -57,6 +58,21 @@ def test_a_file_cut_short_is_found_before_use(model: DemixModel, tmp_path: Path)
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(DamagedFile):
         load_demix(base, experts)
+
+
+@pytest.mark.parametrize(
+    "config", [None, "{", "{}", '{"model_type": "nosuch"}', '{"model_type": "llama", "vocab_size": []}']
+)
+def test_a_base_that_is_gone_or_has_no_readable_config_is_damaged(
+    model: DemixModel, tmp_path: Path, config: str | None
+) -> None:
+    base = save(model, tmp_path)[0].folder
+    if config is None:
+        shutil.rmtree(base)
+    else:
+        (base / "config.json").write_text(config)
+    with pytest.raises(DamagedFile, match="must hold a model's base"):
+        read_limits(base)
 
 
 def test_an_expert_of_another_base_is_refused(model: DemixModel, tmp_path: Path) -> None:
