@@ -108,6 +108,20 @@ def test_text_is_imported_in_this_process(tmp_path: Path, capsys: pytest.Capture
     assert ask(capsys, "corpus", "show", "notes", "--documents", "2")["documents"][0]["text"].startswith("Note")
 
 
+@pytest.mark.usefixtures("home")
+def test_a_terminal_is_not_steered_by_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "notes.jsonl"
+    text.write_text("".join(json.dumps({"text": f"\x1b]0;pwned\x07\x9b2J{i}\tnote"}) + "\n" for i in range(4)))
+    assert main(["corpus", "add", "notes", str(text), "--here"]) == 0
+
+    assert main(["corpus", "show", "notes"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "]0;pwned2J" in shown
+    assert "\tnote" in shown
+    assert not set("\x1b\x07\x9b") & set(shown)
+
+
 def test_a_job_that_fails_here_is_this_commands_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", "add", "nothing", str(home / "absent.txt"), "--here", "--json"]) == 2
 

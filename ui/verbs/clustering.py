@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ui.parts.words import counted
-from ui.verbs.output import day, print_fields, print_json, print_table, say
+from ui.verbs.output import day, harmless, print_fields, print_json, print_table, say
 from workbench.cards import ClusterCard, ClusteringCard
 from workbench.specs import TrainClusters
 
@@ -63,7 +63,7 @@ def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
         return
     print_fields(found.model_dump(exclude={"id", "representatives"}))
     for one in documents:
-        say(f"\n— {one['id'][:12]}, {one['domain']}, {one['split']}\n{one['text'][:400]}")
+        say(f"\n— {one['id'][:12]}, {one['domain']}, {one['split']}\n{harmless(one['text'][:400])}")
 
 
 def _find(card: ClusteringCard, cluster: str) -> ClusterCard:

@@ -7,7 +7,7 @@ import typer
 from ui.parts.words import size
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, takes
-from ui.verbs.output import day, print_done, print_fields, print_json, print_table, say
+from ui.verbs.output import day, harmless, print_done, print_fields, print_json, print_table, say
 from workbench.corpus_specs import ImportCorpus
 
 app = typer.Typer(no_args_is_help=True, help="Bring in text, look at what came of it.")
@@ -83,7 +83,7 @@ def show(
         return
     print_fields(card.model_dump(exclude={"id", "created_at"}) | {"imported": day(card.created_at)})
     for document in preview:
-        say(f"\n— {document['source']}\n{document['text'][:400]}")
+        say(f"\n— {document['source']}\n{harmless(document['text'][:400])}")
 
 
 @app.command("report")

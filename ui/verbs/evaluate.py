@@ -28,7 +28,7 @@ from ui.parts.retention_words import (
 from ui.verbs.following import submit
 from ui.verbs.mix import Blocks
 from ui.verbs.options import How, Json, split_commas, takes
-from ui.verbs.output import print_json, print_table, say
+from ui.verbs.output import harmless, print_json, print_table, say
 from ui.verbs.removal import print_removal
 from ui.verbs.wishes import GateEvidence, NewestWeight
 from workbench.classify_specs import Classify
@@ -299,7 +299,7 @@ def contrast(
             passage["document"] + 1,
             passage["num_tokens"],
             passage["mean"],
-            " ".join("".join(passage["tokens"]).split())[:80],
+            harmless(" ".join("".join(passage["tokens"]).split())[:80]),
         )
         for title in ("worst", "best")
         for passage in found[title]

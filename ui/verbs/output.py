@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
+from unicodedata import category
 
 from engine.errors import Problem
 from ui.errors import code_of
@@ -64,6 +65,11 @@ def tell(sentence: str) -> None:
     """A sentence on stderr, where it does not mix with results."""
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
+
+
+def harmless(text: str) -> str:
+    """Text without characters that would steer a terminal: a document or a model may say anything."""
+    return "".join(letter for letter in text if category(letter) != "Cc" or letter in "\n\t")
 
 
 def print_problem(problem: Problem, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from ui.errors import ServerDown, ServerRefused
 from ui.generations import Generations, Wish
 from ui.parts.inside import means, parts_inside, rows_inside
 from ui.verbs.options import Json
-from ui.verbs.output import print_json, tell
+from ui.verbs.output import harmless, print_json, tell
 from ui.verbs.wishes import (
     Experts,
     Gate,
@@ -214,8 +214,3 @@ class Palette:
             return text
         leader = max(piece.weights, key=piece.weights.__getitem__)
         return f"{self.colour(leader)}{text}{self.off}"
-
-
-def harmless(text: str) -> str:
-    """Text without characters that would steer a terminal: a model may say anything."""
-    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
