@@ -20,6 +20,7 @@ class ModeConfig(Checked):
         2,
         "Transformer layers of the expert in each block (paper: 2); of more than the block has some start alike.",
         ge=1,
+        le=200,
     )
     init: Init = knob("copy", "What an expert's layers start as: copy: the last layers of their block; random.")
     start: Start = knob(

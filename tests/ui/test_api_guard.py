@@ -100,7 +100,7 @@ def test_a_body_that_hides_its_length_is_refused_too(enter: Open) -> None:
 
     response = enter().post("/v1/completions", content=parts, headers={"content-type": "application/json"})
 
-    assert response.status_code == 413
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
 def test_the_browser_is_told_to_load_nothing_from_elsewhere(enter: Open) -> None:

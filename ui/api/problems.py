@@ -74,7 +74,8 @@ async def _answer_http(request: Request, error: Exception) -> Response:
         return JSONResponse(_body(_not_here(request), "invalid_request_error", "not_found"), error.status_code)
     # A 400 is FastAPI's word for a body that its JSON reader gave up on, such as one nested too deeply.
     message = NO_OBJECT if error.status_code == 400 else error.detail
-    return JSONResponse(_body(message, "invalid_request_error", "bad_request"), error.status_code)
+    code = "too_large" if error.status_code == 413 else "bad_request"
+    return JSONResponse(_body(message, "invalid_request_error", code), error.status_code)
 
 
 def _not_here(request: Request) -> str:
