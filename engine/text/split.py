@@ -193,7 +193,11 @@ class _Domain:
         if len(places) < 3:
             who = "this one" if self.name is None else f"“{self.name}”"
             problem = f"A domain must have at least 3 groups of documents, but {who} has {len(places)} instead."
-            raise CorpusError(problem, "Add text, or choose a group field with more values (none: each document).")
+            raise CorpusError(
+                problem,
+                "Add text (the same text again counts once), or choose a group field with more values (none: each "
+                "document).",
+            )
         num_test = sum(place < TEST_SHARE for place in places)
         num_held_out = sum(place < TEST_SHARE + DEV_SHARE for place in places)
         num_test = min(max(num_test, 1), len(places) - 2)

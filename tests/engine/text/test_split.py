@@ -150,7 +150,7 @@ def test_each_domain_has_a_folder_whose_name_is_a_number(tmp_path: Path) -> None
 def test_fewer_than_three_groups_are_refused_with_a_remedy(number: int, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="at least 3 groups") as refusal:
         keep(some(number), tmp_path)
-    assert "Add text" in refusal.value.next_step
+    assert "Add text (the same text again counts once)" in refusal.value.next_step
 
 
 def test_one_group_for_all_is_refused(tmp_path: Path) -> None:
