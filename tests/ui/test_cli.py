@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from ui.cli import VERBS as SENTENCES
 from ui.cli import app, main
+from ui.verbs.output import shown
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 HELP_SECONDS = 0.5
@@ -133,6 +134,12 @@ def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "Unicode" in said
+
+
+def test_the_perplexity_of_a_diverged_model_is_told_by_its_power_of_ten() -> None:
+    assert [shown(value) for value in (0.0, 0.001, 600.0, 1.5e9, 1e304)] == [
+        "0.00", "0.001", "600.00", "1,500,000,000.00", "1e+304",
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("home")

@@ -12,6 +12,7 @@ from engine.errors import Problem
 from ui.errors import code_of
 
 LONGEST_LINE = 100  # letters
+_LONG = 1e12  # from here on a number is told by its power of ten: a diverged model's perplexity has 305 digits
 
 
 def print_json(value: Any) -> None:
@@ -95,7 +96,8 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.3g}" if abs(value) < 0.01 and value else f"{value:,.2f}"
+        is_plain = 0.01 <= abs(value) < _LONG or not value
+        return f"{value:,.2f}" if is_plain else f"{value:,.3g}"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):
