@@ -44,9 +44,7 @@ class _Clusters(Spec):
     shard_size: int = Field(
         50_000, ge=1, description="Documents that one job puts into clusters; more than these are spread over workers."
     )
-    seed: int = Field(
-        0, ge=0, le=2**32 - 1, description="Seed of the sample, the vectors, the clusters and the map."
-    )
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample, the vectors, the clusters and the map.")
 
     @model_validator(mode="after")
     def _consistent(self) -> _Clusters:
