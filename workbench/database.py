@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
 from sqlalchemy.orm import Session
 
-from workbench.errors import DiskFull, NoRegistry, RegistryAway
+from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
 from workbench.settings import Settings, get_settings
 
 if TYPE_CHECKING:
@@ -179,14 +179,28 @@ def _place(settings: Settings) -> str:
 def migrate(settings: Settings | None = None) -> None:
     """Creates the registry, or brings it to this version; any number of processes may ask at once."""
     settings = settings or get_settings()
-    settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # texts and weights are private
-    with _alone(settings.root / "migrate.lock"), _explained(settings):
+    lock = _make_home(settings.root)
+    with _alone(lock), _explained(settings):
         version = registry_version(settings)
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
         if version != VERSION:
             _keep_copy(settings, version)
             _upgrade(settings)
+
+
+def _make_home(home: Path) -> Path:
+    """The file in the home folder that one migration holds at a time."""
+    lock = home / "migrate.lock"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # texts and weights are private
+        lock.touch()
+    except OSError as error:
+        raise StorageError(
+            f"The home {home} must be a folder that can be written, but is not ({error.strerror}).",
+            "Set WORKBENCH_HOME, or change its permissions.",
+        ) from None
+    return lock
 
 
 def _keep_copy(settings: Settings, version: str | None) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from alembic import command
 from workbench import database
 from workbench.database import reading, transaction
-from workbench.errors import DiskFull, NoRegistry, RegistryAway
+from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
 from workbench.services.evaluations import list_evaluations
 from workbench.settings import Settings, get_settings
 from workbench.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
@@ -128,6 +128,13 @@ def test_migrating_twice_changes_nothing(home: Path) -> None:
     database.migrate()
     database.close_engines()
     assert (home / "registry.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("home", ["file", "file/below"])
+def test_a_home_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match="must be a folder that can be written"):
+        database.migrate(Settings(home=tmp_path / home))
 
 
 def test_processes_may_migrate_at_once(tmp_path: Path) -> None:
