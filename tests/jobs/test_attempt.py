@@ -18,7 +18,8 @@ from tiny_kind import wish
 from engine.errors import EngineError
 from engine.events import Event
 from jobs import attempt, submit
-from jobs.attempt import new_owner, run_here, take
+from jobs.attempt import log_traceback, new_owner, run_here, take
+from jobs.work import log_path
 from workbench import database
 from workbench.errors import JobError, LeaseLost, RegistryAway
 from workbench.services import jobs as rows
@@ -55,6 +56,14 @@ def test_a_job_is_done_together_with_what_it_made(house: House, job_id: str) -> 
     assert card.result["throughput"]["num_steps"] == 100
     assert house.num_effects(job_id) == 1
     assert len(events) > 100
+
+
+def test_a_traceback_that_quotes_half_a_character_is_logged(house: House, job_id: str) -> None:
+    try:
+        raise ValueError("caf\udce9")
+    except ValueError:
+        log_traceback(house.settings, job_id)
+    assert "caf\\udce9" in log_path(house.settings, job_id).read_text()
 
 
 def test_the_curve_of_a_done_job_is_whole(house: House, job_id: str) -> None:
