@@ -299,7 +299,13 @@ def test_the_chat_route_that_is_not_here_names_the_one_that_is(api: TestClient) 
 
 @pytest.mark.parametrize(
     "sent",
-    [{"json": [1]}, {"content": b"{no"}, {"content": b'{"model": "both"}'}, {}, {"content": b'{"a":' * 100_000}],
+    [
+        {"json": [1]},
+        {"content": b"{no"},
+        {"content": b'{"model": "both"}'},
+        {},
+        {"content": b'{"a":' * 100_000, "headers": {"content-type": "application/json"}},
+    ],
     ids=["list", "cut", "no type", "nothing", "deep"],
 )
 def test_a_body_that_is_no_json_object_is_told_so(api: TestClient, sent: dict[str, Any]) -> None:
