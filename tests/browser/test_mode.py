@@ -30,6 +30,7 @@ def test_two_experts_are_trained_composed_and_looked_at(house: Any, page: Page) 
 def train(page: Page, house: Any) -> None:
     page.goto(f"{house.studio}/train")
     page.get_by_role("radio", name="MoDE expert").click()
+    expect(page.get_by_text("Shape of the expert")).to_be_visible()  # until then it is another form's name
     page.get_by_label("Name", exact=True).fill("c")
     choose(page, "Domains", "code")
     choose(page, "Domains that must not be forgotten", "kitchen")

@@ -70,11 +70,10 @@ def another_asks(models: ModelCache, disk: Disk, monkeypatch: pytest.MonkeyPatch
     def passing(block: Block, *given: object, **named: object) -> torch.Tensor:
         y_BTD = forward(block, *given, **named)  # type: ignore[arg-type]
         if active_keys() == ("law-0",):
-            with ThreadPoolExecutor(1) as other:
-                other.submit(ask, next(turns)).result()
+            other.submit(ask, next(turns)).result()
         return y_BTD
 
-    with monkeypatch.context() as patch:
+    with ThreadPoolExecutor(1) as other, monkeypatch.context() as patch:  # one asks at a time, or it would see others'
         patch.setattr(Block, "forward", passing)
         yield seen
 
