@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
-from engine.config import ModelConfig, Targets
+from engine.config import Family, ModelConfig, Targets
 from engine.errors import ModelError
 
 
@@ -93,7 +93,10 @@ def longest_context(config: Any) -> int:
 
 
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
-    """A randomly initialised decoder of the given shape; the same seed gives the same weights."""
+    """A randomly initialised decoder of the given shape; the same seed gives the same weights.
+
+    Raises ModelError for a family that has no fresh models.
+    """
     from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng(devices=[]):
@@ -122,11 +125,16 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
             n_head=config.num_heads, n_positions=config.max_positions,
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         )  # fmt: skip
-    return OPTConfig(
-        **shared, hidden_size=config.width, word_embed_proj_dim=config.width, ffn_dim=config.ffn_width,
-        num_hidden_layers=config.num_layers, num_attention_heads=config.num_heads,
-        max_position_embeddings=config.max_positions, dropout=0.0,
-    )  # fmt: skip
+    if config.family == "opt":
+        return OPTConfig(
+            **shared, hidden_size=config.width, word_embed_proj_dim=config.width, ffn_dim=config.ffn_width,
+            num_hidden_layers=config.num_layers, num_attention_heads=config.num_heads,
+            max_position_embeddings=config.max_positions, dropout=0.0,
+        )  # fmt: skip
+    raise ModelError(
+        f"A fresh model's family must be one of {', '.join(get_args(Family))}, but is “{config.family}” instead.",
+        "Choose one of these, or bring a trained model of your own.",
+    )
 
 
 def load_model(folder: Path) -> Any:

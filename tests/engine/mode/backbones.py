@@ -12,6 +12,8 @@ from transformers import (
     GPTNeoXForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -38,11 +40,13 @@ def backbone(family: str = "llama", seed: int = 3) -> Any:
     torch.manual_seed(seed)
     others = {
         "mistral": lambda: MistralForCausalLM(MistralConfig(**SIZES, num_key_value_heads=2)),
+        "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)),
         "gpt_neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)),
     }
     shape = ModelConfig(family=family, num_layers=LAYERS, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
     lm = others[family]() if family in others else fresh_model(shape, VOCAB, seed)
+    assert lm.config.model_type == family
     with torch.no_grad():
         for parameter in lm.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -60,6 +64,13 @@ def mode_model(keys: Sequence[str], family: str = "llama", config: ModeConfig = 
                 size = 0.02 if name.endswith("odds") else 0.1
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * size)
     return model
+
+
+def with_common_kernels(lm: Any) -> None:
+    """Lets a model compute by what every device has: fused kernels differ, or are missing, from device to device."""
+    lm.set_attn_implementation("eager")
+    if lm.config.model_type == "mixtral":
+        lm.set_experts_implementation("batched_mm")
 
 
 def some_ids(num_rows: int = 3, length: int = 12, seed: int = 0) -> torch.Tensor:

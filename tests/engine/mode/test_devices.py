@@ -9,7 +9,7 @@ from torch import Tensor
 from engine.config import TrainingConfig
 from engine.mode.model import ModeModel
 from engine.training.optimizer import GradientGroup, clip_and_step
-from tests.engine.mode.backbones import FAMILIES, mode_model, some_ids
+from tests.engine.mode.backbones import FAMILIES, mode_model, some_ids, with_common_kernels
 from tests.engine.mode.elsewhere import DEVICE, SecondDevice, There
 
 KEYS, CLIP = ["law", "code"], 0.1
@@ -17,7 +17,7 @@ KEYS, CLIP = ["law", "code"], 0.1
 
 def pass_of(model: ModeModel) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits of padded text, and the gradients of all experts."""
-    model.lm.set_attn_implementation("eager")  # the fused attention of a CPU is not that of another device
+    with_common_kernels(model.lm)
     mask = (torch.arange(12) >= torch.tensor([0, 5, 9])[:, None]).long()
     logits, _ = model(some_ids(), KEYS, None, mask)
     (logits.logsumexp(-1) * mask).mean().backward()

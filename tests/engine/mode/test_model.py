@@ -13,7 +13,16 @@ from engine.errors import EngineError, ModelError
 from engine.mode.config import ModeConfig
 from engine.mode.model import ModeModel
 from engine.models.families import layout_of
-from tests.engine.mode.backbones import FAMILIES, LAYERS, SHAPE, backbone, mode_model, plain_logits, some_ids
+from tests.engine.mode.backbones import (
+    FAMILIES,
+    LAYERS,
+    SHAPE,
+    backbone,
+    mode_model,
+    plain_logits,
+    some_ids,
+    with_common_kernels,
+)
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -215,6 +224,7 @@ def test_an_expert_cannot_wake_in_the_middle_of_a_text() -> None:
 @every_family
 def test_an_expert_on_another_device_gets_all_that_a_layer_is_given(family: str) -> None:
     model, cache = mode_model(["law"], family), DynamicCache()
+    with_common_kernels(model.lm)
     model.place_expert("law", "meta")  # computes shapes alone, and refuses a tensor of any other device
     block = model.lm.get_submodule(layout_of(model.lm).layers)[0]
     found = []

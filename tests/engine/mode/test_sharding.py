@@ -221,10 +221,12 @@ def test_the_backbones_process_never_holds_a_tensor_of_an_expert_and_theirs_none
     assert all(torch.equal(tensor, told.experts[name]) for name, tensor in own.items())
 
 
-def test_a_process_with_experts_forgets_the_backbone_and_no_expert() -> None:
-    model, whole = mode_model(["law", "code"]), mode_model(["law", "code"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_process_with_experts_forgets_the_backbone_and_no_expert(family: str) -> None:
+    model, whole = mode_model(["law", "code"], family), mode_model(["law", "code"], family)
     model.forget_backbone()
-    assert {one.device.type for name, one in model.named_parameters() if ".experts." not in name} == {"meta"}
+    experts = {id(one) for key in model.keys for one in model.expert_parameters(key).values()}
+    assert {one.device.type for one in model.parameters() if id(one) not in experts} == {"meta"}
     for key in model.keys:
         assert all(torch.equal(one, whole.expert_state(key)[name]) for name, one in model.expert_state(key).items())
 

@@ -172,6 +172,12 @@ def test_a_family_that_is_not_in_the_table_is_refused_by_name() -> None:
         layout_of(nn.Linear(2, 2))
 
 
+def test_a_family_without_fresh_models_is_refused_and_no_other_made_in_its_place() -> None:
+    shape = ModelConfig(family="mixtral")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="must be one of llama, gpt2, opt, but is “mixtral”"):
+        fresh_model(shape, 300)
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path) -> None:
     with pytest.raises(ModelError, match=r"config\.json"):
         load_model(tmp_path)
