@@ -43,15 +43,19 @@ def as_printed() -> dict[Arm, Accuracies]:
     return found | {arms.by_mixture(SIZE)[row][64]: (44.0, 44.0, 48.0) for row in ("frozen", "composed")}
 
 
-def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0) -> dict[Place, Hits]:
-    """Hits of both seeds with these accuracies; documents differ, alike for all, and each arm by a little."""
-    draw = np.random.default_rng(chance)
+def hits_of(accuracies: Mapping[Arm, Accuracies], chance: int = 0, *, suits: float = 0.0) -> dict[Place, Hits]:
+    """Hits of both seeds with these accuracies; documents differ, alike for all, and each arm by a little.
+
+    By so much as it `suits` an arm a document differs for it alone, in both seeds.
+    """
+    draw, draw_suits = np.random.default_rng(chance), np.random.default_rng([chance, 1])
     hits: dict[Place, Hits] = {}
     for column, domain in enumerate(SUBJECT.judged):
         text_N = draw.normal(0, 0.05, BLOCKS)
         for arm, own in accuracies.items():
+            suits_N = draw_suits.normal(0, suits, BLOCKS)
             for seed in range(SUBJECT.seeds):
-                each_N = own[column] / 100 + text_N - text_N.mean() + draw.normal(0, 0.003, BLOCKS)
+                each_N = own[column] / 100 + text_N - text_N.mean() + suits_N + draw.normal(0, 0.003, BLOCKS)
                 hits[arm, seed, domain] = Hits(each_N * TOKENS, np.full(BLOCKS, float(TOKENS)), np.arange(BLOCKS))
     return hits
 
