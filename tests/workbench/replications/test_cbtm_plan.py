@@ -1,0 +1,125 @@
+"""C-BTM's plan divides the text, trains and mixes every arm as the paper does, and scores it where it is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from workbench.replication_specs import ReplicateCbtm
+from workbench.replications.cbtm.plan import steps
+from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture
+from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
+
+KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets"]
+WISH = ReplicateCbtm(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")
+EVERYWHERE = [*KNOWN, *NOVEL]
+CLUSTERINGS = {  # how many clusters, how they are found, how features are scaled
+    "k1": (1, "balanced", "unit_rows"),
+    "k2": (2, "balanced", "unit_rows"),
+    "k3": (3, "balanced", "unit_rows"),
+    "random2": (2, "random", "unit_rows"),
+    "unbalanced2": (2, "unbalanced", "unit_rows"),
+    "k2-standardise": (2, "balanced", "standardise"),
+}
+ARMS = {  # the domains of its models, the clustering that weighs them; steps and sequences of a batch of each
+    "k1": (["R-k1/0"], "R-k1", 8, 4),
+    "k2": (["R-k2/0", "R-k2/1"], "R-k2", 8, 2),
+    "k3": (["R-k3/0", "R-k3/1", "R-k3/2"], "R-k3", 11, 1),
+    "metadata3": (KNOWN, None, 11, 1),
+    "random2": (["R-random2/0", "R-random2/1"], "R-random2", 8, 2),
+    "unbalanced2": (["R-unbalanced2/0", "R-unbalanced2/1"], "R-unbalanced2", 8, 2),
+    "k2-standardise": (["R-k2-standardise/0", "R-k2-standardise/1"], "R-k2-standardise", 8, 2),
+    "k1-less": (["R-k1/0"], "R-k1", 4, 4),
+    "k2-less": (["R-k2/0", "R-k2/1"], "R-k2", 4, 2),
+}
+SCORED = {  # mixture, domains, split
+    "test seed model": ("R-seed", EVERYWHERE, "test"),
+    **{f"test {arm}": (f"R-{arm}", EVERYWHERE, "test") for arm in ARMS},
+    "test k2 at home": ("R-k2", ["R-k2/0", "R-k2/1"], "test"),
+    "dev k2": ("R-k2", EVERYWHERE, "dev"),
+    "dev metadata3": ("R-metadata3", EVERYWHERE, "dev"),
+    "test k2 average": ("R-k2-average", EVERYWHERE, "test"),
+    "test moe": ("R-moe", EVERYWHERE, "test"),
+    "test moe less": ("R-moe-less", EVERYWHERE, "test"),
+}
+
+
+def within(run: str, name: str) -> str:
+    """What something is called whatever the seed: “R” is the run."""
+    return name.replace(f"rep-{run}", "R")
+
+
+def in_every_run(table: dict[str, Any]) -> dict[str, Any]:
+    return {f"s{seed} {key}": row for seed in range(2) for key, row in table.items()}
+
+
+def test_every_clustering_is_of_all_training_text_and_its_arms_own() -> None:
+    found, domains = {}, {}
+    for step in steps(WISH):
+        run = step.key[:2]
+        match step.spec:
+            case FindClusters(num_clusters=number, method=method, scaling=scaling, name=name):
+                assert (step.spec.domains, step.spec.seed) == (KNOWN, int(run[1]))
+                found[f"{run} {within(run, name).removeprefix('R-')}"] = (number, method, scaling)
+            case MakeClusterDomains(clustering=name):
+                domains[f"{run} {within(run, name).removeprefix('R-')}"] = step.spec.domains
+    assert found == in_every_run(CLUSTERINGS)
+    assert {key: len(made) for key, made in domains.items()} == {key: row[0] for key, row in found.items()}
+
+
+def test_every_arm_has_a_model_of_each_domain_and_mixes_them_by_its_clustering() -> None:
+    found = {}
+    domain_of = {}
+    for step in steps(WISH):
+        run = step.key[:2]
+        match step.spec:
+            case TrainExpert(training=training, domain=domain, mixture=mixture, parent=parent):
+                assert (within(run, mixture), within(run, str(parent))) == ("R-seed", "R-seed/dense")
+                sizes = {"num_steps": training.num_steps, "sequences_per_domain": training.sequences_per_domain}
+                assert training == replace(WISH.budget.training, seed=int(run[1]), **sizes)
+                domain_of[step.spec.expert] = (within(run, domain), *sizes.values())
+            case MakeMixture(experts=experts, clustering=clustering):
+                domains, num_steps, sequences = zip(*(domain_of[one] for one in experts), strict=True)
+                (num_steps,), (sequences,) = set(num_steps), set(sequences)
+                found[step.key] = (list(domains), clustering and within(run, clustering), num_steps, sequences)
+    assert found == in_every_run(ARMS)
+
+
+def test_what_is_no_cluster_model_is_made_of_the_whole_text_and_the_main_arm() -> None:
+    found = {}
+    for step in steps(WISH):
+        run, seed = step.key[:2], int(step.key[1])
+        match step.spec:
+            case MakeSeed(source="fresh"):
+                found[step.key] = (step.spec.seed, step.spec.domains)
+            case MakeSeed(source="expert", expert=expert):
+                found[step.key] = (within(run, str(expert)),)
+            case TrainDemix(method="dense", seed_model=of, domains=domains, training=training):
+                assert training == replace(WISH.budget.seeding, seed=seed)
+                found[step.key] = (within(run, of), domains)
+            case TrainDemix(method="moe", seed_model=of, domains=domains, training=training, moe=moe):
+                assert (training, moe) == (
+                    replace(WISH.budget.training, seed=seed, num_steps=training.num_steps), WISH.budget.moe
+                )  # fmt: skip
+                found[step.key] = (within(run, of), [within(run, one) for one in domains], training.num_steps)
+            case AverageExperts(experts=experts) | Classify(experts=experts):
+                found[step.key] = tuple(within(run, one) for one in experts)
+                if isinstance(step.spec, Classify):
+                    assert (within(run, step.spec.mixture), step.spec.path) == ("R-k2", "/tasks")
+    wanted = in_every_run({
+        "seed model": ("R", KNOWN), "copied seed": ("R-seed/dense",),
+        "k2 average": ("R-k2.0/R-k2/0", "R-k2.1/R-k2/1"),
+        "moe": ("R-seed", ["R-k1/0"], 8), "moe less": ("R-seed", ["R-k1/0"], 4),
+        "tasks": ("R-k1.0/R-k1/0", "R-seed/dense"),
+    })  # fmt: skip
+    assert found == wanted | {f"s{seed} seed": (seed, KNOWN) for seed in range(2)}
+
+
+def test_every_mixture_is_scored_where_it_is_judged() -> None:
+    found = {}
+    for step in steps(WISH):
+        if isinstance(step.spec, Evaluate):
+            run, one = step.key[:2], step.spec
+            assert (one.max_tokens, one.block_size, one.experts) == ({"test": 512, "dev": 128}[one.split], 32, [])
+            found[step.key] = (within(run, one.mixture), [within(run, name) for name in one.domains], one.split)
+    assert found == in_every_run(SCORED)
