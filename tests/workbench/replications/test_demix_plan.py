@@ -1,0 +1,73 @@
+"""DEMix's plan trains every model as the paper does, each seed from a seed model of its own, and scores it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.replication_specs import ReplicateDemix
+from workbench.replications.demix.plan import steps
+from workbench.specs import Evaluate
+from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
+
+KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
+WISH = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])
+EVERYWHERE = [*KNOWN, *NOVEL]
+RETRAINED = 1  # seeds in which a domain is left out
+TRAINED: dict[str, tuple[str, list[str], str]] = {  # how, on which domains, from what, in the run “R”
+    "demix": ("demix", KNOWN, "R"),
+    "dense": ("dense", KNOWN, "R"),
+    "dense-balanced": ("dense-balanced", KNOWN, "R"),
+    "domain-token": ("domain-token", KNOWN, "R"),
+    "add tweets": ("its expert", ["tweets"], "R"),
+    "add verse": ("its expert", ["verse"], "R"),
+    "adapt tweets": ("all of it", ["tweets"], "R-dense"),
+    "adapt verse": ("all of it", ["verse"], "R-dense"),
+}
+SCORED: dict[str, tuple[str, list[str], list[str], str]] = {  # mixture, experts beside it, domains, split
+    "test demix": ("R", [], EVERYWHERE, "test"),
+    "dev demix": ("R", [], EVERYWHERE, "dev"),
+    "test dense": ("R-dense", [], EVERYWHERE, "test"),
+    "test dense-balanced": ("R-dense-balanced", [], EVERYWHERE, "test"),
+    "test domain-token": ("R-domain-token", [], EVERYWHERE, "test"),
+    "test add verse": ("R", ["R-tweets", "R-verse"], EVERYWHERE, "test"),
+    "dev add verse": ("R", ["R-tweets", "R-verse"], EVERYWHERE, "dev"),
+    "test adapt tweets": ("R-dense-tweets", [], [*KNOWN, "tweets"], "test"),
+    "test adapt verse": ("R-dense-verse", [], [*KNOWN, "verse"], "test"),
+}
+
+
+def test_every_model_is_trained_as_its_table_says_in_every_seed() -> None:
+    found: dict[str, tuple[str, list[str], str]] = {}
+    for step in steps(WISH):
+        run = int(step.key[1]) if step.key[0] == "s" else None
+        match step.spec:
+            case MakeSeed():
+                assert (step.spec.seed, step.spec.domains) == (run, KNOWN)
+            case TrainDemix(method=method, domains=domains, seed_model=seed, training=training):
+                assert training == replace(WISH.budget.training, seed=run)
+                found[step.key] = (method, domains, seed)
+            case TrainExpert(whole=whole, domain=domain, mixture=mixture, training=training):
+                assert training == replace(WISH.budget.adapting, seed=run)
+                assert (step.spec.join, step.spec.parent, step.spec.watch) == (False, None, KNOWN)
+                found[step.key] = ("all of it" if whole else "its expert", [domain], mixture)
+    wanted = {
+        f"s{seed} {key}": (how, domains, start.replace("R", f"rep-s{seed}"))
+        for seed in range(2)
+        for key, (how, domains, start) in TRAINED.items()
+    }
+    removed = {f"s{seed} no sea": ("demix", ["law", "wiki"], f"rep-s{seed}") for seed in range(RETRAINED)}
+    assert found == wanted | removed
+
+
+def test_every_model_is_scored_where_it_is_judged() -> None:
+    found = {}
+    for step in steps(WISH):
+        if isinstance(step.spec, Evaluate):
+            one = step.spec
+            assert (one.max_tokens, one.block_size) == ({"test": 1024, "dev": 128}[one.split], 32)
+            told = [name.replace(f"rep-{step.key[:2]}", "R") for name in (one.mixture, *one.experts)]
+            found[step.key] = (told[0], told[1:], one.domains, one.split)
+    removed = {f"{split} no sea": ("R-no-sea", [], ["sea"], split) for split in ("test", "dev")}
+    wanted = {f"s{seed} {key}": row for seed in range(2) for key, row in SCORED.items()}
+    wanted |= {f"s{seed} {key}": row for seed in range(RETRAINED) for key, row in removed.items()}
+    assert found == wanted
