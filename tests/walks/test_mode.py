@@ -23,8 +23,8 @@ from jobs.submit import run_now, submit
 from tests.walks.conftest import done, work
 from workbench.cards import ExpertCard
 from workbench.database import close_engines, reading, transaction
-from workbench.errors import BadSpec
-from workbench.services import courses, evaluations, experts, generation, jobs, mixtures, seeds
+from workbench.errors import BadSpec, InUse
+from workbench.services import corpora, courses, evaluations, experts, generation, jobs, mixtures, seeds
 from workbench.services.costs import mixture_costs
 from workbench.services.nearest import nearest
 from workbench.settings import Settings, get_settings
@@ -116,7 +116,9 @@ def test_an_expert_says_where_it_comes_from_and_its_curve_what_was_retained(mode
     ]
     assert law.config["learning"] == "experts"
     assert 0 < law.num_parameters < seed.num_parameters
-    assert 1 < law.metrics["dev_perplexity"] < 320
+    held_out = {p.name: p.value for p in curve}  # the last one of each
+    assert law.metrics["dev_perplexity"] == pytest.approx(math.exp(held_out["dev_loss/court"]))
+    assert held_out["dev_loss/court"] < held_out["dev_loss/sea"]  # which it only looks at
     assert job.result["throughput"]["flops_per_token"] > 0
     steps = {name: [p.step for p in curve if p.name == name] for name in ("dev_loss/court", "dev_loss/sea")}
     assert steps == {"dev_loss/court": [0, 15, 30], "dev_loss/sea": [0, 15, 30]}
@@ -154,6 +156,18 @@ def test_adding_and_leaving_out_change_no_tensor_of_the_others(moded) -> None:  
     fewer = card_of("fewer/composed")
     assert (fewer.domains, part_hashes("fewer/composed")) == (["kitchen"], food)
     assert torch.equal(logits("fewer/composed"), logits("food/kitchen"))
+
+
+def test_a_composition_on_other_text_knows_that_of_its_parts_and_text_cannot_go_from_under_it(moded) -> None:
+    card = done(moded({**STAGE_TWO, "domains": ["sea"], "retain": ["court"]}))
+    assert card_of("tuned/composed").domains == [*TWO, "sea"]
+    for name in (*TWO, "sea"):
+        with transaction() as session, pytest.raises(InUse, match=r"is needed by expert .*“tuned/composed”"):
+            corpora.delete_corpus(session, name)
+    with reading() as session:
+        held_out = {point.name: point.value for point in jobs.metrics(session, card.id)}
+    found = card_of("tuned/composed").metrics["dev_perplexity"]
+    assert found == pytest.approx(math.exp(held_out["dev_loss/sea"]))  # on what it was trained on now
 
 
 @pytest.mark.parametrize("frozen", [True, False])
