@@ -110,6 +110,28 @@ def test_random_layers_follow_from_their_seed() -> None:
     assert not torch.equal(a, model.lm.model.layers[0].backbone[-1].mlp.up_proj.weight)
 
 
+@pytest.mark.parametrize("init", ["copy", "random"])
+def test_an_experts_coming_draws_from_no_one_elses_chance(init) -> None:
+    """Whoever else draws, a training's order or another expert, has the same whether it comes or not."""
+    model = ModeModel(backbone(), 2)
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    model.add_expert("law", ModeConfig(2, 1, init, seed=9))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_an_expert_comes_in_the_mode_that_the_model_is_in(is_training: bool) -> None:
+    model = ModeModel(backbone(), 2)
+    model.lm.train(not is_training)  # which an expert's layers are copies of
+    model.training = is_training
+    model.add_expert("law", SHAPE)
+    model.add_expert("code", SHAPE, model.expert_state("law"))
+    modules = [one for key in model.keys for branch in model.branches(key) for one in branch.modules()]
+    assert {one.training for one in modules} == {is_training}
+
+
 @every_family
 @torch.no_grad()
 def test_composed_with_the_others_off_it_is_the_single_expert_model(family: str) -> None:  # L12, L7
