@@ -78,6 +78,7 @@ def assert_same_experts(name: str, other: str) -> None:
         ours, theirs = (experts.get_expert(session, one) for one in (name, other))
     assert ours.num_parameters == theirs.num_parameters
     assert ours.config["parts"] == theirs.config["parts"]
+    assert ours.metrics["dev_perplexity"] == pytest.approx(theirs.metrics["dev_perplexity"], rel=1e-2)
     folders = [get_storage().path(expert.id) for expert in (ours, theirs)]
     files = [sorted(path.name for path in folder.glob("part-*")) for folder in folders]
     assert files[0] == files[1] == [f"part-{n}.safetensors" for n in range(len(ours.config["parts"]))]
