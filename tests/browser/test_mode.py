@@ -30,7 +30,8 @@ def test_two_experts_are_trained_composed_and_looked_at(house: Any, page: Page) 
 def train(page: Page, house: Any) -> None:
     page.goto(f"{house.studio}/train")
     page.get_by_role("radio", name="MoDE expert").click()
-    expect(page.get_by_text("Shape of the expert")).to_be_visible()  # until then it is another form's name
+    expect(page.get_by_text("Shape of the expert")).to_be_visible()
+    expect(page.get_by_label("Name", exact=True)).to_have_count(1)  # that of the form before is gone
     page.get_by_label("Name", exact=True).fill("c")
     choose(page, "Domains", "code")
     choose(page, "Domains that must not be forgotten", "kitchen")
