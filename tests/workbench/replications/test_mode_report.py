@@ -14,6 +14,7 @@ from workbench.replications.evidence import Evidence
 from workbench.replications.findings import Circumstances, JobFacts
 from workbench.replications.markdown import markdown
 from workbench.replications.mode import arms
+from workbench.replications.mode.charts import _who_leads
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.findings import findings_of
 from workbench.replications.mode.names import Arm
@@ -81,6 +82,24 @@ def test_titles_of_charts_say_what_their_numbers_say() -> None:
     assert "times the steps" not in drawn["methods"].title
     frozen = "MoDE with 2 frozen experts is above MoDE with 2 trained experts"
     assert drawn["mixture"].title == f"With 8 and 64 mixed sequences of each target {frozen}, with all below"
+
+
+@pytest.mark.parametrize(
+    ("mode", "lora", "title"),
+    [
+        ((40, 30), (20, 20), "MoDE is above LoRA with every number of sequences"),
+        ((40, 20), (40, 30), "MoDE is not above LoRA with any number of sequences"),
+        ((40, 40), (40, 30), "With 128 sequences MoDE is above LoRA, with 16 not above"),
+        ((40, 40), (), "Accuracy by the number of sequences"),
+        ((), (40, 40), "Accuracy by the number of sequences"),
+    ],
+)
+def test_a_title_says_who_leads_where_both_were_measured_and_a_tie_is_no_lead(
+    mode: tuple[float, ...], lora: tuple[float, ...], title: str
+) -> None:
+    measured = {"MoDE": mode, "LoRA": lora}
+    found = {(name, str(n)): value for name, own in measured.items() for n, value in zip((16, 128), own, strict=False)}
+    assert _who_leads(found, "MoDE", "LoRA", "sequences") == title
 
 
 def test_amounts_of_text_grow_along_the_axis_whichever_method_comes_first() -> None:

@@ -104,15 +104,19 @@ def _mixture(findings: Findings) -> Chart | None:
 
 
 def _who_leads(found: Mapping[tuple[str, str], float], one: str, other: str, unit: str) -> str:
-    """On which amounts of text one method has more than another; `found` has both by method and amount."""
+    """On which amounts of text that both have one method has more than another; `found` is by method and amount."""
     both = sorted((amount for name, amount in found if name == one and (other, amount) in found), key=_number)
     ahead = [amount for amount in both if found[one, amount] > found[other, amount]]
-    behind = [amount for amount in both if amount not in ahead]
+    rest = [amount for amount in both if amount not in ahead]
+    is_level = any(found[one, amount] == found[other, amount] for amount in rest)
+    lag, each = ("not above", "any") if is_level else ("below", "every")
     if not both:
         return f"Accuracy by the number of {unit}"
-    if not ahead or not behind:
-        return f"{one} is {'above' if ahead else 'below'} {other} with every number of {unit}"
-    return f"With {_listed(ahead)} {unit} {one} is above {other}, with {_listed(behind)} below"
+    if not rest:
+        return f"{one} is above {other} with every number of {unit}"
+    if not ahead:
+        return f"{one} is {lag} {other} with {each} number of {unit}"
+    return f"With {_listed(ahead)} {unit} {one} is above {other}, with {_listed(rest)} {lag}"
 
 
 def _listed(amounts: list[str]) -> str:
