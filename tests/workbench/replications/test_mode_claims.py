@@ -126,6 +126,19 @@ def test_equal_models_are_seldom_told_apart_by_the_best_of_several() -> None:
     assert ours <= 4 < naive
 
 
+def test_the_best_of_several_is_chosen_in_the_seeds_that_all_of_them_have() -> None:
+    hits = hits_of({RANKS[8]: (40, 40, 40), RANKS[16]: (45, 45, 45), SHAPES[3, 2]: (42, 42, 42)})
+    for place in [place for place in hits if place[1] == 1]:  # a seed in which all do better, and one has no score
+        more = replace(hits[place], hits_N=hits[place].hits_N * 1.5)
+        hits |= {place: more} if place[0] != RANKS[16] else {}
+    del hits[RANKS[16], 1, "law"]
+    ranks = {rank: RANKS[rank] for rank in (8, 16)}
+    verdict = best_has_more(evidence_of(hits), Claim("", "", ""), ranks, {1: SHAPES[3, 2]}, ["law"])
+    assert verdict.ours.startswith("16 and 1, ")
+    assert verdict.estimate is not None
+    assert verdict.estimate.value == pytest.approx(3, abs=0.3)
+
+
 def test_an_average_is_of_both_targets_and_what_is_retained_in_percent() -> None:
     row = next(row for row in by_method(world()) if row["model"] == "full fine-tuning")
     assert [row[f"on {domain}"] for domain in SUBJECT.judged] == pytest.approx([45, 45, 43], abs=0.2)

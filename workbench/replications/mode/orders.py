@@ -51,8 +51,10 @@ def best_has_more(
 
 
 def _best(accuracies: Accuracies, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:
-    """The one with the highest average; arms without scores are none."""
-    values = {key: found.value for key, arm in arms.items() if (found := accuracies.average(arm, domains))}
+    """The one with the highest average over the seeds that all of them have."""
+    every = list(arms.values())
+    averages = {key: accuracies.estimate(every, domains, lambda *each, n=n: each[n]) for n, key in enumerate(arms)}
+    values = {key: average.value for key, average in averages.items() if average is not None}
     return max(values, key=lambda key: values[key])
 
 
