@@ -15,6 +15,7 @@ from typing import Any
 from engine.errors import DamagedFile
 
 MANIFEST = "manifest.json"
+EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which one, and whose base
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.errors import DamagedFile, EngineError, ModelError
-from engine.files import Kept
+from engine.files import EXPERT_CARD, Kept
 from engine.mode.config import ModeConfig
 from engine.mode.model import ModeModel
-from engine.mode.sizes import CARD, part_file
+from engine.mode.sizes import part_file
 from engine.models.families import load_model
 
 
@@ -67,7 +67,7 @@ def _write_card(folder: Path, shapes: Mapping[str, ModeConfig], base_sha256: str
         "tokenizer_sha256": tokenizer_sha256,
         "parts": [{"name": name, "shape": asdict(shape)} for name, shape in shapes.items()],
     }
-    (folder / CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+    (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
 def open_backbone(base: Kept, num_blocks: int) -> ModeModel:
@@ -100,12 +100,14 @@ def read_parts(expert: Kept, base_sha256: str, names: Collection[str] | None = N
 def _read_card(folder: Path) -> dict[str, Any]:
     """An expert's card; raises ModelError for one of another method, DamagedFile when it cannot be read."""
     try:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         if card["method"] == "mode":
             parts = {part["name"]: ModeConfig(**part["shape"]) for part in card["parts"]}
             return {"base_sha256": card["base_sha256"], "parts": parts}
     except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
-        raise DamagedFile(f"{folder} must hold an expert's {CARD}, but does not.", "Restore the expert.") from error
+        raise DamagedFile(
+            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
+        ) from error
     raise ModelError(
         f"The expert in {folder} must be one of MoDE, but is one of “{card['method']}” instead.",
         "Mix it on the base that it was trained on.",

@@ -9,8 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import DamagedFile
-
-CARD = "expert.json"
+from engine.files import EXPERT_CARD
 
 
 def part_file(number: int) -> str:
@@ -21,11 +20,11 @@ def part_file(number: int) -> str:
 def part_sizes(folder: Path) -> dict[str, int]:
     """How many parameters each part added, its gates' included, by its name; raises DamagedFile."""
     try:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return {part["name"]: _size(folder / part_file(number)) for number, part in enumerate(card["parts"])}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFile(
-            f"{folder} must hold an expert's {CARD} and its parts, but does not.", "Restore it."
+            f"{folder} must hold an expert's {EXPERT_CARD} and its parts, but does not.", "Restore it."
         ) from error
 
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
-from engine.files import Kept
+from engine.files import EXPERT_CARD, Kept
 from engine.models.demix import DemixModel
 from engine.models.families import load_model, longest_context
 
 _SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
-_BASE_CARD, _CARD = "base.json", "expert.json"
+_BASE_CARD = "base.json"
 
 
 def save_base(model: DemixModel, folder: Path) -> None:
@@ -38,7 +38,7 @@ def save_expert(model: DemixModel, key: str, folder: Path, *, base_sha256: str, 
     """Writes one expert's parameters into a folder, with the base and tokenizer they belong to."""
     _save(model.expert_state(key), folder / _EXPERT)
     card = {"method": "demix", "base_sha256": base_sha256, "tokenizer_sha256": tokenizer_sha256}
-    (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+    (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
 def load_demix(base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
@@ -80,9 +80,11 @@ def read_expert(expert: Kept, base_sha256: str) -> dict[str, Tensor]:
     expert.check()
     folder = expert.folder
     try:
-        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DamagedFile(f"{folder} must hold an expert's {_CARD}, but does not.", "Restore the expert.") from error
+        raise DamagedFile(
+            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
+        ) from error
     if card.get("base_sha256") != base_sha256:
         raise ModelError(
             f"The expert in {folder} was trained on another base than the one it is to be mixed on.",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelError
-from engine.files import Kept
+from engine.files import EXPERT_CARD, Kept
 from engine.mode.active import ActiveExperts
 from engine.mode.files import open_backbone, read_parts
 from engine.mode.model import ModeModel
@@ -22,8 +22,6 @@ from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, read_expert
 from engine.models.expert_model import ExpertModel
 from engine.models.together import Together
-
-CARD = "expert.json"
 
 
 class Hosted:
@@ -43,7 +41,7 @@ class Hosted:
 
     def add(self, experts: Mapping[str, Kept]) -> None:
         """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
-        of_mode = {key: kept for key, kept in experts.items() if _is_mode(kept)}
+        of_mode = {key: kept for key, kept in experts.items() if _num_blocks(kept) is not None}
         rows = {key: kept for key, kept in experts.items() if key not in of_mode}
         if rows:
             self._add_rows(rows)
@@ -123,17 +121,12 @@ def stored_bytes(*kept: Kept) -> int:
 
 
 def _num_blocks(expert: Kept) -> int | None:
-    """Into how many blocks it divides its backbone; None of one that is rows. Who checks its card complains of it."""
+    """Into how many blocks one of MoDE divides its backbone; None of any other.
+
+    A card that cannot be read is left to those who check it.
+    """
     try:
-        card = json.loads((expert.folder / CARD).read_text(encoding="utf-8"))
+        card = json.loads((expert.folder / EXPERT_CARD).read_text(encoding="utf-8"))
         return int(card["parts"][0]["shape"]["num_blocks"]) if card["method"] == "mode" else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
-
-
-def _is_mode(expert: Kept) -> bool:
-    """Whether an expert's card says so; what cannot be read is left to those who check it."""
-    try:
-        return bool(json.loads((expert.folder / CARD).read_text(encoding="utf-8"))["method"] == "mode")
-    except (OSError, ValueError, LookupError, TypeError):
-        return False

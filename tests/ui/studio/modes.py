@@ -10,7 +10,8 @@ import numpy as np
 from safetensors.numpy import save_file
 from sqlalchemy.orm import Session
 
-from engine.mode.sizes import CARD, part_file
+from engine.files import EXPERT_CARD
+from engine.mode.sizes import part_file
 from workbench.cards import ExpertCard
 from workbench.services import artifacts, experts, mixtures, seeds
 from workbench.services.corpora import domain_row
@@ -45,7 +46,9 @@ def _add(
 ) -> ExpertCard:  # fmt: skip
     id, seed, storage = new_id(), seed_row(session, "tiny"), get_storage()
     with storage.new(id) as folder:
-        (folder / CARD).write_text(json.dumps({"method": "mode", "parts": [{"name": one["name"]} for one in parts]}))
+        (folder / EXPERT_CARD).write_text(
+            json.dumps({"method": "mode", "parts": [{"name": one["name"]} for one in parts]})
+        )
         for number in range(len(parts)):
             save_file({"gate": np.zeros((number + 1) * 1000, dtype=np.float32)}, folder / part_file(number))
     facts: dict[str, Any] = {"parent_id": None, "base": session.get_one(Artifact, seed.artifact_id), **other}
