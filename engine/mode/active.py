@@ -145,18 +145,3 @@ def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:
 
     if isinstance(cache, PartsCache):
         cache.follow(model.places(active), int(model.lm.config.num_hidden_layers))
-
-
-def compose(
-    model: ModeModel, active: Sequence[str], name: str, *, frozen: bool = False, names: Sequence[str] | None = None
-) -> ActiveExperts:
-    """Experts that were trained one by one, to be trained side by side (stage 2, §3.2); `frozen`: their gates alone.
-
-    Raises ModelError when there are fewer than two.
-    """
-    if len(set(active)) < 2:
-        raise ModelError(
-            f"A composition must have at least two experts, but has {len(set(active))} instead.",
-            "Add an expert of another domain, or train the expert by itself.",
-        )
-    return ActiveExperts(model, active, name, "gates" if frozen else "experts", names)

@@ -92,10 +92,6 @@ class Wire:
             ) from error
 
 
-def _apart(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
 def packed(value: Any, tensors: list[Tensor]) -> Any:
     """What a layer is given, as JSON; its tensors go into the list. Raises TypeError for anything else."""
     if isinstance(value, Tensor):

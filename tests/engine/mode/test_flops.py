@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.config import TrainingConfig
 from engine.events import Step
 from engine.flops import Shape, training_flops
-from engine.mode.active import ActiveExperts, compose
+from engine.mode.active import ActiveExperts
 from engine.mode.config import ModeConfig
 from engine.mode.flops import forward_flops
 from engine.mode.model import ModeModel
@@ -27,7 +27,7 @@ def active_experts(family: str, config: ModeConfig, num_experts: int, *, frozen:
     keys = [f"e{number}" for number in range(num_experts)]
     for key in keys:
         model.add_expert(key, config)
-    return compose(model, keys, "all", frozen=frozen) if num_experts > 1 else ActiveExperts(model, keys, "all")
+    return ActiveExperts(model, keys, "all", "gates" if frozen else "experts")
 
 
 def counted(active: ActiveExperts, *, backward: bool) -> float:

@@ -11,7 +11,7 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.events import Evaluated
-from engine.mode.active import ActiveExperts, compose
+from engine.mode.active import ActiveExperts
 from engine.mode.training import Lesson, train_active
 from engine.text.excerpt import Excerpt
 from engine.training.data import PackedDomain
@@ -54,7 +54,7 @@ def looked(active: ActiveExperts, lesson: Lesson, folder: Path) -> list[Evaluate
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(lesson: Lesson, tmp_path: Path, precision) -> None:
     lesson = replace(lesson, config=replace(lesson.config, precision=precision))
-    active = compose(mode_model(["law", "code"]), ["law", "code"], "both")
+    active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
     first, last = looked(active, lesson, tmp_path / "work")
     assert list(last.gates_by_domain) == list(last.loss_by_domain) == ["law", "code", "verse"]
     assert first.gates_by_domain != last.gates_by_domain
@@ -65,7 +65,7 @@ def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(lesson: Lesson
 
 
 def test_held_out_text_is_read_once(lesson: Lesson, tmp_path: Path) -> None:
-    active = compose(mode_model(["law", "code"]), ["law", "code"], "both")
+    active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
     rows: list[int] = []
     active.lm.base_model.layers[0].register_forward_pre_hook(
         lambda _, given: rows.append(len(given[0])) if not torch.is_grad_enabled() else None

@@ -15,7 +15,7 @@ from engine.errors import ModelError
 from engine.events import Evaluated, Step, Token
 from engine.generate import Mixing, generate
 from engine.mixing.gates import make_gate
-from engine.mode.active import ActiveExperts, compose
+from engine.mode.active import ActiveExperts
 from engine.mode.config import ModeConfig
 from engine.mode.model import ModeModel
 from engine.models.demix import Rows
@@ -164,7 +164,7 @@ def test_composing_trains_the_gates_and_the_experts_unless_frozen(make_texts, tm
     model = mode_model(["law", "code", "news"])
     before = copies(model)
     texts = make_texts(["law", "code"])
-    composed = compose(model, ["law", "code"], "both", frozen=frozen)
+    composed = ActiveExperts(model, ["law", "code"], "both", "gates" if frozen else "experts")
     events = learning(composed, texts, tmp_path)
     steps = [event for event in events if isinstance(event, Step)]
     assert all(set(step.loss_by_domain) == {"domain law", "domain code"} for step in steps)  # equal samples of each
@@ -178,7 +178,7 @@ def test_gates_alone_learn_to_choose(tmp_path: Path) -> None:
     for text, key in zip(texts, ("law", "code"), strict=True):
         model.add_expert(key, SHAPE)
         learning(ActiveExperts(model, [key], key), [text], tmp_path / key, LONG)
-    composed = compose(model, ["law", "code"], "both", frozen=True)
+    composed = ActiveExperts(model, ["law", "code"], "both", "gates")
     before = held_out(model, composed, texts)
     learning(composed, texts, tmp_path / "both", LONG)
     assert held_out(model, composed, texts) < before - 0.2
@@ -197,12 +197,6 @@ def test_a_training_in_bf16_learns_too(make_texts, tmp_path: Path) -> None:
     losses = [e.loss for e in learning(ActiveExperts(model, ["law"], "law"), make_texts(["law"]), tmp_path, config)
               if isinstance(e, Step)]  # fmt: skip
     assert losses[-1] < losses[0] - 0.3
-
-
-@pytest.mark.parametrize("active", [[], ["law"], ["law", "law"]])
-def test_composing_fewer_than_two_experts_is_refused(active: list[str]) -> None:
-    with pytest.raises(ModelError, match="at least two experts, but has"):
-        compose(mode_model(["law", "code"]), active, "both")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
