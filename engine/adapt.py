@@ -98,9 +98,12 @@ def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) 
     return Excerpt.of_blocks(tokens, block_size, num_blocks)
 
 
-def losses_of(model: ExpertModel, key: str, texts: Mapping[str, Excerpt]) -> dict[str, float]:
-    """Mean loss (nats per token) of each text under the model with one of its experts."""
-    return {name: -float(score_text(model, key, text).mean()) for name, text in texts.items()}
+def losses_of(model: ExpertModel, key: str, texts: Mapping[str, Excerpt], *, in_turn: bool = False) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under the model with one of its experts.
+
+    `in_turn` computes one pass after another, as a model must whose experts are in other processes.
+    """
+    return {name: -float(score_text(model, key, text, in_turn=in_turn).mean()) for name, text in texts.items()}
 
 
 def losses_mixed(

@@ -64,24 +64,29 @@ def score_tokens(
     (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
 
 
-def score_text(model: ExpertModel, key: str, text: Excerpt, batch_size: int = 8) -> Floats:
-    """One expert's log-likelihood of every token of an excerpt, in its order."""
-    parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size)]
+def score_text(model: ExpertModel, key: str, text: Excerpt, batch_size: int = 8, *, in_turn: bool = False) -> Floats:
+    """One expert's log-likelihood of every token of an excerpt, in its order; `in_turn`: one pass after another."""
+    parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size, in_turn=in_turn)]
     return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
 
-def _score(model: ExpertModel, key: str, text: Excerpt, batch_size: int) -> Iterator[tuple[Floats, Bools]]:
-    """The batches in their order; a processor computes each with one core, which is quicker than all cores in every
-    operation, and the same to the bit on any number of cores."""
+def _score(
+    model: ExpertModel, key: str, text: Excerpt, batch_size: int, *, in_turn: bool = False
+) -> Iterator[tuple[Floats, Bools]]:
+    """The batches in their order, in the caller's precision; a processor computes each with one core, which is quicker
+    than all cores in every operation, and the same to the bit on any number of cores."""
+    kind = model.device.type
+    is_mixed, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)  # which no other thread knows
 
     @torch.inference_mode()
     def score(batch: tuple[Any, Any]) -> tuple[Floats, Bools]:
         inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in batch)
-        scores = model.token_scores(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
+        with torch.autocast(kind, dtype, enabled=is_mixed):
+            scores = model.token_scores(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
         return scores.logprobs_BT.flatten().cpu().numpy(), scores.hits_BT.flatten().cpu().numpy()
 
     batches = text.batches(batch_size)
-    return side_by_side(score, batches) if model.device.type == "cpu" else map(score, batches)
+    return side_by_side(score, batches) if kind == "cpu" and not in_turn else map(score, batches)
 
 
 def token_hits(folder: Path) -> Bools | None:

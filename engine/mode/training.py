@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +17,6 @@ from engine.text.excerpt import Excerpt
 from engine.training.data import BlockSampler, DomainText, PackedDomain
 from engine.training.distributed import ALONE, Team
 from engine.training.loop import require_context, train
-
-LossesOf = Callable[[ActiveExperts, str, Mapping[str, Excerpt]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,12 @@ class Lesson:
 
 
 def train_active(
-    active: ActiveExperts, lesson: Lesson, folder: Path, *, losses: LossesOf = losses_of, team: Team = ALONE
+    active: ActiveExperts, lesson: Lesson, folder: Path, *, in_turn: bool = False, team: Team = ALONE
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
-    Each evaluation looks at the domains to retain, too, by `losses` (nats per token), and says what the gates gave to
-    whom on every domain while its text was read for its loss. Raises TrainingError where a text or the backbone's
+    Each evaluation looks at the domains to retain, too, and says what the gates gave to whom on every domain while its
+    text was read for its loss; `in_turn` as for `losses_of`. Raises TrainingError where a text or the backbone's
     context is too short, and what `train` raises.
     """
     require_context(active, lesson.config.block_size)
@@ -68,7 +66,7 @@ def train_active(
         found: dict[str, float] = {}
         for one in lesson.retained:
             with listen(one.name):
-                found |= losses(active, active.keys[0], {one.name: looked_at[one.name]})
+                found |= losses_of(active, active.keys[0], {one.name: looked_at[one.name]}, in_turn=in_turn)
         return found
 
     events = train(

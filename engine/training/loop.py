@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +39,7 @@ from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import ALONE, Team
 from engine.training.learner import Learner
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
+from engine.training.precision import arithmetic
 
 
 def train(
@@ -59,7 +59,8 @@ def train(
     `only_experts` trains these experts alone and leaves every other tensor as it is (DEMix §6); None trains all.
     Unless `balanced`, domains of one expert take part as much as they have text.
     `watch` gives more held-out losses of the model as it is (nats per token), to be told at each evaluation and before
-    the first update; they decide nothing. What `listen` opens for a domain is open while its held-out text is read.
+    the first update, in the training's precision; they decide nothing. What `listen` opens for a domain is open while
+    its held-out text is read.
     With patience the model holds the best weights at the end.
     In a team each process gives the same texts, and a model with its own experts only.
     Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is no number.
@@ -190,7 +191,7 @@ class _Training:
         if not batch.places:
             return torch.zeros(batch.targets_BT.shape, device=device)
         inputs_BT, targets_BT = batch.inputs_BT.to(device), batch.targets_BT.to(device)
-        with self._arithmetic(device):
+        with arithmetic(self.config.precision, device):
             if not torch.is_grad_enabled():
                 return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows)
             logits_BTV = self.model(inputs_BT, batch.rows)
@@ -200,9 +201,6 @@ class _Training:
     def _heard(self, name: str, batch: Batch) -> Tensor:
         with self.listen(name):
             return self._losses(batch)
-
-    def _arithmetic(self, device: torch.device) -> Any:
-        return torch.autocast(device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
 
     @torch.no_grad()
     def _evaluate(self, step: int) -> Evaluated:
@@ -217,7 +215,13 @@ class _Training:
         if self.config.patience and self.course.see(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
             self.team.keep_best()
-        return Evaluated(step, means | dict(self.watch() if self.watch else {}))
+        return Evaluated(step, means | self._watched())
+
+    def _watched(self) -> dict[str, float]:
+        if self.watch is None:
+            return {}
+        with arithmetic(self.config.precision, self.model.device):
+            return dict(self.watch())
 
     def _save(self, step: int) -> Saved:
         state = self.team.collect(training_state(self.parameters, self.optimizer, self.best))

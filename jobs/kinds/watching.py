@@ -19,6 +19,7 @@ from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import Tokenizer
+from engine.training.precision import arithmetic
 from jobs.kinds.lending import at_once
 from jobs.kinds.tokens import DomainFiles, pack
 from jobs.work import Work
@@ -65,7 +66,7 @@ def start_watch(
     """Gives each watched domain's held-out loss (nats per token) whenever it is called.
 
     When the whole model is trained, it alone speaks. Otherwise the mixture as it will be, by its own gate: the experts
-    that were there are scored once, since they do not change.
+    that were there are scored once, since they do not change, in the training's precision as the newest one.
     """
     size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
     if spec.whole:
@@ -74,7 +75,8 @@ def start_watch(
     distances = yield from _measure(work, watched.mixture, tokenizer, texts)
     others, known = at_once(work, watched.mixture.files(), size), {}
     for number, (name, text) in enumerate(texts.items()):
-        rows = dict(score_each(others, text))
+        with arithmetic(spec.training.precision, model.device):
+            rows = dict(score_each(others, text))
         known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
         yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
     return lambda: losses_mixed(gate, known, model, key, texts, distances)

@@ -7,7 +7,6 @@ an expert; each other one writes what its own experts have learnt.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,7 @@ from engine.training.worker import follow, main, own_device, process_group
 if TYPE_CHECKING:
     import torch
 
-    from engine.mode.active import ActiveExperts
     from engine.mode.sharding.task import ModeTask
-    from engine.text.excerpt import Excerpt
 
 
 def _work(place: Path, rank: int, num_ranks: int) -> None:
@@ -46,25 +43,7 @@ def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
     with connected(model, str(task.lineup.base.sha256)) as shards:
         active = task.lineup.of(model)
         team = ShardedTeam(shards, active, task.lesson.config)
-        follow(train_active(active, task.lesson, task.folder, losses=_losses_in_turn, team=team), ALONE, place)
-
-
-def _losses_in_turn(active: ActiveExperts, key: str, texts: Mapping[str, Excerpt]) -> dict[str, float]:
-    """As `losses_of`, one pass after another: between processes there is one line."""
-    import torch
-
-    from engine.models.demix import Rows
-
-    losses = {}
-    with torch.no_grad():
-        for name, text in texts.items():
-            total = 0.0
-            for batch in text.batches(8):
-                inputs_BT, targets_BT = (torch.from_numpy(ids).to(active.device) for ids in batch)
-                scores_BT = active.log_likelihoods(inputs_BT, targets_BT, Rows.all_to(key, len(inputs_BT)))
-                total -= float(scores_BT.double().sum())
-            losses[name] = total / text.num_tokens
-    return losses
+        follow(train_active(active, task.lesson, task.folder, in_turn=True, team=team), ALONE, place)
 
 
 def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:

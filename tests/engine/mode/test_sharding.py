@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import DynamicCache
 
-from engine.config import TrainingConfig
+from engine.adapt import losses_of
+from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
 from engine.mode.active import ActiveExperts
@@ -27,10 +28,12 @@ from engine.mode.model import ModeModel
 from engine.mode.sharding.backbone import Shard
 from engine.mode.sharding.folders import gather_checkpoints
 from engine.mode.sharding.team import ShardedTeam
+from engine.text.excerpt import Excerpt, excerpt_of
 from engine.training.checkpoint import course_at, newest_step
 from engine.training.data import DomainText
 from engine.training.distributed import ALONE
 from engine.training.loop import train
+from engine.training.precision import arithmetic
 from tests.engine.mode.backbones import FAMILIES, mode_model, some_ids
 from tests.engine.mode.processes import Plan, Told, seen, together
 
@@ -107,6 +110,25 @@ def test_experts_elsewhere_compute_in_bf16_where_the_backbone_does(tmp_path: Pat
     assert not any(told.errors)
     assert torch.equal(told.tensors[0]["logits"], in_bf16(model, [], ["law"])["logits"])
     assert not torch.equal(told.tensors[0]["logits"].float(), model(some_ids(), ["law"])[0])
+
+
+def looked_at(model: ModeModel, shards: list[Shard], texts: dict[str, Excerpt]) -> dict[str, Tensor]:
+    """The held-out losses of texts, in either precision; experts elsewhere are asked one thing after another."""
+    active, losses = ActiveExperts(model, ["law", "code"], "both"), {}
+    for precision in get_args(Precision):
+        with arithmetic(precision, model.device):
+            told = losses_of(active, "both", texts, in_turn=bool(shards))
+        losses |= {f"{name} in {precision}": torch.tensor(one, dtype=torch.float64) for name, one in told.items()}
+    return losses
+
+
+def test_held_out_losses_are_those_of_one_process(tmp_path: Path) -> None:
+    texts = {name: excerpt_of(some_ids(1, 205, seed)[0].numpy(), 16) for seed, name in enumerate(("law", "sea"))}
+    told = together(Plan(looked_at, tmp_path / "many", [["law"], ["code"]], texts))
+    assert not any(told.errors)
+    expected = looked_at(mode_model(["law", "code"]), [], texts)
+    assert {name: float(one) for name, one in told.tensors[0].items()} == {n: float(one) for n, one in expected.items()}
+    assert expected["law in fp32"] != expected["law in bf16"]
 
 
 SENT, THERE, LAYER, LAYER_BACK = range(4)
