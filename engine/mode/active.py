@@ -63,6 +63,18 @@ class ActiveExperts(nn.Module):
         self.weights: Tensor | None = None
         self._listener: GateShares | None = None
 
+    def train(self, mode: bool = True) -> ActiveExperts:
+        """Puts what learns in training mode, and nothing else: what is frozen drops nothing out.
+
+        So an expert learns beside the backbone as it is when it answers, and gates choose among experts as these are.
+        """
+        super().train(False)
+        for key in self.active if mode and self.learning == "experts" else ():
+            for branch in self.model.branches(key):
+                branch.train()
+        self.training = mode
+        return self
+
     @property
     def lm(self) -> Any:
         return self.model.lm

@@ -149,8 +149,11 @@ class _Training:
         self._begin_step()
 
     def _begin_step(self) -> None:
-        """What layers draw at random follows from the step, so that a resumed training is one uninterrupted."""
-        torch.manual_seed(hash((self.config.seed, self.step)) + dist.get_rank())
+        """What layers draw at random follows from the step, so that a resumed training is one uninterrupted.
+
+        Experts that are all in one process draw what they would beside the backbone, which draws nothing.
+        """
+        torch.manual_seed(hash((self.config.seed, self.step)) + dist.get_rank() - 1)
 
     def keep_best(self) -> None:
         self.best = {name: one.detach().to("cpu", copy=True) for name, one in self.parameters.items()}

@@ -73,6 +73,16 @@ def with_common_kernels(lm: Any) -> None:
         lm.set_experts_implementation("batched_mm")
 
 
+def dropping(model: ModeModel, share: float) -> ModeModel:
+    """The model, whose layers and embeddings drop out this share of their activations in training mode."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = share
+        for name in {"dropout", "attention_dropout"} & vars(module).keys():  # of families without such modules
+            setattr(module, name, share)
+    return model
+
+
 def some_ids(num_rows: int = 3, length: int = 12, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, VOCAB, (num_rows, length), generator=torch.Generator().manual_seed(seed))
 

@@ -18,7 +18,7 @@ from engine.mode.config import ModeConfig
 from engine.mode.model import ModeModel
 from engine.mode.sharding.backbone import Shard, connected
 from engine.mode.sharding.experts import serve
-from tests.engine.mode.backbones import SHAPE, backbone, mode_model
+from tests.engine.mode.backbones import SHAPE, backbone, dropping, mode_model
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -98,7 +98,7 @@ def _rank(rank: int, store: Path, plan: Plan, end: Any) -> None:
 
 
 def _first(plan: Plan) -> dict[str, Tensor]:
-    model = _dropping(ModeModel(backbone(plan.family), plan.config.num_blocks).eval(), plan.dropout)
+    model = dropping(ModeModel(backbone(plan.family), plan.config.num_blocks).eval(), plan.dropout)
     with connected(model, BACKBONE) as shards:
         found = plan.work(model, shards, plan.asked)
     return {name: tensor.detach().contiguous() for name, tensor in found.items()}
@@ -106,19 +106,12 @@ def _first(plan: Plan) -> dict[str, Tensor]:
 
 def _other(rank: int, plan: Plan) -> dict[str, Tensor]:
     keys = plan.held[rank - 1]
-    model = _dropping(mode_model(keys, plan.family, plan.config), plan.dropout)
+    model = dropping(mode_model(keys, plan.family, plan.config), plan.dropout)
     model.forget_backbone()
     if plan.dies == rank:
         model.branches(keys[0])[1].register_forward_pre_hook(lambda *_: os._exit(1))
     serve(model, "another" if plan.stranger == rank else BACKBONE, plan.in_one_folder or plan.folder / f"own-{rank}")
     return seen(model)
-
-
-def _dropping(model: ModeModel, share: float) -> ModeModel:
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = share
-    return model
 
 
 def seen(model: ModeModel) -> dict[str, Tensor]:

@@ -34,7 +34,7 @@ from engine.training.data import DomainText
 from engine.training.distributed import ALONE
 from engine.training.loop import train
 from engine.training.precision import arithmetic
-from tests.engine.mode.backbones import FAMILIES, mode_model, some_ids
+from tests.engine.mode.backbones import FAMILIES, dropping, mode_model, some_ids
 from tests.engine.mode.processes import Plan, Told, seen, together
 
 EXPERTS = ["law", "code", "news"]
@@ -191,20 +191,23 @@ def learnt(model: ModeModel, shards: list[Shard], lesson: Lesson) -> dict[str, T
 
 
 @pytest.mark.parametrize(
-    ("held", "active", "learning"),
+    ("held", "active", "learning", "family", "dropout"),
     [
-        ([["law"]], ["law"], "experts"),  # stage 1
-        ([["law"], ["code"]], ["law", "code"], "experts"),
-        ([["news", "law"], ["code"]], ["law", "code"], "gates"),  # with one that is off
+        ([["law"]], ["law"], "experts", "llama", 0.0),  # stage 1
+        ([["law"], ["code"]], ["law", "code"], "experts", "llama", 0.0),
+        ([["news", "law"], ["code"]], ["law", "code"], "gates", "llama", 0.0),  # with one that is off
+        ([["law", "code"]], ["law", "code"], "experts", "llama", 0.3),
+        ([["law"], ["code"]], ["law", "code"], "gates", "gpt2", 0.3),  # nobody draws anything
     ],
-    ids=["stage 1", "compose", "frozen"],
+    ids=["stage 1", "compose", "frozen", "dropping", "dropping, frozen"],
 )
 def test_a_training_with_experts_elsewhere_is_the_training_here(
-    make_texts, tmp_path: Path, held, active: list[str], learning: Learning
+    make_texts, tmp_path: Path, held, active: list[str], learning: Learning, family: str, dropout: float
 ) -> None:
     lesson = Lesson(active, make_texts(active), tmp_path / "ours", learning)
     keys = [key for keys in held for key in keys]
-    told, model = together(Plan(learnt, tmp_path / "many", held, lesson)), mode_model(keys)
+    told = together(Plan(learnt, tmp_path / "many", held, lesson, family, dropout=dropout))
+    model = dropping(mode_model(keys, family), dropout)
     expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
     assert not any(told.errors)
     torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=2e-6, atol=0)

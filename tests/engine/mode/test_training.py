@@ -17,6 +17,7 @@ from engine.generate import Mixing, generate
 from engine.mixing.gates import make_gate
 from engine.mode.active import ActiveExperts
 from engine.mode.config import ModeConfig
+from engine.mode.flops import Learning
 from engine.mode.model import ModeModel
 from engine.models.demix import Rows
 from engine.scores import score_text
@@ -24,7 +25,7 @@ from engine.text.blocks import Tokens
 from engine.text.excerpt import excerpt_of
 from engine.training.data import DomainText
 from engine.training.loop import train
-from tests.engine.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, plain_logits, some_ids
+from tests.engine.mode.backbones import FAMILIES, SHAPE, backbone, dropping, mode_model, plain_logits, some_ids
 
 CONFIG = TrainingConfig(
     num_steps=12, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=5, evaluate_every=4,
@@ -34,10 +35,10 @@ LONG = replace(CONFIG, num_steps=60, evaluate_every=60, learning_rate=2e-2, clip
 ALONE = GateConfig("fixed")
 
 
-def new_model(family: str = "llama", config: ModeConfig = SHAPE) -> ModeModel:
+def new_model(family: str = "llama", config: ModeConfig = SHAPE, dropout: float = 0.0) -> ModeModel:
     model = ModeModel(backbone(family), config.num_blocks)
     model.add_expert("law", config)
-    return model
+    return dropping(model, dropout)
 
 
 def learning(active: ActiveExperts, texts, folder: Path, config: TrainingConfig = CONFIG) -> list:
@@ -93,6 +94,30 @@ def test_an_expert_that_copies_its_whole_block_starts_as_the_backbone_and_learns
     assert sum(bool((one.grad != 0).any()) for one in layers) > 0.9 * len(layers)
 
 
+@pytest.mark.parametrize("learning", ["experts", "gates"])
+def test_what_learns_alone_is_in_training_mode(learning: Learning) -> None:
+    model = mode_model(["law", "code"])
+    active = ActiveExperts(model, ["law"], "law", learning).train()
+    modes = {name for name, one in model.named_modules() if one.training}
+    assert modes == {name for name, _ in model.named_modules() if ".experts.law" in name and learning == "experts"}
+    assert active.training
+    assert not any(one.training for one in active.eval().modules())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_what_is_frozen_drops_nothing_out(family: str) -> None:
+    """A closed expert, and a twin whose gates alone learn, are the backbone in training mode, too."""
+    lm, ids = backbone(family), some_ids()
+    plain = plain_logits(lm, ids)
+    for config, learning in ((ModeConfig(2, 1), "experts"), (ModeConfig(5, 1), "gates")):
+        active = ActiveExperts(new_model(family, config, dropout=0.5), ["law"], "law", learning)
+        assert torch.equal(active.train()(ids, Rows.all_to("law", 3)), plain)
+    learns = ActiveExperts(new_model(family, ModeConfig(5, 1), dropout=0.5), ["law"], "law")
+    assert not torch.equal(learns.train()(ids, Rows.all_to("law", 3)), plain)
+    assert torch.equal(learns.eval()(ids, Rows.all_to("law", 3)), plain)
+
+
 def test_nothing_is_computed_backward_below_the_first_gate() -> None:
     model = new_model(config=replace(SHAPE, start="even"))
     found: list[torch.Tensor] = []
@@ -140,14 +165,16 @@ def test_stage_one_learns_a_domain(tmp_path: Path, config: ModeConfig) -> None:
     assert float(active.weights[:, 1].mean()) > 0.02
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize(("family", "dropout"), [("llama", 0.0), ("gpt2", 0.3)])
 @pytest.mark.parametrize("stop_after", [1, 5, 7])
-def test_a_training_resumed_is_a_training_uninterrupted(make_texts, tmp_path: Path, family, stop_after) -> None:  # L17
+def test_a_training_resumed_is_a_training_uninterrupted(  # L17
+    make_texts, tmp_path: Path, family, dropout: float, stop_after
+) -> None:
     texts = make_texts(["law"])
-    whole, again = new_model(family), new_model(family)
+    whole, again, cut = (new_model(family, dropout=dropout) for _ in range(3))
     expected = learning(ActiveExperts(whole, ["law"], "law"), texts, tmp_path / "whole")
     losses = [event.loss for event in expected if isinstance(event, Step)]
-    first = train(ActiveExperts(new_model(family), ["law"], "law"), texts, CONFIG, tmp_path / "cut")
+    first = train(ActiveExperts(cut, ["law"], "law"), texts, CONFIG, tmp_path / "cut")
     seen: list[float] = []
     for event in first:
         seen += [event.loss] if isinstance(event, Step) else []
