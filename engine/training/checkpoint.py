@@ -59,6 +59,13 @@ def save_checkpoint(
         shutil.rmtree(old)
 
 
+def drop_after(root: Path, step: int) -> None:
+    """Drops the checkpoints of more updates, which are no part of a training that goes on from `step`."""
+    for folder in _folders(root):
+        if folder.name > checkpoint_folder(root, step).name:
+            shutil.rmtree(folder)
+
+
 def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
     prefix = f"{kind}/"
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -26,7 +26,14 @@ from engine.mode.flops import Learning
 from engine.mode.model import ModeModel
 from engine.mode.sharding.folders import expert_folder
 from engine.mode.sharding.wire import Wire, unpacked, words_group
-from engine.training.checkpoint import best_weights, has_checkpoint, restore, save_checkpoint, training_state
+from engine.training.checkpoint import (
+    best_weights,
+    drop_after,
+    has_checkpoint,
+    restore,
+    save_checkpoint,
+    training_state,
+)
 from engine.training.distributed import Team
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 
@@ -125,11 +132,14 @@ class _Training:
         self.optimizer = make_optimizer(self.parameters, config)
 
     def resume(self, step: int) -> None:
+        """Goes on from the first process's step; what this one kept of later ones, which that one lacks, is dropped."""
         self.step = step
         for key, parameters in self.of_each.items() if step else ():
             root = self._checkpoint_of(key, step)
             restore(root, step, parameters, self.optimizer)
             self.best |= best_weights(root, step, parameters)
+        for key in self.of_each:
+            drop_after(expert_folder(self.folder, key), step)
         self._begin_step()
 
     def _checkpoint_of(self, key: str, step: int) -> Path:

@@ -7,6 +7,7 @@ differs in the last bits: a gradient by less than 1e-5 of its norm, weights and 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -323,6 +324,17 @@ def test_a_checkpoint_that_an_experts_process_lacks_is_named(make_texts, tmp_pat
     told = together(Plan(learnt, tmp_path / "many", [["law"]], lesson))
     assert "must hold the checkpoint of step 3, which the first process goes on from, but has none" in told.errors[1]
     assert told.errors[0].startswith("LostRank: Process 1")
+
+
+def test_the_first_process_may_lose_its_checkpoint_twice_before_it_has_it(make_texts, tmp_path: Path) -> None:
+    lesson = Lesson(["law"], make_texts(["law"]), tmp_path / "ours")
+    plan = Plan(learnt, tmp_path / "many", [["law"]], lesson)
+    whole = together(plan)
+    for lost, stop_after in ((6, 5), (5, 6)):  # experts keep theirs first
+        shutil.rmtree(tmp_path / f"ours/step-{lost:08d}")
+        told = together(replace(plan, asked=replace(lesson, stop_after=stop_after)))
+        assert not any(told.errors)
+    assert_close(told.experts, whole.experts, 0)
 
 
 @pytest.mark.parametrize("held", [[["law"]], [["law"], ["code"]]], ids=str)
