@@ -12,17 +12,16 @@ Shapes: B rows, T positions, D width, V vocabulary, E active experts, K blocks.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from engine.errors import ModelError
-from engine.mode.block import Block, Branch, with_experts
+from engine.mode.block import Block, with_experts
+from engine.mode.branches import BranchMaker, place_of
 from engine.mode.config import ModeConfig
-from engine.mode.gate import OPENING
 from engine.models.families import layout_of, max_positions
 from engine.models.likelihoods import TokenScores, token_scores
 
@@ -37,7 +36,7 @@ class ModeModel(nn.Module):
         self.lm = lm.requires_grad_(False)
         self.keys: list[str] = []
         self._shapes: dict[str, ModeConfig] = {}
-        self._next_place = int(lm.config.num_hidden_layers)  # in caches, of the next expert's first layer
+        self._maker = BranchMaker(lm, self._blocks)
 
     @property
     def device(self) -> torch.device:
@@ -96,7 +95,7 @@ class ModeModel(nn.Module):
         """Where the keys and values of experts lie in a cache, those of an expert one behind the other."""
         found = {}
         for key in keys:
-            first = _place(self.branches(key)[0].layers[0])
+            first = place_of(self.branches(key)[0].layers[0])
             found[key] = range(first, first + self.num_blocks * self._shapes[key].expert_layers)
         return found
 
@@ -106,7 +105,7 @@ class ModeModel(nn.Module):
         for key in keys:
             self._require(key)
             first: Any = self._blocks[0].experts[key]
-            if cache is not None and cache.get_seq_length(_place(first.layers[0])) != cache.get_seq_length():
+            if cache is not None and cache.get_seq_length(place_of(first.layers[0])) != cache.get_seq_length():
                 raise ModelError(
                     f"The expert “{key}” must have read a text from its beginning, but was off at first.",
                     "Start the text again with this expert.",
@@ -115,14 +114,8 @@ class ModeModel(nn.Module):
     def add_expert(self, key: str, config: ModeConfig, state: Mapping[str, Tensor] | None = None) -> None:
         """Adds an expert that starts as `config` says, or has these tensors. No other tensor is touched (law L8)."""
         self._require_room(key, config)
-        if state is None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(config.seed)
-                branches = [self._new_branch(block, config, self._start_of(config)) for block in self._blocks]
-        else:  # draws nothing: others may be drawing at this moment
-            branches = [self._new_branch(block, config, self._empty) for block in self._blocks]
-            _load(branches, state)
-        self._put(key, config, branches)
+        branches = self._maker.begin(config) if state is None else self._maker.load(config, state)
+        self._put(key, config, [branch.train(self.training) for branch in branches])
 
     def put_expert(self, key: str, config: ModeConfig, branches: Sequence[nn.Module]) -> None:
         """Adds an expert whose branches, one for each block, are made already."""
@@ -143,40 +136,6 @@ class ModeModel(nn.Module):
                 f"An expert must have as many blocks as the model, {self.num_blocks}, but has {config.num_blocks}.",
                 "Put experts of the same number of blocks together.",
             )
-
-    def _new_branch(self, block: Block, config: ModeConfig, made_like: Callable[[Any], nn.Module]) -> Branch:
-        """Layers like the block's last ones, in turn where the expert has more: copies, fresh ones or empty ones.
-
-        A copy of the whole block says what the block says at any weight. Closed it would never learn, since neither its
-        weight nor its layers would have a gradient, so it starts open, and the model is the backbone all the same.
-        """
-        size = config.expert_layers
-        sources: list[Any] = [block.backbone[(number - size) % len(block.backbone)] for number in range(size)]
-        is_twin = config.init == "copy" and size == len(block.backbone)
-        odds = 1 / OPENING if config.start == "even" or is_twin else 0.0
-        layers = [made_like(source) for source in sources]
-        branch = Branch(layers, int(self.lm.config.hidden_size), odds).to(self.device).requires_grad_(True)
-        for layer in layers:
-            _set_place(layer, self._next_place)
-            self._next_place += 1
-        return branch.train(self.training)
-
-    def _start_of(self, config: ModeConfig) -> Callable[[Any], nn.Module]:
-        return self._copied if config.init == "copy" else self._fresh
-
-    def _copied(self, layer: Any) -> Any:
-        """A copy with weights of its own, under the same configuration, so that one setting reaches all layers."""
-        return copy.deepcopy(layer, {id(self.lm.config): self.lm.config})
-
-    def _empty(self, like: Any) -> Any:
-        """A copy whose weights are still to be filled in."""
-        weights = {id(one): nn.Parameter(torch.empty_like(one)) for one in like.parameters()}
-        return copy.deepcopy(like, {id(self.lm.config): self.lm.config, **weights})
-
-    def _fresh(self, like: Any) -> nn.Module:
-        """A layer of the same kind as the family makes them, at random."""
-        layer: nn.Module = type(like)(self.lm.config, _place(like))
-        return layer.apply(self.lm._init_weights).to(next(like.parameters()).dtype)
 
     def remove_expert(self, key: str) -> None:
         """Takes an expert out; the others stay as they are."""
@@ -261,31 +220,3 @@ def _divide(lm: Any, num_blocks: int) -> list[Block]:
     holder_path, _, attribute = path.rpartition(".")
     setattr(lm.get_submodule(holder_path), attribute, nn.ModuleList(blocks))
     return blocks
-
-
-def _load(branches: Sequence[Branch], state: Mapping[str, Tensor]) -> None:
-    expected = {f"blocks.{i}.{name}": t for i, one in enumerate(branches) for name, t in one.state_dict().items()}
-    wrong = sorted(set(expected) ^ set(state)) or sorted(n for n, t in expected.items() if state[n].shape != t.shape)
-    if wrong:
-        raise ModelError(
-            f"An expert's tensors must fit its backbone, but {wrong[0]} (and {len(wrong) - 1} more) do not.",
-            "Load it on the backbone it was trained on.",
-        )
-    with torch.no_grad():
-        for name, tensor in expected.items():
-            tensor.copy_(state[name])
-
-
-def _place(layer: nn.Module) -> int:
-    """Where a layer's keys and values lie in a cache."""
-    return next(int(one.layer_idx) for one in _placed(layer))
-
-
-def _set_place(layer: nn.Module, place: int) -> None:
-    for one in _placed(layer):
-        one.layer_idx = place
-
-
-def _placed(layer: nn.Module) -> list[Any]:
-    """Those of a layer's modules that know its place in a cache."""
-    return [one for one in layer.modules() if hasattr(one, "layer_idx")]
