@@ -14,7 +14,7 @@ from ui.verbs.output import print_fields
 from workbench.database import reading, transaction
 from workbench.services.jobs import NEWEST, create_job, due, request_stop
 from workbench.services.mixtures import get_mixture
-from workbench.specs import SelfCheck
+from workbench.specs import Evaluate, SelfCheck
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -206,6 +206,14 @@ def test_experts_are_disabled_renamed_and_noted(capsys: pytest.CaptureFixture[st
     assert ask(capsys, "expert", "rename", "both/law", "statutes")["name"] == "statutes"
     assert main(["expert", "delete", "statutes"]) == 2
     assert "both" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mixed")
+def test_an_expert_that_a_job_names_is_not_renamed_and_the_reason_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        create_job(session, Evaluate(mixture="both", experts=["both/law"]), "Score law, too")
+    assert main(["expert", "rename", "both/law", "statutes"]) == 2
+    assert "must be unused to be renamed, but is needed by job “Score law, too”" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("mixed")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workbench.conftest import World
 from workbench.cards import ClusteringCard
-from workbench.cluster_specs import MergeClusters
+from workbench.cluster_specs import MakeDomain, MergeClusters, SplitCluster
 from workbench.errors import BadSpec, InUse, JobError, NotFound
 from workbench.services import corpora, experts, jobs, mixtures
 from workbench.services.cluster_domains import corpus_name, domain_names, set_domains
@@ -93,6 +93,18 @@ def test_a_name_must_be_a_word_that_no_other_cluster_has(world: World) -> None:
         with pytest.raises(BadSpec):
             rename_cluster(world.session, "topics", "0", wrong)
     assert rename_cluster(world.session, "topics", "0", "the law").clusters[0].name == "the law"
+
+
+def test_a_name_that_unfinished_jobs_know_a_cluster_by_stays(world: World) -> None:
+    first, second = clustering(world, facts("a"), facts("b")).clusters
+    jobs.create_job(world.session, MakeDomain(clustering="others", name="x", clusters=["a", "b"]))
+    jobs.create_job(world.session, SplitCluster(clustering="topics", cluster="a"))
+    with pytest.raises(InUse, match="The cluster “a” must be unused to be renamed, but is needed by job “Split a clus"):
+        rename_cluster(world.session, "topics", "0", "first")
+    with pytest.raises(InUse):
+        describe_cluster(world.session, first.id, "first", "")
+    assert describe_cluster(world.session, first.id, "a", "mine").clusters[0].notes == "mine"
+    assert rename_cluster(world.session, "topics", "b", "second").clusters[1].id == second.id
 
 
 def test_a_cluster_told_by_its_id_is_that_one_whatever_its_number_is_by_now(world: World) -> None:

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
+from workbench.mode_specs import ComposeMode
 from workbench.services import experts, jobs, mixtures
 from workbench.specs import Evaluate, MixtureSpec
-from workbench.tables import Artifact
+from workbench.tables import Artifact, Job
 from workbench.training_specs import TrainExpert
 
 if TYPE_CHECKING:
@@ -62,6 +63,19 @@ def test_a_new_name_changes_nothing_else(world: World) -> None:
         experts.rename(world.session, "jurist", "news")
     with pytest.raises(BadSpec):
         experts.rename(world.session, "jurist", "a\tb")
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "paused"])
+def test_a_name_that_unfinished_jobs_know_an_expert_by_stays(world: World, state: str) -> None:
+    world.experts("law", "news")
+    job_id = jobs.create_job(world.session, ComposeMode(name="both", experts=["law", "news"]))
+    job = world.session.get_one(Job, job_id)
+    job.state = state
+    with pytest.raises(InUse, match="“law” must be unused to be renamed, but is needed by job “Compose experts into"):
+        experts.rename(world.session, "law", "jurist")
+    assert experts.rename(world.session, "law", "law").name == "law"
+    job.state = "cancelled"
+    assert experts.rename(world.session, "law", "jurist").name == "jurist"
 
 
 def test_experts_are_switched_together_or_not_at_all(world: World) -> None:

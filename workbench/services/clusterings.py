@@ -17,7 +17,7 @@ from workbench.services.cluster_domains import former_domains, keep_former
 from workbench.services.experts import changed_domains
 from workbench.services.names import by_name, clean_name, ensure_free, free_name
 from workbench.services.text import plain
-from workbench.services.uses import refuse_if_used, unfinished_jobs
+from workbench.services.uses import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.storage import Storage
 from workbench.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
 
@@ -195,9 +195,12 @@ def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
 
 
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
-    """Gives a cluster another name; nothing else changes, and no expert becomes stale."""
+    """Gives a cluster another name; nothing else changes, and no expert becomes stale.
+
+    Raises InUse while an unfinished job names it.
+    """
     row = clustering_row(session, clustering)
-    _rename(row, cluster_row(row, cluster), new_name)
+    _rename(session, row, cluster_row(row, cluster), new_name)
     session.flush()
     return _card(session, row)
 
@@ -205,7 +208,8 @@ def rename_cluster(session: Session, clustering: str, cluster: str, new_name: st
 def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
     """Gives a cluster, told by its id, another name and notes; raises BadSpec when it is gone.
 
-    For who saw the cluster some time ago: an edit gives its number to another one.
+    For who saw the cluster some time ago: an edit gives its number to another one. Raises InUse for another name while
+    an unfinished job names it.
     """
     found = session.get(Cluster, id)
     if found is None:
@@ -213,18 +217,21 @@ def describe_cluster(session: Session, id: str, name: str, notes: str) -> Cluste
             [f"The cluster to call “{name}” must still be there, but was merged into another one."],
             "Look at the clusters again.",
         )
-    _rename(found.clustering, found, name)
+    _rename(session, found.clustering, found, name)
     found.notes = plain(notes)
     session.flush()
     return _card(session, found.clustering)
 
 
-def _rename(row: Clustering, found: Cluster, new_name: str) -> None:
+def _rename(session: Session, row: Clustering, found: Cluster, new_name: str) -> None:
     new_name = clean_name("cluster", new_name)
     if new_name.isdecimal():
         raise BadSpec([f"A cluster's name must not be a number, but is “{new_name}” instead."], "Choose a word.")
     if any(one.name == new_name and one is not found for one in row.clusters):
         raise BadSpec([f"Another cluster of “{row.name}” is called “{new_name}” already."], "Choose another name.")
+    if new_name != found.name:
+        fields = ["cluster", "clusters"]
+        refuse_renaming("cluster", found.name, unfinished_jobs(session, fields, [found.name], row.name))
     found.name = new_name
 
 

@@ -15,7 +15,7 @@ from workbench.services.artifacts import forget_made_from, forget_scores
 from workbench.services.names import by_name, clean_name, ensure_free
 from workbench.services.seeds import copies_of, made_of
 from workbench.services.text import plain
-from workbench.services.uses import refuse_if_used, unfinished_jobs
+from workbench.services.uses import refuse_if_used, refuse_renaming, unfinished_jobs
 from workbench.tables import Artifact, Cluster, Corpus, Domain, Evaluation, Expert, Mixture, MixtureMember, SeedModel
 
 _AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
@@ -125,11 +125,15 @@ def describe(session: Session, name: str, *, notes: str | None = None, tags: Seq
 
 
 def rename(session: Session, name: str, new_name: str) -> ExpertCard:
-    """Gives an expert another name; its files and everything that refers to it stay as they are."""
+    """Gives an expert another name; its files and everything that refers to it stay as they are.
+
+    Raises InUse while an unfinished job names it.
+    """
     row = expert_row(session, name)
     new_name = clean_name("expert", new_name)
     if new_name != name:
         ensure_free(session, Expert, "expert", new_name)
+        refuse_renaming("expert", name, _jobs(session, row))
         row.name = new_name
     session.flush()
     return _cards(session, [row])[0]
@@ -168,8 +172,12 @@ def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
         ],
         "seed model": [one.name for one in copies_of(session, row)],
         "mixture": _mixtures(session, [row.id])[row.id],
-        "job": unfinished_jobs(session, ["parent", "expert", "experts"], [row.name]),
+        "job": _jobs(session, row),
     }
+
+
+def _jobs(session: Session, row: Expert) -> list[str]:
+    return unfinished_jobs(session, ["parent", "expert", "experts"], [row.name])
 
 
 # where it comes from, where it goes ------------------------------------------------------------------

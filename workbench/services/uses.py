@@ -1,4 +1,4 @@
-"""Who needs a thing: nothing is deleted under somebody's feet."""
+"""Who needs a thing: nothing is deleted or renamed under somebody's feet."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ _SHOWN = 8
 
 def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> None:
     """Raises InUse that names the users, such as {"expert": ["law"]}, unless there are none."""
-    found = {kind: sorted(set(names)) for kind, names in users.items()}
-    found = {kind: names for kind, names in found.items() if names}
-    if found:
-        listed = "; ".join(f"{kind} {_list(names)}" for kind, names in found.items())
-        raise InUse(
-            f"The {what} “{name}” must be unused to be deleted, but is needed by {listed}.",
-            "Delete what needs it first, or keep it.",
-        )
+    _refuse(what, name, "deleted", users, "Delete what needs it first, or keep it.")
 
 
-def unfinished_jobs(session: Session, fields: Iterable[str], names: Iterable[str]) -> list[str]:
+def refuse_renaming(what: str, name: str, jobs: Iterable[str]) -> None:
+    """Raises InUse that names the unfinished jobs, unless there are none: each attempt finds things by their names."""
+    _refuse(what, name, "renamed", {"job": jobs}, "Let it end or cancel it first, or keep the name.")
+
+
+def unfinished_jobs(
+    session: Session, fields: Iterable[str], names: Iterable[str], clustering: str | None = None
+) -> list[str]:
     """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields.
 
-    A job over domains that names none will take all there are: it needs every one.
+    A job over domains that names none will take all there are: it needs every one. Clusters are called so within one
+    `clustering`: jobs on others do not count.
     """
     jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
     wanted = set(names)
     return [
         job.title
         for job in jobs
-        if any(_takes_all(job, field) or wanted & _names(job.spec.get(field)) for field in fields)
+        if clustering in (None, job.spec.get("clustering"))
+        and any(_takes_all(job, field) or wanted & _names(job.spec.get(field)) for field in fields)
     ]
 
 
@@ -47,6 +49,13 @@ def _names(value: object) -> set[str]:
     if isinstance(value, list):
         return {one for one in value if isinstance(one, str)}
     return {value} if isinstance(value, str) else set()
+
+
+def _refuse(what: str, name: str, done: str, users: Mapping[str, Iterable[str]], next_step: str) -> None:
+    found = {kind: sorted(set(names)) for kind, names in users.items()}
+    listed = "; ".join(f"{kind} {_list(names)}" for kind, names in found.items() if names)
+    if listed:
+        raise InUse(f"The {what} “{name}” must be unused to be {done}, but is needed by {listed}.", next_step)
 
 
 def _list(names: list[str]) -> str:

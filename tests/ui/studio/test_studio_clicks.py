@@ -13,7 +13,7 @@ from ui.errors import ServerDown
 from workbench.database import transaction
 from workbench.services import experts, leases, mixtures, reports
 from workbench.services import jobs as rows
-from workbench.specs import SelfCheck
+from workbench.specs import Evaluate, SelfCheck
 from workbench.training_specs import TrainExpert
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -60,6 +60,16 @@ def test_an_expert_is_renamed_and_stays_in_sight() -> None:
     named(app.button, "Rename").click().run()
     assert app.session_state["experts.chosen"] == ["statutes"]
     assert read(experts.get_expert, "statutes").name == "statutes"
+
+
+def test_an_expert_that_a_job_names_is_not_renamed_and_the_page_says_why() -> None:
+    with transaction() as session:
+        rows.create_job(session, Evaluate(mixture="first", experts=["laws again"]), "Score it, too")
+    app = open_room("experts", experts__chosen=["laws again"])
+    named(app.text_input, "New name").set_value("statutes")
+    named(app.button, "Rename").click().run()
+    assert "must be unused to be renamed, but is needed by job “Score it, too”" in told(app)
+    assert read(experts.get_expert, "laws again")
 
 
 CERTIFICATE = {
