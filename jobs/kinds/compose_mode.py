@@ -5,17 +5,19 @@ What it is made of stays as it is: the composition has copies of its own.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.errors import TrainingError
 from engine.events import Event
 from engine.files import Kept
 from engine.mode.config import ModeConfig
 from engine.mode.lineup import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
+from jobs.kinds.begun import read_back, write_down
 from jobs.kinds.expert_files import keep_parts
 from jobs.kinds.ids import made_by
 from jobs.kinds.mode_training import load, registering, train_parts, write_parts
@@ -44,8 +46,12 @@ class _Inputs:
 
 def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     """Reads the parts, trains them together where it is asked for, and keeps them as one expert."""
+    begun = read_back(work, "experts")  # ids by name
     with work.reading() as session:
+        _require_same(session, begun or {})
         inputs = _read(session, work, spec)
+    if begun is None:
+        write_down(work, "experts", dict(zip(inputs.names, inputs.experts, strict=True)))
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
     lineup = _lineup(work, spec, inputs)
@@ -78,6 +84,22 @@ def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> Lineup:
         for n, part in enumerate(inputs.parts)
     )
     return Lineup(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
+
+
+def _require_same(session: Session, begun: Mapping[str, str]) -> None:
+    """Raises TrainingError unless each of these ids is still called by its name: checkpoints are of these experts."""
+    for name, id in begun.items():
+        row = session.get(Expert, id)
+        if row is None:
+            raise TrainingError(
+                f"The expert “{name}” that this composition began with must still be there, but is gone.",
+                "Start a new job.",
+            )
+        if row.name != name:
+            raise TrainingError(
+                f"“{name}” must be the expert that this composition began with, but that one is called “{row.name}” "
+                "now.", "Give it its name back and try again, or start a new job.",
+            )  # fmt: skip
 
 
 def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:

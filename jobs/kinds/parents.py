@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from engine.errors import TrainingError
 from engine.events import Event
 from engine.files import Kept
 from engine.training.data import DomainText
+from jobs.kinds.begun import read_back, write_down
 from jobs.kinds.lending import in_turn
 from jobs.work import Work
 from workbench.errors import NotFound
@@ -114,15 +114,12 @@ def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
 def _chosen(
     work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Nearest]:
-    choice = work.folder / "parent.json"
-    if choice.exists():
-        return Nearest(**json.loads(choice.read_text(encoding="utf-8")))
+    if (begun := read_back(work, "parent")) is not None:
+        return Nearest(**begun)
     nearest = Nearest(parents[0].id, {}, 0)
     if len(parents) > 1:
         nearest = yield from _nearest(work, parents, text, block_size)
-    aside = choice.with_suffix(".new")
-    aside.write_text(json.dumps(asdict(nearest)), encoding="utf-8")
-    aside.rename(choice)
+    write_down(work, "parent", asdict(nearest))
     return nearest
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from engine.config import SamplingConfig
-from engine.errors import ScoresError
+from engine.errors import Problem, ScoresError
 from engine.events import Step, Token
 from engine.flops import Shape, forward_flops
 from engine.models.demix import Rows
@@ -21,7 +22,7 @@ from engine.models.hosted import host
 from jobs.attempt import run_here
 from jobs.submit import run_now, submit
 from tests.walks.conftest import done, work
-from workbench.cards import ExpertCard
+from workbench.cards import ExpertCard, JobCard
 from workbench.database import close_engines, reading, transaction
 from workbench.errors import BadSpec, InUse
 from workbench.services import corpora, courses, evaluations, experts, generation, jobs, mixtures, seeds
@@ -229,17 +230,57 @@ def test_several_experts_on_mixed_text_begin_apart_and_are_one(moded) -> None:
 @pytest.mark.parametrize("wish", [STAGE_ONE, STAGE_TWO], ids=["alone", "together"])
 def test_a_training_that_was_cut_ends_as_one_that_was_not(moded, wish) -> None:  # L17
     done(moded({**wish, "name": "whole"}))
-    job_id, events = run_now({**wish, "name": "cut"})
-    for event in events:
-        if isinstance(event, Step) and event.step == 17:
-            break
-    events.close()  # type: ignore[attr-defined]
-    with transaction() as session:
-        jobs.resume(session, job_id)
-    list(run_here(job_id))
+    done(resumed(paused_at({**wish, "name": "cut"}, 17)))
     suffix = "court" if wish is STAGE_ONE else "composed"
     assert part_hashes(f"cut/{suffix}") == part_hashes(f"whole/{suffix}")
     assert math.isclose(*(card_of(f"{name}/{suffix}").metrics["dev_perplexity"] for name in ("whole", "cut")))
+
+
+def paused_at(wish: dict[str, Any], step: int) -> str:
+    """The id of a job that was paused after this step, with a checkpoint."""
+    job_id, events = run_now(wish)
+    for event in events:
+        if isinstance(event, Step) and event.step == step:
+            break
+    events.close()  # type: ignore[attr-defined]
+    return job_id
+
+
+def resumed(job_id: str) -> JobCard:
+    """The card of a job that was resumed, or tried again, and has ended."""
+    with transaction() as session:
+        go_on = jobs.resume if jobs.get_job(session, job_id).state == "paused" else jobs.retry
+        go_on(session, job_id)
+    with suppress(Problem):
+        list(run_here(job_id))
+    with reading() as session:
+        return jobs.get_job(session, job_id)
+
+
+def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all(moded) -> None:
+    done(moded({**STAGE_ONE, "name": "other"}))
+    job_id = paused_at(STAGE_TWO, 17)
+    with pytest.raises(InUse, match="to be renamed"), transaction() as session:
+        experts.rename(session, "law/court", "law/old")
+    with transaction() as session:  # as an older registry allowed
+        law, other = (experts.expert_row(session, name) for name in ("law/court", "other/court"))
+        law.name = "law/old"
+        session.flush()
+        other.name = "law/court"
+    card = resumed(job_id)
+    assert (card.state, card.error) == (
+        "failed",
+        "“law/court” must be the expert that this composition began with, but that one is called “law/old” now.",
+    )
+    with transaction() as session:
+        mixtures.delete_mixture(session, "law")
+        experts.delete_expert(session, "law/old")
+    card = resumed(job_id)
+    assert (card.state, "“law/court” that this composition began with must still be there" in card.error) == (
+        "failed", True,
+    )  # fmt: skip
+    with reading() as session:
+        assert "tuned/composed" not in [one.name for one in experts.list_experts(session)]
 
 
 def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> None:
