@@ -29,7 +29,7 @@ from jobs.work import Register, Work, log_path
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.services.mixtures import create_mixture
 from workbench.specs import MixtureSpec
-from workbench.tables import Artifact
+from workbench.tables import Artifact, Expert
 
 
 def train_parts(
@@ -110,13 +110,14 @@ def registering(
     tokenizer_sha256: str,
     config: Mapping[str, Any],
 ) -> Register:
-    """Puts the expert into the registry, and a mixture of it alone."""
+    """Puts the expert into the registry, and a mixture of it alone; of a parent that is gone by then it tells none."""
     trained = asdict(spec.training) if spec.domains else {}
 
     def register(session: Session) -> dict[str, Any]:
+        parent = session.get(Expert, parent_id) if parent_id else None
         register_new_expert(
-            session, work, expert, base=session.get_one(Artifact, base_id), seed_id=seed_id, parent_id=parent_id,
-            tokenizer_sha256=tokenizer_sha256, config={**trained, **config},
+            session, work, expert, base=session.get_one(Artifact, base_id), seed_id=seed_id,
+            parent_id=parent.id if parent else None, tokenizer_sha256=tokenizer_sha256, config={**trained, **config},
         )  # fmt: skip
         create_mixture(session, MixtureSpec(name=spec.name, experts=[expert.name]))
         return {

@@ -283,6 +283,21 @@ def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all
         assert "tuned/composed" not in [one.name for one in experts.list_experts(session)]
 
 
+def test_a_parent_that_is_gone_when_its_composition_is_registered_is_not_named(moded) -> None:
+    job_id, events = run_now(STAGE_TWO)
+    for event in events:
+        if isinstance(event, Step) and event.step == 1:
+            with transaction() as session:  # as an older registry allowed
+                mixtures.delete_mixture(session, "law")
+                experts.expert_row(session, "law/court").name = "law/old"
+                session.flush()
+                experts.delete_expert(session, "law/old")
+    with reading() as session:
+        done(jobs.get_job(session, job_id))
+    tuned = card_of("tuned/composed")
+    assert (tuned.parent, [one["name"] for one in tuned.config["composed_of"]]) == (None, BOTH["experts"])
+
+
 def test_what_cannot_be_is_refused_with_its_reason_before_any_work(moded) -> None:
     done(moded({**FOOD, "name": "other", "shape": {**SHAPE, "num_blocks": 1}}))
     for wish, words in (
