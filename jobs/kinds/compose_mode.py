@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
-from engine.events import Event
+from engine.events import Decided, Event
 from engine.files import Kept
 from engine.mode.config import ModeConfig
 from engine.mode.lineup import Beginning, Lineup
@@ -24,6 +24,7 @@ from jobs.kinds.mode_training import load, registering, train_parts, write_parts
 from jobs.kinds.tokens import DomainFiles, domain_files
 from jobs.work import Register, Work
 from workbench.mode_specs import ComposeMode
+from workbench.services.courses import parts_sentence
 from workbench.services.experts import expert_row
 from workbench.services.modes import ModePart, composition, num_blocks_of
 from workbench.services.names import ensure_free
@@ -56,6 +57,7 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     tokenizer = load_tokenizer(inputs.base.folder)
     lineup = _lineup(work, spec, inputs)
     if spec.domains:
+        yield Decided(parts_sentence([part.name for part in inputs.parts]))
         write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
     else:
         write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None

@@ -434,7 +434,7 @@ def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> N
     assert both["court"][-1] < alone["court"][0]
 
 
-def test_gates_are_numbered_where_an_expert_is_still_to_come(moded) -> None:
+def test_gates_are_numbered_where_nobody_wrote_their_parts_down(moded) -> None:
     submit({**FOOD, "name": "soon"})
     job_id = submit({**STAGE_TWO, "name": "later", "experts": ["law/court", "soon/kitchen"]})
     with transaction() as session:
@@ -443,6 +443,25 @@ def test_gates_are_numbered_where_an_expert_is_still_to_come(moded) -> None:
     with reading() as session:
         (seen,) = courses.course_of(session, "later/composed")["domains"]
     assert seen["gates"] == [{"backbone": 0.75, "part 1": 0.25}]
+
+
+def test_gates_keep_the_names_of_what_was_trained_whatever_is_called_so_by_now(moded) -> None:
+    job_id = paused_at({**STAGE_TWO, "experts": ["both/composed", "law/court"]}, 17)
+    with reading() as session:
+        (court, *_) = courses.course_of(session, "tuned/composed")["domains"]
+        assert "Its gates weigh the backbone and the parts court, kitchen, court-2." in [
+            event.message for event in jobs.events(session, job_id)
+        ]
+    assert list(court["gates"][0]) == ["backbone", *TWO, "court-2"]
+    with transaction() as session:
+        jobs.request_stop(session, job_id, "cancel")
+        mixtures.delete_mixture(session, "both")
+        experts.delete_expert(session, "both/composed")
+        experts.rename(session, "food/kitchen", "both/composed")  # with fewer parts
+        assert courses.gate_names(session, job_id) == ["backbone", *TWO, "court-2"]
+        experts.rename(session, "law/court", "law/old")
+        experts.rename(session, "small/court", "law/court")  # and none of MoDE
+        assert courses.gate_names(session, job_id) == ["backbone", *TWO, "court-2"]
 
 
 def test_a_baseline_says_what_it_retains(moded) -> None:

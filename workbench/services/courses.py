@@ -12,11 +12,12 @@ from sqlalchemy.orm import Session
 from engine.events import BACKBONE
 from workbench.errors import NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
-from workbench.services.jobs import metrics
-from workbench.services.modes import composition
+from workbench.services.jobs import events, metrics
 from workbench.services.wishes import made_by
 from workbench.specs import parse_spec
 from workbench.tables import Expert, Job
+
+_IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
 
 
 def course_of(session: Session, expert: str) -> dict[str, Any]:
@@ -70,23 +71,30 @@ def _job_of(session: Session, expert: str) -> Job:
 def gate_names(session: Session, job_id: str) -> list[str]:
     """Who is meant by the numbers of a job's gates, the backbone first; nobody where it is not of MoDE.
 
-    Where a composition came to nothing, and an expert that it was to be of is not there, its parts have numbers alone.
+    The parts of a composition from before their names were written down have numbers alone, until it is done.
     """
     job = session.get_one(Job, job_id)
-    parts = _parts_told(session, job)
-    return [] if parts is None else [BACKBONE, *parts]
-
-
-def _parts_told(session: Session, job: Job) -> Sequence[str] | None:
     spec = parse_spec(job.spec)
     if isinstance(spec, TrainMode):
-        return spec.parts
+        return [BACKBONE, *spec.parts]
     if not isinstance(spec, ComposeMode):
-        return None
-    if job.state == "done":
-        return list(job.result["parts"])
-    rows = {row.name: row for row in session.scalars(select(Expert).where(Expert.name.in_(spec.experts)))}
-    if len(rows) < len(spec.experts):
-        numbers = {int(one.name.split("/")[1]) for one in metrics(session, job.id) if one.name.startswith("gate/")}
-        return [f"part {number}" for number in sorted(numbers - {0})]
-    return [part.name for part in composition([rows[name] for name in spec.experts], spec)]
+        return []
+    told = job.result["parts"] if job.state == "done" else _parts_told(session, job_id)
+    return [BACKBONE, *(told or _numbered(session, job_id))]
+
+
+def parts_sentence(parts: Sequence[str]) -> str:
+    """What a job says of the parts that it trains, for `gate_names` to read back: no name has a comma in it."""
+    return f"{_IN_ORDER}{_JOINT.join(parts)}."
+
+
+def _parts_told(session: Session, job_id: str) -> list[str]:
+    """The parts that a job named when it last began to train; none where it named none."""
+    said = (one.message for one in reversed(events(session, job_id)) if one.message.startswith(_IN_ORDER))
+    return next((told.removeprefix(_IN_ORDER).removesuffix(".").split(_JOINT) for told in said), [])
+
+
+def _numbered(session: Session, job_id: str) -> list[str]:
+    """A number for each part that was measured."""
+    numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
+    return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]
