@@ -62,7 +62,7 @@ def find_nearest(
     scores: dict[str, Tensor] = {}
     for key, scores_X in score_each(as_ensemble(models, keys), text):
         scores[key] = scores_X.view(-1, block_size)
-        yield Progress(len(scores), len(keys), "experts", "looking for the nearest parent")
+        yield Progress(len(scores), len(keys), "experts", "looking for the nearest parent", is_first=True)
     scores_ENT = torch.stack([scores[key] for key in keys])
     posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), scores_ENT).mean(1)
     shares = dict(zip(keys, posterior_E.tolist(), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 BACKBONE = "backbone"  # what it is called beside the parts of an expert of MoDE, none of which may be called so
@@ -11,12 +11,16 @@ BACKBONE = "backbone"  # what it is called beside the parts of an expert of MoDE
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` units so far; `total` is None while it is unknown."""
+    """`done` of `total` units so far; `total` is None while it is unknown.
+
+    What only comes before the work proper (`is_first`) says nothing of how far the whole is.
+    """
 
     done: float
     total: float | None
     unit: str
     note: str = ""
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +129,5 @@ def passing_on(events: Iterator[Progress | Made], total: float | None = None) ->
     for event in events:
         if not isinstance(event, Progress):
             return event
-        yield event if event.total is not None else Progress(event.done, total, event.unit, event.note)
+        yield event if event.total is not None else replace(event, total=total)
     raise AssertionError("long work ends with what it made")

@@ -120,9 +120,10 @@ class Reporter:
             return News(metrics=metrics, messages=messages)
         done, total, phase = _measure(latest)
         self._pace.see(monotonic(), done, phase)
-        estimate = self._pace.estimate(total) if total else None
+        is_of_whole = isinstance(latest, Step) or not latest.is_first
+        estimate = self._pace.estimate(total) if total and is_of_whole else None
         return News(
-            progress=min(done / total, ALMOST) if total else None,
+            progress=min(done / total, ALMOST) if total and is_of_whole else None,
             note=sentence(latest) + (f" · {estimate}" if estimate else ""),
             eta_seconds=estimate.seconds if estimate else None,
             metrics=metrics,

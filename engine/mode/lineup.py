@@ -56,7 +56,7 @@ class Lineup:
             for one in some:
                 model.add_expert(one.key, one.shape, parts[one.part].state if kept else None)
             done += len(some)
-            yield Progress(done, len(asked), "experts", "beginning")
+            yield Progress(done, len(asked), "experts", "beginning", is_first=True)
 
     def of(self, model: ModeModel) -> ActiveExperts:
         """All of them at work together, in a model that has them."""

@@ -36,7 +36,7 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
             for texts in _batches(documents_folder, split):
                 _pack(texts, tokenizer, tokens, starts)
                 done += len(texts)
-                yield Progress(done, total, "documents", split)
+                yield Progress(done, total, "documents", split, is_first=True)
             splits[split] = {"documents": len(starts), "tokens": len(tokens)}
     facts = {
         "tokenizer_sha256": tokenizer.sha256,

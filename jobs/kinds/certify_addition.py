@@ -75,7 +75,7 @@ def _look(added: Addition) -> Generator[Event, None, list[_Looked]]:
     for number, one in enumerate(folders):
         faults = tuple(f"{name} of {one.what} {fault}" for name, fault in faults_in(one.kept.folder, one.kept.sha256))
         looked.append(_Looked(one, 0 if faults else one.kept.num_files(), faults))
-        yield Progress(number + 1, len(folders), "folders", "hashing what was there")
+        yield Progress(number + 1, len(folders), "folders", "hashing what was there", is_first=True)
     return looked
 
 

@@ -78,7 +78,7 @@ def start_watch(
         with arithmetic(spec.training.precision, model.device):
             rows = dict(score_each(others, text))
         known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
-        yield Progress(number + 1, len(texts), "domains", "scoring what is watched")
+        yield Progress(number + 1, len(texts), "domains", "scoring what is watched", is_first=True)
     return lambda: losses_mixed(gate, known, model, key, texts, distances)
 
 

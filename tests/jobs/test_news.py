@@ -63,6 +63,13 @@ def test_work_that_still_runs_never_shows_the_whole() -> None:
     assert progress < 1
 
 
+def test_what_comes_before_the_work_says_nothing_of_how_far_it_is() -> None:
+    reporter = Reporter()
+    reporter.see(Progress(295, 295, "documents", "test", is_first=True))
+    taken = reporter.take()
+    assert (taken.note, taken.progress, taken.eta_seconds) == ("295 of 295 documents · test", None, None)
+
+
 def test_curves_hold_every_domain() -> None:
     reporter = Reporter()
     reporter.see(step(1))

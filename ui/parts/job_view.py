@@ -17,7 +17,7 @@ from ui.parts.gates import show_gates
 from ui.parts.notices import explained, keep, show_problem
 from ui.parts.parents import show_posterior
 from ui.parts.results import Sight, result_words, sight_of
-from ui.parts.states import is_over, look_of, places_of, sentence_of
+from ui.parts.states import is_over, look_of, percent_of, places_of, sentence_of
 from ui.parts.throughput import COUNTED_AS, throughput_words
 from ui.parts.words import ago, clock, duration, plain, spoken
 from workbench.cards import EventCard, JobCard
@@ -53,7 +53,7 @@ def show_line(job: JobCard) -> None:
         st.markdown(f"**{plain(job.title)}**")
         st.badge(look.word, icon=look.icon, color=look.colour)
     if not is_over(job):
-        st.progress(job.progress, text=plain(f"{job.progress:.0%} · {sentence_of(job)}"))
+        st.progress(job.progress, text=plain(f"{percent_of(job)} % · {sentence_of(job)}"))
 
 
 def _read(job_id: str) -> JobCard:

@@ -69,6 +69,11 @@ def places_of(job: JobCard) -> dict[str, bool]:
     return {action: action in possible for action in _ACTIONS[job.state]}
 
 
+def percent_of(job: JobCard) -> int:
+    """How far a job is; 100 belongs to one that is done."""
+    return 100 if job.state == "done" else min(int(job.progress * 100), 99)
+
+
 def sentence_of(job: JobCard) -> str:
     """What is going on, with the time left when it is known."""
     if job.state == "queued":

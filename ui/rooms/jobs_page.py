@@ -8,7 +8,7 @@ from ui.parts.causes import cause_of
 from ui.parts.job_view import show_job
 from ui.parts.notices import empty, explained
 from ui.parts.rooms import CORPORA
-from ui.parts.states import look_of
+from ui.parts.states import look_of, percent_of
 from ui.parts.tables import show_table, ticked
 from ui.parts.words import clock, newest_of, plain
 from workbench.cards import JobCard
@@ -65,7 +65,7 @@ def _row(job: JobCard) -> dict[str, object]:
     return {
         "job": job.title,
         "state": look_of(job).word,
-        "progress (%)": round(job.progress * 100),
+        "progress (%)": percent_of(job),
         "asked": clock(job.created_at),
         "finished": clock(job.finished_at) if job.finished_at else "",
         "cause of failure": cause_of(job),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ui.errors import JobFailed
+from ui.parts.states import percent_of
 from ui.parts.throughput import throughput_words
 from ui.parts.words import duration
 from ui.verbs.options import How
@@ -102,21 +103,23 @@ def run_here(spec: Spec, quiet: bool) -> JobCard:
 def _bar(quiet: bool) -> Iterator[Any]:
     """Yields a function that draws a job's card."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TaskProgressColumn(),
+        TextColumn("{task.fields[share]}"),
         TextColumn("{task.fields[rest]}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        task = progress.add_task("starting", total=1.0, rest="")
+        task = progress.add_task("starting", total=1.0, share="", rest="")
 
         def draw(card: JobCard) -> None:
             left = f"about {duration(card.eta_seconds)} left" if card.eta_seconds is not None else ""
             rest = " · ".join(filter(None, (STATES.get(card.state, card.state), left, card.progress_note)))
-            progress.update(task, description=card.title, completed=card.progress, rest=rest)
+            progress.update(
+                task, description=card.title, completed=card.progress, share=f"{percent_of(card)} %", rest=rest
+            )
 
         yield draw
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
+from ui.parts.states import percent_of
 from ui.parts.words import duration
 from ui.verbs.output import tell
 
@@ -28,7 +29,7 @@ def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
         bar = progress.add_task("starting", total=float(len(ids)))
         try:
             for cards in stream:
-                progress.update(bar, completed=sum(_share(card) for card in cards), description=_line(cards))
+                progress.update(bar, completed=sum(_share(card) for card in cards), description=line(cards))
         except KeyboardInterrupt:
             tell("Stopped. The same command goes on from here.")
             raise
@@ -38,10 +39,12 @@ def _share(card: JobCard) -> float:
     return 1.0 if card.state == "done" else card.progress
 
 
-def _line(cards: Sequence[JobCard]) -> str:
+def line(cards: Sequence[JobCard]) -> str:
+    """How many are done, and what runs; or that those which wait need a worker."""
     done = sum(card.state == "done" for card in cards)
-    running = [f"{card.title} {card.progress:.0%}" for card in cards if card.state == "running"]
+    running = [f"{card.title} {percent_of(card)} %" for card in cards if card.state == "running"]
     began = min((card.started_at for card in cards if card.started_at), default=None)
     ended = max((card.finished_at or 0.0 for card in cards), default=0.0)
     spent = f" in {duration(ended - began)}" if began and ended > began else ""
-    return f"{done} of {len(cards)} jobs done{spent} · {' · '.join(running) or 'waiting for a worker'}"
+    waiting = ["waiting for a worker"] if any(card.state == "queued" for card in cards) else []
+    return " · ".join([f"{done} of {len(cards)} jobs done{spent}", *(running or waiting)])

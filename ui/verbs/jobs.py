@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ui.errors import BadUsage
+from ui.parts.states import percent_of
 from ui.parts.words import duration, newest_of
 from ui.verbs.following import card_of, follow, report, watch_line
 from ui.verbs.options import Json
@@ -41,7 +42,7 @@ def list_all(
                 one.id[:8],
                 one.title,
                 one.state,
-                f"{one.progress:.0%}",
+                f"{percent_of(one)} %",
                 duration(one.eta_seconds) if one.eta_seconds is not None else "",
                 day(one.created_at),
             )

@@ -114,6 +114,7 @@ def test_progress_counts_documents_to_the_last(tmp_path: Path) -> None:
     list(keep_documents((Document(f"text {i}") for i in range(30)), tmp_path))
     events = list(pack_domain(tmp_path / "0", TOKENIZER, tmp_path / "tokens"))
     assert (events[-1].done, events[-1].total, events[-1].unit) == (30, 30, "documents")
+    assert all(event.is_first for event in events)
 
 
 def test_arrays_with_objects_or_of_another_shape_are_refused(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from ui.parts.on_the_way import by_turn
 from ui.parts.questions import NOT_ASKED, assemble, changed, questions_of
 from ui.parts.results import result_words, sight_of
 from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
-from ui.parts.states import actions_of, look_of, places_of, sentence_of
+from ui.parts.states import actions_of, look_of, percent_of, places_of, sentence_of
 from ui.parts.tables import as_csv
 from ui.parts.uploads import keep_uploads, own_names, safe_suffix
 from ui.parts.words import ago, duration, plain, size, spoken
+from ui.verbs.following_many import line as several_line
 from workbench.cards import JobCard
 from workbench.specs import SPECS, parse_spec
 from workbench.training_specs import TrainExpert
@@ -34,6 +35,18 @@ def job(state: str = "running", **told: object) -> JobCard:
         "finished_at": None,
     }  # fmt: skip
     return JobCard.model_validate(known | told)
+
+
+def test_the_whole_belongs_to_a_job_that_is_done() -> None:
+    ends = [job("failed", progress=0.999), job("running", progress=0.999), job("done", progress=1.0)]
+    assert [percent_of(one) for one in ends] == [99, 99, 100]
+
+
+def test_only_a_job_that_waits_is_said_to_wait_for_a_worker() -> None:
+    done = job("done", progress=1.0)
+    assert several_line([done, done]) == "2 of 2 jobs done"
+    assert several_line([done, job("queued")]) == "1 of 2 jobs done · waiting for a worker"
+    assert several_line([done, job("running")]) == "1 of 2 jobs done · t 40 %"
 
 
 @pytest.mark.parametrize("name", ["*a*", "[a](http://b)", "<b>x</b>", "`c`", ":red[d]", "$x$", "# h", "a_b_", "~~s~~"])
