@@ -15,10 +15,12 @@ def show_end(card: ExpertCard) -> None:
     """A form for another name, and the way to deletion."""
     _show_renaming(card)
     st.divider()
-    children = _children(card)
-    if children:
-        st.warning(plain(f"It cannot be deleted: {listed(children)} began as its copy. Delete those first."))
-    elif card.mixtures:
+    with reading() as session:
+        users = experts.users_of(session, card.name)
+    mixed_in = users.pop("mixture")
+    if needed := [f"{what} {listed(sorted(set(names)))}" for what, names in users.items() if names]:
+        st.warning(plain(f"It cannot be deleted: it is needed by {'; '.join(needed)}. Delete what needs it first."))
+    elif mixed_in:
         _show_ways_out(card)
     else:
         _show_deletion(card)
@@ -33,11 +35,6 @@ def _show_renaming(card: ExpertCard) -> None:
             st.session_state["renamed_to"] = [renamed.name]
             keep(f"It is called {renamed.name} now.")
             st.rerun()
-
-
-def _children(card: ExpertCard) -> list[str]:
-    with reading() as session:
-        return [one.name for one in experts.list_experts(session) if one.parent == card.name]
 
 
 def _show_ways_out(card: ExpertCard) -> None:

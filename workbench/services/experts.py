@@ -149,7 +149,7 @@ def delete_expert(session: Session, name: str) -> None:
     needs it. A composition needs none of its parts' experts: it has its own copies, and keeps their names.
     """
     row = expert_row(session, name)
-    refuse_if_used("expert", name, _users(session, row))
+    refuse_if_used("expert", name, users_of(session, name))
     forget_scores(session, Evaluation.expert_id == row.id)
     forget_made_from(session, row.id)
     for composed in compositions_of(session, row):
@@ -164,7 +164,9 @@ def delete_expert(session: Session, name: str) -> None:
         session.delete(base)
 
 
-def _users(session: Session, row: Expert) -> dict[str, Iterable[str]]:
+def users_of(session: Session, name: str) -> dict[str, list[str]]:
+    """Who needs an expert so that it cannot be deleted, by what they are; lists may be empty."""
+    row = expert_row(session, name)
     return {
         "expert": [
             *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method != MODE)),

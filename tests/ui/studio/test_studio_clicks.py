@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerDown
@@ -41,8 +42,20 @@ def test_several_experts_are_compared() -> None:
 def test_an_expert_that_others_came_from_is_not_deleted() -> None:
     hostile = next(card.name for card in read(experts.list_experts) if "law" in card.name and "/" in card.name)
     app = open_room("experts", experts__chosen=[hostile])
-    assert "laws again began as its copy" in told(app)
+    assert "needed by expert laws again" in told(app)
     assert not [button for button in app.button if button.label == "Delete"]
+
+
+def test_an_expert_that_a_composition_has_copies_of_is_deleted_as_anywhere_else() -> None:
+    with transaction() as session:
+        part = add_mode_expert(session, "apps", "code")
+        add_composition(session, "both", part, add_mode_expert(session, "prose", "prose"))
+        mixtures.delete_mixture(session, "apps")
+    app = open_room("experts", experts__chosen=[part.name])
+    assert "cannot be deleted" not in told(app)
+    named(app.checkbox, "for good").check().run()
+    named(app.button, "Delete").click().run()
+    assert f"{part.name} is deleted" in told(app)
 
 
 def test_an_expert_that_nothing_needs_is_deleted_after_a_second_thought() -> None:
