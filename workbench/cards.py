@@ -56,7 +56,8 @@ class ExpertCard(Card):
     domains: list[str]  # those that trained it
     parts: list[str] = []  # of an expert of MoDE: what a request can switch off
     seed: str | None
-    parent: str | None
+    parent: str | None  # that it began as a copy of; of a composition that of its first part
+    parents: list[str] = []  # all that it comes of directly, as far as they are there
     base_id: str
     sha256: str
     tokenizer_sha256: str

@@ -68,7 +68,13 @@ class World:
         )
 
     def expert(self, name: str, domain: str, *, base: Artifact | None = None, **other: Any) -> ExpertCard:
-        facts: dict[str, Any] = {"seed_id": None, "parent_id": None, "tokenizer_sha256": "t" * 64, **other}
+        facts: dict[str, Any] = {
+            "seed_id": None,
+            "parent_id": None,
+            "tokenizer_sha256": "t" * 64,
+            "config": {"num_steps": 1},
+            **other,
+        }
         return experts.register_expert(
             self.session,
             id=uuid.uuid4().hex,
@@ -79,7 +85,6 @@ class World:
             artifact=self.artifact("expert"),
             data_sha256="d" * 64,
             num_parameters=10,
-            config={"num_steps": 1},
             metrics={},
             **facts,
         )

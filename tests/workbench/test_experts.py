@@ -126,6 +126,20 @@ def test_the_lineage_runs_from_the_seed_to_the_mixtures(world: World) -> None:
     ]  # fmt: skip
 
 
+def test_what_was_put_together_comes_of_all_its_parts_and_they_of_their_seed(world: World) -> None:
+    world.corpus("library", "law", "news")
+    seed = world.seed()
+    law, news = (world.expert(name, name, seed_id=seed.id) for name in ("law", "news"))
+    told = {"composed_of": [{"id": one.id, "name": one.name} for one in (law, news)]}
+    both = world.expert("both", "law", seed_id=seed.id, parent_id=law.id, config=told)
+    found = experts.lineage(world.session, "both")
+    assert sorted(node["name"] for node in found["nodes"]) == ["both", "law", "news", "seed"]
+    assert sorted((edge["source"], edge["target"]) for edge in found["edges"]) == sorted(
+        [(seed.id, law.id), (seed.id, news.id), (law.id, both.id), (news.id, both.id)]
+    )
+    assert (both.parent, both.parents) == ("law", ["law", "news"])
+
+
 def test_an_expert_out_of_nowhere_is_its_own_lineage(world: World) -> None:
     world.experts("law")
     found = experts.lineage(world.session, "law")

@@ -50,7 +50,7 @@ def _told(card: ExpertCard) -> dict[str, str]:
         "domains": ", ".join(card.domains),
         "parts": ", ".join(card.parts),
         "composed of": ", ".join(one["name"] for one in card.config.get("composed_of", ())),
-        "parent": card.parent or "",
+        "parents": ", ".join(card.parents),
         "seed model": card.seed or "",
         "base": short(card.base_id),
         "tokenizer SHA-256": short(card.tokenizer_sha256),

@@ -111,7 +111,7 @@ def _show_provenance(card: ExpertCard) -> None:
     told = {
         "made": clock(card.created_at),
         "domains": ", ".join(card.domains),
-        "parent expert": card.parent or "none",
+        "parent experts": ", ".join(card.parents) or "none",
         "seed model": card.seed or "none",
         "weights SHA-256": card.sha256,
         "tokenizer SHA-256": card.tokenizer_sha256,

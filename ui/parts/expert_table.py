@@ -21,7 +21,7 @@ def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -
         "accuracy at home (%)": in_percent(home.accuracy) if home else None,
         "measured on": told_measure(home) if home else _elsewhere(card, scores, split),
         "method": card.method,
-        "parent": card.parent or card.seed,
+        "parents": ", ".join(card.parents) or card.seed,
         "mixtures": ", ".join(card.mixtures),
         "parameters": millions(card.num_parameters),
         "size": size(card.size_bytes),

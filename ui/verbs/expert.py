@@ -35,12 +35,12 @@ def list_all(as_json: Json = False) -> None:
         print_json(cards)
     else:
         rows = [
-            (one.name, one.method, one.domains, one.parent, one.num_parameters, one.enabled, one.mixtures,
+            (one.name, one.method, one.domains, one.parents, one.num_parameters, one.enabled, one.mixtures,
              "stale" if one.stale else "")
             for one in cards
         ]  # fmt: skip
         print_table(
-            ["Expert", "Method", "Domains", "Parent", "Parameters", "Enabled", "In mixtures", ""],
+            ["Expert", "Method", "Domains", "Parents", "Parameters", "Enabled", "In mixtures", ""],
             rows,
             empty="There is no expert yet. Train some with: workbench train demix NAME --seed-model S --domains A,B",
         )

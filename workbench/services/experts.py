@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import func, or_, select
@@ -192,19 +191,7 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
     `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
     """
     row = expert_row(session, name)
-    line = [*reversed(ancestors(row)), row]
-    nodes = [_node(one, "expert") for one in line]
-    edges = [_edge(older, younger) for older, younger in pairwise(line)]
-    if line[0].seed is not None:
-        nodes.insert(0, _node(line[0].seed, "seed"))
-        edges.insert(0, _edge(line[0].seed, line[0]))
-    if (copied := made_of(session, line[0].seed)) is not None:
-        nodes.insert(0, _node(copied, "expert"))
-        edges.insert(0, _edge(copied, line[0].seed))
-    for part in put_together_of(session, row):
-        if part not in line:
-            nodes.insert(0, _node(part, "expert"))
-            edges.insert(0, _edge(part, row))
+    nodes, edges = _before(session, row)
     joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
     children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
     later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
@@ -214,6 +201,28 @@ def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
             nodes.append(_node(one, kind))
             edges.append(_edge(row, one))
     return {"nodes": nodes, "edges": edges}
+
+
+def _before(session: Session, row: Expert) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Nodes and edges of all that an expert comes of, itself the last node; each once, the seed they share, too."""
+    parents = parents_of(session, row)
+    sources: list[Expert | SeedModel] = [*parents] if parents or row.seed is None else [row.seed]
+    nodes, edges = dict[str, dict[str, str]](), list[dict[str, str]]()
+    for one in sources:
+        if isinstance(one, Expert):
+            older, between = _before(session, one)
+        elif (copied := made_of(session, one)) is not None:
+            older, between = [_node(copied, "expert"), _node(one, "seed")], [_edge(copied, one)]
+        else:
+            older, between = [_node(one, "seed")], []
+        nodes |= {node["id"]: node for node in older}
+        edges += [edge for edge in [*between, _edge(one, row)] if edge not in edges]
+    return [*nodes.values(), _node(row, "expert")], edges
+
+
+def parents_of(session: Session, row: Expert) -> list[Expert]:
+    """The experts that it is a copy of or was put together of, as far as they are still there."""
+    return list(dict.fromkeys([*([row.parent] if row.parent else []), *put_together_of(session, row)]))
 
 
 def ancestors(row: Expert) -> list[Expert]:
@@ -292,7 +301,7 @@ _SAME = (
 
 def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
     mixtures, changed = _mixtures(session, [row.id for row in rows]), changed_domains(session)
-    return [_card(row, mixtures[row.id], row.domain_id in changed) for row in rows]
+    return [_card(row, parents_of(session, row), mixtures[row.id], row.domain_id in changed) for row in rows]
 
 
 def changed_domains(session: Session) -> set[str]:
@@ -302,7 +311,7 @@ def changed_domains(session: Session) -> set[str]:
     return set(session.scalars(made.where(Domain.id.not_in(same))))
 
 
-def _card(row: Expert, mixtures: list[str], stale: bool) -> ExpertCard:
+def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
     return ExpertCard(
         **{name: getattr(row, name) for name in _SAME},
         domain=row.domain.name if row.domain else "",
@@ -310,6 +319,7 @@ def _card(row: Expert, mixtures: list[str], stale: bool) -> ExpertCard:
         parts=part_names(row),
         seed=row.seed.name if row.seed else None,
         parent=row.parent.name if row.parent else None,
+        parents=[one.name for one in parents],
         sha256=row.artifact.sha256,
         size_bytes=row.artifact.size_bytes,
         mixtures=mixtures,
