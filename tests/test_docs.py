@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from httpx import Response
+from starlette.testclient import TestClient
 
+from ui.addresses import REGISTRY_HEADER
+from ui.api.app import create_app
+from ui.api.security import MAX_BODY_BYTES
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -29,16 +35,22 @@ RUN_IN_ORDER = [  # one registry for all
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def commands(path: Path) -> list[str]:
-    """Lines that begin with `$ workbench` in the console blocks of a document."""
+def commands(path: Path, prompt: str = "$ workbench") -> list[str]:
+    """Lines that begin with a prompt and a command in the console blocks of a document."""
     blocks = re.findall(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
-    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ workbench")]
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith(prompt)]
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the reader stands."""
+    return tmp_path_factory.mktemp("reader")
+
+
+@pytest.fixture(scope="module")
+def reader(reader_folder: Path) -> Callable[[Path], None]:
     """Somebody who types every command of a document, in one folder for all of them."""
-    folder = tmp_path_factory.mktemp("reader")
+    folder = reader_folder
     shutil.copytree(ROOT / "docs" / "how_to" / "tasks", folder / "tasks")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
     # A port nobody listens on: `say` must not ask an API server that happens to run here.
@@ -61,6 +73,67 @@ def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: 
     document = ROOT / "docs" / name
     assert len(commands(document)) > 4
     reader(document)
+
+
+HTTP = ROOT / "docs" / "how_to" / "http_api.md"
+
+
+@pytest.fixture(scope="module")
+def served(reader: Callable[[Path], None], reader_folder: Path) -> Iterator[TestClient]:
+    """The API over what the reader has made, with the models' own weights."""
+    if not (reader_folder / ".workbench" / "registry.db").is_file():
+        for name in ("first_expert.md", "how_to/mode.md"):
+            reader(ROOT / "docs" / name)
+    app = create_app(Settings(home=reader_folder / ".workbench"), playground=False)
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client
+
+
+def asked(client: TestClient, line: str) -> Response:
+    """What a line of curl is answered."""
+    words = shlex.split(line)
+    [url] = [word for word in words if word.startswith("http://")]
+    if "-d" not in words:
+        return client.get(url)
+    return client.post(url, content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"})
+
+
+@pytest.mark.timeout(900)
+def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
+    lines = commands(HTTP, "$ curl")
+    answers = {line: asked(served, line) for line in lines}
+    assert {line: answer.status_code for line, answer in answers.items()} == dict.fromkeys(lines, 200)
+    whole = [answer.json() for line, answer in answers.items() if "/completions" in line and "stream" not in line]
+    assert [set(one["choices"][0]["expert_weights"][0]) for one in whole] == [
+        {"duo/licences", "duo/python"}, {"duo/python"}, {"duo/licences", "duo/python"}, {"tuned/composed"},
+        {"tuned/composed"},
+    ]  # fmt: skip
+    parts = [one["choices"][0]["gate_weights"][0]["tuned/composed"]["parts"] for one in whole[3:]]
+    assert [list(one) for one in parts] == [["python"], []]
+    assert all(one["manifest"]["experts"][0]["sha256"] for one in whole)
+    [streamed] = [answer.text for line, answer in answers.items() if '"stream"' in line]
+    assert streamed.rstrip().endswith("data: [DONE]")
+    assert '"manifest"' in streamed
+    [model] = [answer.json() for line, answer in answers.items() if line.endswith("/v1/models/tuned/composed")]
+    assert model["parts"] == {"tuned/composed": ["python", "licences"]}
+
+
+def test_the_codes_of_the_page_on_http_are_those_that_are_given(served: TestClient) -> None:
+    text = HTTP.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| .* \| `(\{.*\})` \|$", text, re.MULTILINE)
+    assert len(rows) == 5
+    answers = [served.post("/v1/completions", json=json.loads(body)) for _, _, body in rows]
+    told = [(one.json()["error"]["code"], str(one.status_code)) for one in answers]
+    assert told == [(code, status) for code, status, _ in rows]
+    assert "no chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
+    at_the_door = [
+        {"host": "evil.example"}, {"origin": "http://evil.example"}, {REGISTRY_HEADER: "another"},
+        {"content-length": str(MAX_BODY_BYTES + 1)},
+    ]  # fmt: skip
+    for headers in at_the_door:
+        refused = served.get("/v1/models", headers=headers)
+        assert f"`{refused.json()['error']['code']}`" in text
+        assert f"({refused.status_code})" in text
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
