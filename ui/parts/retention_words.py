@@ -115,19 +115,37 @@ def method_words(row: Mapping[str, Any]) -> str:
 
 
 def retention_words(found: Findings, number: str) -> str:
-    """Who learned most, who kept most, who is behind nobody; empty where nothing can be compared."""
+    """Who learned most, who kept most, who is behind nobody, and where the other number says otherwise.
+
+    Empty where nothing can be compared.
+    """
+    (other,) = set(_NUMBERS) - {number}
     rows = placed(found, number)
     if not rows:
         return ""
+    leaders = _leaders(rows, number)
+    learned, kept = ({row["expert"]: row for row in rows}[name] for name in leaders[:2])
+    words = (
+        f"By {number}. "
+        f"Learned most: {learned['expert']} ({told(learned['learned'], number)} on {_targets(found['targets'])}). "
+        f"Kept most: {kept['expert']} ({told(kept['kept'], number)} on {found['retain']}). "
+        f"Ahead of {counted(len(rows), 'expert')}: {listed(leaders[2])}."
+    )
+    others = _leaders(also, other) if (also := placed(found, other)) else leaders
+    if others == leaders:
+        return words
+    return (
+        f"{words} By {other} it is otherwise: learned most {others[0]}, kept most {others[1]}, "
+        f"ahead {listed(others[2])}."
+    )
+
+
+def _leaders(rows: Sequence[Mapping[str, Any]], number: str) -> tuple[str, str, list[str]]:
+    """By this number who learned most, who kept most, and who is ahead."""
     best = max if number == "accuracy" else min
     learned = best(rows, key=lambda row: row["learned"][number])
     kept = best(rows, key=lambda row: row["kept"][number])
-    ahead = [row["expert"] for row in rows if row["is_ahead"][number]]
-    return (
-        f"Learned most: {learned['expert']} ({told(learned['learned'], number)} on {_targets(found['targets'])}). "
-        f"Kept most: {kept['expert']} ({told(kept['kept'], number)} on {found['retain']}). "
-        f"Ahead of {counted(len(rows), 'expert')}: {listed(ahead)}."
-    )
+    return learned["expert"], kept["expert"], [row["expert"] for row in rows if row["is_ahead"][number]]
 
 
 def _targets(targets: Sequence[str]) -> str:

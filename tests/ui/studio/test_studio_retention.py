@@ -11,7 +11,14 @@ from sqlalchemy import update
 from tests.ui.studio.visits import named, open_room, told
 from ui.cli import main
 from ui.parts.retention_chart import retention_scatter
-from ui.parts.retention_words import domain_rows, number_of, retention_rows, verdict_rows, verdict_title
+from ui.parts.retention_words import (
+    domain_rows,
+    number_of,
+    retention_rows,
+    retention_words,
+    verdict_rows,
+    verdict_title,
+)
 from ui.parts.rooms import LEARNED_AND_KEPT
 from workbench.database import transaction
 from workbench.mode_specs import TrainMode
@@ -129,6 +136,19 @@ def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
             for name, learned, kept, ahead in rows
         ],
     }  # fmt: skip
+
+
+def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> None:
+    found = found_of(("a", 0.5, 0.5, True), ("b", 0.4, 0.6, True))
+    for row, (learned, kept) in zip(found["rows"], ((9.0, 5.0), (8.0, 4.0)), strict=True):
+        row["learned"]["perplexity"], row["kept"]["perplexity"] = learned, kept
+        row["is_ahead"]["perplexity"] = row["expert"] == "b"
+    words = retention_words(found, "accuracy")
+    assert words.startswith("By accuracy. Learned most: a (50.0 % on average over code, law). Kept most: b")
+    assert words.endswith("By perplexity it is otherwise: learned most b, kept most b, ahead b.")
+    for row in found["rows"]:
+        row["is_ahead"]["perplexity"] = None
+    assert "otherwise" not in retention_words(found, "accuracy")
 
 
 def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_targets() -> None:
