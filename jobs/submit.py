@@ -67,6 +67,17 @@ def run_now(
     return job_id, follow(Claim(job_id, fence, 1, owner), settings)
 
 
+def keep_done(spec: Spec, result: dict[str, Any], *, settings: Settings | None = None) -> str:
+    """The id of a job for what this process has done already, with its result."""
+    settings = settings or get_settings()
+    with database.transaction(settings) as session:
+        job_id = rows.create_job(session, spec)
+        fence = leases.claim(session, job_id, new_owner(), settings.lease_seconds, settings.max_attempts)
+        assert fence is not None, "nobody else can see the row yet"
+        leases.finish(session, job_id, fence, "done", result=result)
+    return job_id
+
+
 def request_stop(job_id: str, how: Literal["cancel", "pause"], *, settings: Settings | None = None) -> None:
     """Asks a job to stop. A running one has stopped when its state says so, within seconds."""
     with database.transaction(settings) as session:

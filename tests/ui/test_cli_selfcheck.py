@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from engine.selfcheck import laws
 from engine.selfcheck.law import Checked
 from ui.cli import main
+from workbench.database import reading
+from workbench.services import jobs
 
 HOLDS = Checked("L1", "a law that holds", "bit-equal", True, 0.0, 0.5, 0.1)
 FAILS = Checked("L9", "a law that does not", "1e-5", False, 0.25, 0.5, 0.1, "The deviation must be at most 1e-05.")
@@ -48,6 +51,16 @@ def test_laws_that_hold_are_a_table_and_exit_code_0(finds: Any, capsys: pytest.C
     assert "a law that holds  bit-equal  0         ok" in said
     assert "All 1 laws hold on this machine." in said
     assert "torch" in said
+
+
+def test_what_was_found_is_what_the_page_shows(home: Path, finds: Any) -> None:
+    assert home
+    finds(HOLDS, FAILS)
+    assert main(["selfcheck"]) == 1
+
+    with reading() as session:
+        [kept] = jobs.list_jobs(session, kind="selfcheck")
+    assert (kept.state, kept.result["failed"]) == ("done", ["L9"])
 
 
 def test_a_law_that_fails_is_named_with_its_reason_and_exit_code_1(

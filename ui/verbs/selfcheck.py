@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,11 +24,22 @@ def selfcheck(as_json: Json = False) -> None:
     settings = get_settings()
     prepare_process(settings.threads)
     found = report(_checked(settings.device, quiet=as_json), settings.device)
+    _keep(found)
     if as_json:
         print_json(found)
     else:
         _show(found)
     raise typer.Exit(0 if found["ok"] else 1)
+
+
+def _keep(found: dict[str, Any]) -> None:
+    """Puts the verdicts where the page Self-check finds them; nowhere without a registry, which no law needs."""
+    from jobs.submit import keep_done
+    from workbench.errors import NoRegistry
+    from workbench.specs import SelfCheck
+
+    with suppress(NoRegistry):
+        keep_done(SelfCheck(), found)
 
 
 def _checked(device: str, quiet: bool) -> list[Checked]:
