@@ -16,6 +16,8 @@ from engine.config import SamplingConfig
 from engine.errors import Problem, ScoresError
 from engine.events import Step, Token
 from engine.flops import Shape, forward_flops
+from engine.mode.config import ModeConfig
+from engine.mode.flops import training_flops
 from engine.models.demix import Rows
 from engine.models.families import load_model
 from engine.models.hosted import host
@@ -397,6 +399,10 @@ def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
     assert 1.9 < (two - backbone) / (one - backbone) < 2.1
     assert (costs["law"]["num_parts"], costs["both"]["num_parts"]) == ([1], [2])
     assert costs["law"]["adapting"] == job.result["throughput"]["flops_per_token"]
+    assert costs["law"]["composing"]["experts"] == costs["law"]["adapting"] < costs["both"]["composing"]["experts"]
+    assert costs["both"]["composing"]["gates"] == training_flops(
+        Shape.of(config), 32, [ModeConfig(**SHAPE)] * 2, "gates"
+    )
 
 
 def test_its_removal_and_its_addition_are_certified(moded) -> None:

@@ -54,8 +54,10 @@ def _cost_words_of_mode(found: Mapping[str, Any]) -> str:
         told += (
             f", that of the first expert; the mixture of {found['num_experts']} costs {operations(found['mixture'])}"
         )
+    composing = {what: operations(count) for what, count in found["composing"].items()}
+    both = f", all {first} at once {composing['experts']}" if first > 1 else ""
     return (
-        f"{told}. Its gates mix the backbone and {counted(first, 'part')} inside. Training one part beside the frozen "
-        f"backbone costs {operations(found['adapting'])} per token; training the whole backbone "
-        f"{operations(found['training'])}."
+        f"{told}. Its gates mix the backbone and {counted(first, 'part')} inside. A token of training costs, forward "
+        f"and backward in this context: one part beside the frozen backbone {operations(found['adapting'])}{both}, "
+        f"gates alone {composing['gates']}; the whole backbone without parts {operations(found['training'])}."
     )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy.orm import Session
 
@@ -15,6 +15,7 @@ from engine.files import Kept
 from engine.flops import Shape, forward_flops, training_flops
 from engine.mode import flops as flops_of_mode
 from engine.mode.config import ModeConfig
+from engine.mode.flops import Learning
 from workbench.errors import StorageError
 from workbench.services.experts import MODE, part_names
 from workbench.services.generation import PlannedExpert, plan
@@ -33,7 +34,8 @@ def mixture_costs(
     forward passes;
     `num_parts`: those of each expert that are computed in its pass (0 of one that is not of MoDE);
     `training`: forward and backward of one sequence's expert with everything shared, which is what the dense model
-    costs; `adapting`: of one new expert (of MoDE the first part) with everything else frozen; `shape`: what was
+    costs; `adapting`: of one new expert (of MoDE the first part) with everything else frozen; `composing`: of MoDE's
+    first expert, all its parts as `experts` that learn, or their `gates` alone (None of any other); `shape`: what was
     counted.
     """
     planned = plan(session, storage, mixture, active=active)
@@ -49,6 +51,7 @@ def mixture_costs(
         "mixture": sum(forward),
         "training": training_flops(shape, context),
         "adapting": _adapting(shape, first, rows[first.id], context),
+        "composing": _composing(shape, rows[first.id], context),
         "shape": asdict(shape),
     }
 
@@ -64,6 +67,12 @@ def _adapting(shape: Shape, expert: PlannedExpert, row: Expert, context: int) ->
         return flops_of_mode.training_flops(shape, context, _parts(row)[:1])
     size = _adapter_size(expert, row)
     return training_flops(shape, context, only=_experts_in(expert.base.folder), adapter=size)
+
+
+def _composing(shape: Shape, row: Expert, context: int) -> dict[Learning, int] | None:
+    if row.method != MODE:
+        return None
+    return {what: flops_of_mode.training_flops(shape, context, _parts(row), what) for what in get_args(Learning)}
 
 
 def _parts(row: Expert) -> list[ModeConfig]:

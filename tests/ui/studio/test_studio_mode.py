@@ -181,12 +181,12 @@ def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
 def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
     found = {
         "context": 256, "num_experts": 1, "num_parts": [2], "forward": 1e6, "mixture": 1e6, "training": 3e6,
-        "adapting": 2e6,
+        "adapting": 2e6, "composing": {"experts": 4e6, "gates": 2.5e6},
     }  # fmt: skip
     assert cost_words(found) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
-        "2 parts inside. Training one part beside the frozen backbone costs 2 MFLOPs per token; training the whole "
-        "backbone 3 MFLOPs."
+        "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
+        "backbone 2 MFLOPs, all 2 at once 4 MFLOPs, gates alone 2.5 MFLOPs; the whole backbone without parts 3 MFLOPs."
     )
     several = cost_words({**found, "num_experts": 2, "num_parts": [2, 1], "mixture": 2e6})
     assert "that of the first expert; the mixture of 2 costs 2 MFLOPs." in several
