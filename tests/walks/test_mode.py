@@ -440,6 +440,12 @@ def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> N
     assert both["court"][-1] < alone["court"][0]
 
 
+def test_of_experts_trained_together_each_is_told_on_its_own_domain(moded) -> None:
+    with reading() as session:
+        (seen,) = courses.course_of(session, "small/court")["domains"]
+    assert seen["domain"] == "court"
+
+
 def test_gates_are_numbered_where_nobody_wrote_their_parts_down(moded) -> None:
     submit({**FOOD, "name": "soon"})
     job_id = submit({**STAGE_TWO, "name": "later", "experts": ["law/court", "soon/kitchen"]})

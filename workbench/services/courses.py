@@ -12,19 +12,23 @@ from sqlalchemy.orm import Session
 from engine.events import BACKBONE
 from workbench.errors import NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.services.experts import domains_of
 from workbench.services.jobs import events, metrics
 from workbench.services.wishes import made_by
+from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 from workbench.tables import Expert, Job
+from workbench.training_specs import TrainDemix
 
 _IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
 
 
 def course_of(session: Session, expert: str) -> dict[str, Any]:
-    """Of each domain that was looked at: `steps`, and at each the held-out `losses` (nats per token) and `gates`.
+    """Of each domain on which it was judged: `steps`, and at each the held-out `losses` (nats per token) and `gates`.
 
     `gates` are the mean weights of the backbone and each part by their names, in their order; none unless it is of
-    MoDE. `retained` says of a domain that it is not trained on. The expert may still be in training. Raises NotFound.
+    MoDE. `retained` says of a domain that it is not trained on. Where several were trained at once, each was judged on
+    its own domains alone. The expert may still be in training. Raises NotFound.
     """
     job = _job_of(session, expert)
     spec = parse_spec(job.spec)
@@ -37,6 +41,7 @@ def course_of(session: Session, expert: str) -> dict[str, Any]:
         elif kind == "gate":
             number, _, domain = rest.partition("/")
             gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
+    others = _judged_on_by_others(session, expert, spec)
     retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
     return {
         "expert": expert, "job": job.id, "state": job.state,
@@ -45,9 +50,17 @@ def course_of(session: Session, expert: str) -> dict[str, Any]:
                 "domain": name, "retained": name in retained, "steps": list(found), "losses": list(found.values()),
                 "gates": [gates[name].get(step, {}) for step in found],
             }
-            for name, found in losses.items()
+            for name, found in losses.items() if name not in others
         ],
     }  # fmt: skip
+
+
+def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
+    """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
+    if not isinstance(spec, TrainDemix) or len(spec.experts) == 1:
+        return set()
+    row = session.scalar(select(Expert).where(Expert.name == expert))
+    return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
 
 
 def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
