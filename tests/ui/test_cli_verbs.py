@@ -122,6 +122,28 @@ def test_a_terminal_is_not_steered_by_a_document(tmp_path: Path, capsys: pytest.
     assert not set("\x1b\x07\x9b") & set(shown)
 
 
+@pytest.mark.usefixtures("home")
+def test_a_field_that_is_not_there_says_which_option_names_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "notes.jsonl"
+    text.write_text('{"body": "the tide is high"}\n')
+
+    assert main(["corpus", "add", "notes", str(text), "--here"]) == 2
+
+    assert "`--text-field`" in capsys.readouterr().err
+
+
+def test_a_mixture_without_scores_is_said_to_have_none_and_nothing_else(
+    mixed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mixed
+    assert main(["eval", "show", "both", "--split", "dev"]) == 0
+
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("workbench eval run both --split dev")
+
+
 def test_a_job_that_fails_here_is_this_commands_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", "add", "nothing", str(home / "absent.txt"), "--here", "--json"]) == 2
 

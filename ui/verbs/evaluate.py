@@ -65,6 +65,10 @@ def show(
     if as_json:
         print_json(found)
         return
+    if not found["domains"]:
+        flag = "" if split == "test" else f" --split {split}"
+        say(f"There are no scores of “{mixture}” yet. Make them with: workbench eval run {shlex.quote(mixture)}{flag}")
+        return
     _print("Perplexity (lower is better)", found, found["perplexity"])
     if words := table_measure_words(found):
         say(words)
@@ -327,8 +331,4 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str = "") -> None:
 def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:
     say(title)
     rows = [[expert, *row] for expert, row in zip(found["experts"], values, strict=True)]
-    print_table(
-        ["Expert \\ domain", *found["domains"]],
-        rows,
-        empty="There are no scores yet. Make them with: workbench eval run MIXTURE",
-    )
+    print_table(["Expert \\ domain", *found["domains"]], rows, empty="")
