@@ -187,7 +187,7 @@ def removals(
 
 @app.command("delete")
 def delete(name: ExpertName, as_json: Json = False) -> None:
-    """Delete an expert with its scores; refused while an expert, a mixture or a job depends on it."""
+    """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job depends on it."""
     from workbench.database import transaction
     from workbench.services.experts import delete_expert, get_expert
     from workbench.services.removal import removal_reports
@@ -197,7 +197,7 @@ def delete(name: ExpertName, as_json: Json = False) -> None:
         if mixtures and not removal_reports(session, name):
             tell(f"Before it goes, its removal can be certified: {_certify_line(name, mixtures[0])}")
         delete_expert(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted.", as_json)
+    print_done({"deleted": name}, f"“{name}” is deleted, with its weights and scores.", as_json)
 
 
 def _certify_line(name: str, mixture: str) -> str:
