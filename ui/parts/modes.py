@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ui.parts.words import counted
+from ui.parts.words import counted, listed
 
 WAYS = {
     "naive": "the best single expert on this very text: a choice that peeks, as in the paper",
@@ -17,25 +18,38 @@ WAYS = {
     "mixture": "the gate and the weights that are saved",
 }
 ORACLE = "the best single expert of each block, chosen in hindsight: what choosing alone could reach"
+TOLD = {**WAYS, "oracle": ORACLE}
 NO_CACHED = "A dash: fewer than {num_blocks} dev blocks are scored, or no expert is the domain's own."
-_ROLES = {"train": "training", "novel": "novel"}
+_ROLES = {"train": "training", "novel": "novel"}  # of a domain, whichever model it may train
+_GROUPS = {True: ("train", "that trained its experts"), False: ("novel", "that did not")}
 
 
 class Mean(NamedTuple):
-    """The mean perplexity of every way over the domains of one role; None where a domain has no number."""
+    """The mean perplexity of every way over a group of domains; None where a domain has no number."""
 
     title: str
     by_way: Mapping[str, float | None]
 
 
 def means(found: Mapping[str, Any]) -> list[Mean]:
-    """The means over training and over novel domains, of roles that have several domains."""
-    counts = {role: sum(row["role"] == role for row in found["domains"]) for role in _ROLES}
+    """The means over the domains that trained the mixture's experts and over others, where there are several."""
+    counts = Counter(row["is_trained"] for row in found["domains"])
     return [
-        Mean(f"Mean of {counted(counts[role], f'{word} domain')}", found["averages"][role])
-        for role, word in _ROLES.items()
-        if counts[role] > 1
+        Mean(f"Mean of {counted(counts[is_trained], 'domain')} {words}", found["averages"][name])
+        for is_trained, (name, words) in _GROUPS.items()
+        if counts[is_trained] > 1
     ]
+
+
+def trained_words(found: Mapping[str, Any]) -> str:
+    """Which of the scored domains trained the mixture's experts."""
+    names = [row["domain"] for row in found["domains"] if row["is_trained"]]
+    return f"Of these, its experts were trained on {listed(names)}." if names else "None of these trained its experts."
+
+
+def legend() -> list[str]:
+    """What each way is, a line each."""
+    return [f"{'As saved' if way == 'mixture' else way.capitalize()}: {told}." for way, told in TOLD.items()]
 
 
 def best_way(row: Mapping[str, Any]) -> str:

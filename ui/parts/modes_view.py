@@ -11,7 +11,7 @@ from ui.gaps import gap_words
 from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
 from ui.parts.gaps import oracle_gap
-from ui.parts.modes import NO_CACHED, ORACLE, WAYS, best_way, means, table_rows
+from ui.parts.modes import NO_CACHED, ORACLE, WAYS, best_way, means, table_rows, trained_words
 from ui.parts.on_the_way import empty_until
 from ui.parts.rooms import TRAIN
 from ui.parts.tables import as_csv
@@ -42,7 +42,7 @@ def show_modes(mixture: str, split: str, state: str) -> None:
     st.caption(
         "Perplexity per token, lower is better; bold is the lowest that needs no look at the answers. "
         + " ".join(f"*{'as saved' if way == 'mixture' else way}*: {told}." for way, told in WAYS.items())
-        + f" *oracle*: {ORACLE}. {NO_CACHED.format(num_blocks=blocks)}"
+        + f" *oracle*: {ORACLE}. {NO_CACHED.format(num_blocks=blocks)} {plain(trained_words(found))}"
     )
 
 

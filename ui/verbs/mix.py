@@ -11,7 +11,7 @@ import typer
 from engine.config import Evidence, GateConfig, GateKind
 from ui.parts.measures import measure_words
 from ui.parts.mixture_words import ALONE, inside_words
-from ui.parts.modes import NO_CACHED, means
+from ui.parts.modes import NO_CACHED, legend, means, trained_words
 from ui.parts.throughput import COUNTED_AS, cost_words
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, split_commas, takes
@@ -264,6 +264,8 @@ def modes(
     titles = {"mixture": "As saved"}
     columns = ["Domain", "Tokens", *(titles.get(way, way.capitalize()) for way in ways)]
     print_table(columns, rows, empty=NO_SCORES)
+    for sentence in [*legend(), trained_words(found)] if rows else []:
+        say(sentence)
     if len(found["experts"]) == 1:
         say(ALONE)
     if any(None in (row["label"], row["cached"]) for row in found["domains"]):
@@ -320,13 +322,20 @@ def _print(card: MixtureCard, as_json: bool) -> None:
 
 
 def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], split: str) -> None:
-    rows = [(one["domain"], one["num_tokens"], one["perplexity"], one["best_expert"]) for one in found["domains"]]
+    rows = [
+        (
+            one["domain"], one["num_tokens"], one["perplexity"], one["best_expert"],
+            one["perplexity_by_expert"][one["best_expert"]],
+        )
+        for one in found["domains"]
+    ]  # fmt: skip
     from ui.gaps import gap_words
 
     if not rows:
         say(f"{gap_words(experts, split)} Make them with: workbench eval run {shlex.quote(mixture)}{_flag(split)}")
         return
-    print_table(["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone"], rows, empty="")
+    columns = ["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone", "Its perplexity"]
+    print_table(columns, rows, empty="")
     say(measure_words(found["domains"]))
 
 

@@ -17,6 +17,7 @@ from engine.errors import ScoresError
 from engine.files import Kept
 from workbench.services.artifacts import find_artifact
 from workbench.services.evaluations import perplexity
+from workbench.services.experts import domains_of
 from workbench.services.generation import Plan, gate_of, plan
 from workbench.services.routing import key_of
 from workbench.storage import Storage
@@ -73,9 +74,10 @@ def compare_modes(
 
     The cached prior of a domain is estimated on `num_blocks` blocks of its dev split, and None where that was not
     scored or is shorter. Beside the modes stand `mixture`, with the gate and weights that are saved, and `oracle`, the
-    best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token. `averages` holds
-    the mean perplexity over the domains of each role, None where a domain has no number: means of other domains
-    must not be compared.
+    best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token. `is_trained` says
+    whether the domain trained an expert that takes part; `averages` holds the mean perplexity over the domains that did
+    (`train`) and over the others (`novel`), None where a domain has no number: means of other domains must not be
+    compared.
     """
     from engine.mixing.modes import compare_modes as compare
 
@@ -83,6 +85,7 @@ def compare_modes(
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
     owners = [homes.get(expert.id) for expert in planned.experts]
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
+    trained = {name for expert in planned.experts for name in domains_of(session.get_one(Expert, expert.id))}
     held_out = scored_domains(session, planned, "dev")
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
@@ -93,16 +96,18 @@ def compare_modes(
             scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
         )
         rows.append({
-            "domain": domain, "role": roles[domain], "num_tokens": evaluations[0].num_tokens, **asdict(modes),
+            "domain": domain, "role": roles[domain], "is_trained": domain in trained,
+            "num_tokens": evaluations[0].num_tokens, **asdict(modes),
             "mixture": mixed_perplexity(session, storage, planned, evaluations),
         })  # fmt: skip
-    averages = {role: _averages([row for row in rows if row["role"] == role]) for role in ("train", "novel")}
+    groups = {"train": True, "novel": False}
+    averages = {name: _averages([row for row in rows if row["is_trained"] is group]) for name, group in groups.items()}
     return {"experts": [expert.name for expert in planned.experts], "domains": rows, "averages": averages}
 
 
 def _averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The mean of each perplexity; None where one is missing, and {} for no rows."""
-    names = [name for name in rows[0] if name not in ("domain", "role", "num_tokens")] if rows else []
+    names = [name for name in rows[0] if name not in ("domain", "role", "is_trained", "num_tokens")] if rows else []
     columns = {name: [row[name] for row in rows] for name in names}
     return {name: None if None in column else sum(column) / len(column) for name, column in columns.items()}
 

@@ -39,7 +39,10 @@ class Answers:
             "naive": 3.0, "label": 3.0, "average": 6.0, "uniform": 5.0, "updating": 4.0, "cached": None,
             "mixture": 5.0, "oracle": 2.5,
         }  # fmt: skip
-        rows = [{"domain": name, "role": _role(name), "num_tokens": 90, **ways} for name in DOMAINS]
+        rows = [
+            {"domain": name, "role": _role(name), "is_trained": name in DOMAINS[:2], "num_tokens": 90, **ways}
+            for name in DOMAINS
+        ]
         return {"experts": ["first/code"], "domains": rows, "averages": {"train": ways, "novel": ways}}
 
     def posteriors(self, **wish: Any) -> dict[str, Any]:
@@ -182,7 +185,7 @@ def test_the_best_mode_that_does_not_peek_is_bold(answers: Answers) -> None:
     assert table["label"].iloc[0] == "**3.00**"
     assert table["naive"].iloc[0] == "3.00"
     assert table["cached"].iloc[0] == "—"
-    assert table["domain"].iloc[-1] == "Mean of 2 training domains"
+    assert table["domain"].iloc[-1] == "Mean of 2 domains that trained its experts"
 
 
 def test_the_desk_is_kept_as_a_prior_and_a_prior_is_put_on_the_desk(answers: Answers) -> None:
