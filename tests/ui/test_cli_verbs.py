@@ -309,3 +309,17 @@ def test_the_expert_that_has_no_scores_is_named(
     told = capsys.readouterr().out
     assert "No stored scores on the test split yet: " in told
     assert "workbench eval run both" in told
+
+
+def test_the_best_expert_alone_stands_with_its_perplexity(
+    mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {
+        "domain": "sea", "num_tokens": 90, "block_size": 8, "perplexity": 5.5, "best_expert": "both/law",
+        "perplexity_by_expert": {"both/code": 9.25, "both/law": 6.75},
+    }  # fmt: skip
+    monkeypatch.setattr("ui.generations.mix_scores", lambda *_: {"domains": [row]})
+    assert main(["mix", "perplexity", "both"]) == 0
+    header, told, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[-2:] == ["Its", "perplexity"]
+    assert told.split()[-3:] == ["5.50", "both/law", "6.75"]
