@@ -19,6 +19,8 @@ from starlette.testclient import TestClient
 from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
 from ui.api.security import MAX_BODY_BYTES
+from workbench.database import reading
+from workbench.services.courses import course_of
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +69,13 @@ def reader(reader_folder: Path) -> Callable[[Path], None]:
     return follow
 
 
+def with_walk(reader: Callable[[Path], None], folder: Path) -> None:
+    """The registry of the documents up to MoDE, where a test is run by itself."""
+    if not (folder / ".workbench" / "registry.db").is_file():
+        for name in ("first_expert.md", "how_to/mode.md"):
+            reader(ROOT / "docs" / name)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", RUN_IN_ORDER)
 def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: str) -> None:
@@ -75,15 +84,31 @@ def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: 
     reader(document)
 
 
+def test_all_documents_score_the_same_number_of_tokens() -> None:
+    """Else `eval retention` and the like could not compare what they made."""
+    scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench eval run")]
+    assert len(scored) > 8
+    assert {re.findall(r"--max-tokens (\d+)", line)[0] for line in scored} == {"4000"}
+
+
+@pytest.mark.timeout(900)
+def test_gates_beside_a_trained_backbone_tell_the_walks_domains_apart(
+    reader: Callable[[Path], None], reader_folder: Path
+) -> None:
+    with_walk(reader, reader_folder)
+    with reading(Settings(home=reader_folder / ".workbench")) as session:
+        looks = {one["domain"]: one["gates"][-1] for one in course_of(session, "tuned/composed")["domains"]}
+    assert looks["licences"]["licences"] > looks["python"]["licences"] + 0.01
+    assert looks["python"]["python"] > looks["licences"]["python"] + 0.01
+
+
 HTTP = ROOT / "docs" / "how_to" / "http_api.md"
 
 
 @pytest.fixture(scope="module")
 def served(reader: Callable[[Path], None], reader_folder: Path) -> Iterator[TestClient]:
     """The API over what the reader has made, with the models' own weights."""
-    if not (reader_folder / ".workbench" / "registry.db").is_file():
-        for name in ("first_expert.md", "how_to/mode.md"):
-            reader(ROOT / "docs" / name)
+    with_walk(reader, reader_folder)
     app = create_app(Settings(home=reader_folder / ".workbench"), playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         yield client
@@ -118,6 +143,7 @@ def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
     assert model["parts"] == {"tuned/composed": ["python", "licences"]}
 
 
+@pytest.mark.timeout(900)
 def test_the_codes_of_the_page_on_http_are_those_that_are_given(served: TestClient) -> None:
     text = HTTP.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \| .* \| `(\{.*\})` \|$", text, re.MULTILINE)
