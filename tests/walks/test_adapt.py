@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from sqlalchemy import delete, select
 
-from engine.config import GateConfig
+from engine.config import GateConfig, Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.mixing.gates import make_gate
@@ -24,6 +24,7 @@ from engine.scores import as_blocks, score_text
 from engine.text.blocks import Tokens
 from engine.text.excerpt import Excerpt
 from engine.text.tokenizer import load_tokenizer
+from engine.training.precision import arithmetic
 from jobs.attempt import run_here
 from jobs.submit import run_now, submit
 from ui.cli import main
@@ -123,8 +124,9 @@ def test_what_is_watched_is_the_whole_model_as_it_is(trained: Do) -> None:
         assert curve(card.id, domain)[0] == pytest.approx(dev_loss("small/court", domain), rel=1e-5)
 
 
-def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(trained: Do) -> None:
-    card = trained({**WATCHED, "join": True})
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(trained: Do, precision: Precision) -> None:
+    card = trained({**WATCHED, "join": True, "training": {**TRAINING, "precision": precision}})
     storage = get_storage()
     with reading() as session:
         planned = plan(session, storage, "small")
@@ -134,7 +136,8 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
         tokens = Tokens.open(storage.path(artifact.id), "dev")
     text = Excerpt.of_blocks(tokens, 32, 8)
     model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
-    rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
+    with arithmetic(precision, model.device):
+        rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
     gate = make_gate(GateConfig(), [one.weight for one in planned.experts])
     assert len(rows) == 3
     loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]
