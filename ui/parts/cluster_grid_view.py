@@ -13,8 +13,7 @@ from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
 from ui.parts.mixing_desk import state_of
 from ui.parts.notices import empty
-from ui.parts.on_the_way import empty_until
-from ui.parts.rooms import TRAIN
+from ui.parts.on_the_way import empty_until_scored
 from ui.parts.words import plain
 from workbench.cards import ClusteringCard, MixtureCard
 from workbench.database import reading
@@ -38,7 +37,7 @@ def show_grid(card: ClusteringCard) -> None:
         "Held-out text", ["test", "dev"], default="test", key="clusters.grid_split", required=True
     )
     if found := _ask(ours[name], split):
-        _show(found, split)
+        _show(found, name, split)
 
 
 def _ask(mixture: MixtureCard, split: str) -> dict[str, Any] | None:
@@ -51,10 +50,10 @@ def _ask(mixture: MixtureCard, split: str) -> dict[str, Any] | None:
     return found
 
 
-def _show(found: dict[str, Any], split: str) -> None:
+def _show(found: dict[str, Any], mixture: str, split: str) -> None:
     if not found["domains"]:
         why = gap_words(found["experts"], split)
-        empty_until("evaluate", why, "Evaluate the mixture once.", TRAIN.script, "Evaluate")
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split)
         return
     by_domain = {row["domain"]: row["perplexity"] for row in found["domains"]}
     text = st.selectbox("Text", [_ALL, *by_domain], key="clusters.grid_text")

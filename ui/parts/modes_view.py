@@ -12,8 +12,7 @@ from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
 from ui.parts.gaps import oracle_gap
 from ui.parts.modes import NO_CACHED, ORACLE, WAYS, best_way, means, table_rows, trained_words
-from ui.parts.on_the_way import empty_until
-from ui.parts.rooms import TRAIN
+from ui.parts.on_the_way import empty_until_scored
 from ui.parts.tables import as_csv
 from ui.parts.words import plain
 from workbench.settings import get_settings
@@ -30,7 +29,7 @@ def show_modes(mixture: str, split: str, state: str) -> None:
         "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."
     )
     found = _ask(mixture, split, evidence, state, int(blocks))
-    if found is None or _is_empty(found, split):
+    if found is None or _is_empty(found, mixture, split):
         return
     st.table(
         [*(_row(row["domain"], row) for row in found["domains"]), *(_row(m.title, m.by_way) for m in means(found))]
@@ -49,7 +48,7 @@ def show_modes(mixture: str, split: str, state: str) -> None:
 def show_oracle_gap(mixture: str, split: str, state: str) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     found = _ask(mixture, split, "prefix", state)
-    if found is not None and not _is_empty(found, split):
+    if found is not None and not _is_empty(found, mixture, split):
         show_picture(oracle_gap(found["domains"]), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
 
@@ -64,11 +63,9 @@ def _ask(mixture: str, split: str, evidence: str, state: str, blocks: int = 100)
     return found
 
 
-def _is_empty(found: dict[str, Any], split: str) -> bool:
+def _is_empty(found: dict[str, Any], mixture: str, split: str) -> bool:
     if not found["domains"]:
-        empty_until(
-            "evaluate", gap_words(found["experts"], split), "Evaluate the mixture once.", TRAIN.script, "Evaluate"
-        )
+        empty_until_scored(gap_words(found["experts"], split), "Evaluate the mixture once.", mixture, split)
     return not found["domains"]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import streamlit as st
 
@@ -57,12 +58,20 @@ def _cause(problem: Problem) -> str:
     return str(problem).removesuffix(problem.next_step).strip() or type(problem).__name__
 
 
-def empty(why: str, next_step: str, page: str = "", label: str = "") -> None:
-    """An empty state: why there is nothing here, what to do next, and the way there."""
+def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None) -> None:
+    """An empty state: why there is nothing here, what to do next, and the way there.
+
+    `chosen` is what stands in the widgets of that page when it opens.
+    """
     with st.container(border=True):
         st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
-        if page:
-            st.page_link(page, label=label, icon=":material/arrow_forward:")
+        icon = ":material/arrow_forward:"
+        if page and chosen is None:
+            st.page_link(page, label=label, icon=icon)
+        elif page and st.button(
+            label, icon=icon, key=f"way.{label}.{why}", on_click=st.session_state.update, args=(chosen,)
+        ):
+            st.switch_page(page)
 
 
 def keep(message: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import streamlit as st
 
 from ui.parts.job_view import show_line
 from ui.parts.notices import empty, explained
-from ui.parts.rooms import JOBS
+from ui.parts.rooms import EVALUATION, JOBS, TRAIN
 from ui.parts.states import is_over
 from ui.parts.words import counted, duration, plain
 from workbench.cards import JobCard
@@ -48,12 +49,20 @@ def unfinished_jobs() -> list[JobCard]:
         return by_turn([*at_work, *rows.list_jobs(session, state=("queued", "paused"))])
 
 
-def empty_until(kind: str, why: str, next_step: str, page: str = "", label: str = "") -> None:
+def empty_until(
+    kind: str, why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None
+) -> None:
     """An empty state; while a job of the kind that ends it is unfinished, that job instead of a next step."""
     if coming(unfinished_jobs(), kind) is None:
-        empty(why, next_step, page, label)
+        empty(why, next_step, page, label, chosen)
     else:
         _live(kind, why)
+
+
+def empty_until_scored(why: str, next_step: str, mixture: str | None, split: str) -> None:
+    """The same where scores are missing: the way leads to the form that makes those of this mixture and split."""
+    chosen = {"train.what": EVALUATION, "evaluate.split": split} | ({"evaluate.mixture": mixture} if mixture else {})
+    empty_until("evaluate", why, next_step, TRAIN.script, "Evaluate", chosen)
 
 
 @st.fragment(run_every=_LOOK_AGAIN)

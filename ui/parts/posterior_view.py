@@ -9,10 +9,9 @@ import streamlit as st
 from ui.client import Client
 from ui.parts.errands import fetched
 from ui.parts.gallery import show_picture
-from ui.parts.on_the_way import empty_until
+from ui.parts.on_the_way import empty_until_scored
 from ui.parts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.parts.posterior_words import posterior_title, short_words
-from ui.parts.rooms import TRAIN
 from ui.parts.words import plain
 from workbench.settings import get_settings
 
@@ -27,7 +26,7 @@ def show_domains(mixture: str, state: str) -> None:
         return
     if not found["domains"]:
         why = short_words(found) or f"The {found['split']} text is not scored under every expert that takes part."
-        empty_until("evaluate", why, _how_to_score(mixture, found["split"]), TRAIN.script, "Evaluate")
+        empty_until_scored(why, _how_to_score(mixture, found["split"]), mixture, found["split"])
         return
     st.markdown(f"**{plain(posterior_title(found))}**")
     if short := short_words(found):

@@ -13,9 +13,8 @@ from ui.parts.charts import removal_bars
 from ui.parts.errands import fetched
 from ui.parts.forms import Answers
 from ui.parts.gallery import show_picture
-from ui.parts.notices import empty
+from ui.parts.on_the_way import empty_until_scored
 from ui.parts.removal_words import Row, extraction_rows, extraction_words, perplexity_rows, prior_words
-from ui.parts.rooms import TRAIN
 from ui.parts.tables import show_table
 from ui.parts.words import clock, plain
 from workbench.cards import ExpertCard, MixtureCard, ReportCard
@@ -42,7 +41,7 @@ def show_removal(mixture: str) -> None:
             return client.removal(**wish)
 
     if answer := fetched("removal", wish, send, "Reading the stored scores"):
-        _show_costs(answer)
+        _show_costs(answer, mixture)
     st.divider()
     expert = st.selectbox(
         "Expert whose removal is certified", [one.expert for one in card.members], key="removal.expert"
@@ -70,14 +69,14 @@ def _ask_retrained(card: MixtureCard) -> dict[str, str]:
     return {domain: found[0] for domain, found in picked.items() if found}
 
 
-def _show_costs(answer: Mapping[str, Any]) -> None:
+def _show_costs(answer: Mapping[str, Any], mixture: str) -> None:
     rows = answer["rows"]
     picture = removal_bars(rows)
     if picture is None:
-        empty(
+        empty_until_scored(
             "The costs are not known yet: they need scores of the test text, and of dev text for the priors.",
             f"Certify a removal below, or score {answer['num_blocks']} blocks of the dev split on the page Train.",
-            TRAIN.script, "Evaluate",
+            mixture, "dev",
         )  # fmt: skip
     else:
         show_picture(picture, "removal")

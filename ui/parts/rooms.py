@@ -37,7 +37,7 @@ POSTERIORS = Room("rooms/posteriors.py", "Posteriors", ":material/show_chart:", 
 SELFCHECK = Room("rooms/selfcheck.py", "Self-check", ":material/rule:", "Explain")
 REPLICATIONS = Room("rooms/replications.py", "Replication", ":material/experiment:", "Explain")
 PLAYGROUND = Room("rooms/playground.py", "Playground", ":material/forum:", "Talk")
-COMPOSITION = "MoDE composition"  # what the page Train makes
+COMPOSITION, EVALUATION = "MoDE composition", "Evaluation"  # what the page Train makes
 SHARED_TEXT, LEARNED_AND_KEPT = "Shared text", "Learned and kept"  # views of the specialization
 
 ROOMS = (

@@ -17,7 +17,7 @@ from ui.parts.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.parts.mixture_words import ALONE
 from ui.parts.modes_view import show_modes
 from ui.parts.notices import explained
-from ui.parts.on_the_way import empty_until
+from ui.parts.on_the_way import empty_until, empty_until_scored
 from ui.parts.prior_editor import show_priors
 from ui.parts.rooms import TRAIN
 from ui.parts.throughput import COUNTED_AS, cost_words
@@ -91,7 +91,7 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     if not before or not now:
         return
     if not now["domains"]:
-        empty_until("evaluate", gap_words(choice.active, split), "Evaluate the mixture once.", TRAIN.script, "Evaluate")
+        empty_until_scored(gap_words(choice.active, split), "Evaluate the mixture once.", mixture.name, split)
         return
     show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
     took = f"in {now['seconds'] * 1000:.0f} ms"

@@ -13,7 +13,7 @@ from ui.parts.heatmap import Scores, specialization
 from ui.parts.measures import table_measure_words
 from ui.parts.mixing_desk import state_of
 from ui.parts.modes_view import show_oracle_gap
-from ui.parts.on_the_way import empty_until
+from ui.parts.on_the_way import empty_until, empty_until_scored
 from ui.parts.removal import show_removal
 from ui.parts.retention_view import COMPARED, show_retention
 from ui.parts.rooms import LEARNED_AND_KEPT, SHARED_TEXT, TRAIN
@@ -25,7 +25,6 @@ from workbench.services import evaluations, experts, mixtures
 
 ALL = "All experts"
 _AT_FIRST = 12  # experts that are compared until others are chosen
-_TO_TRAIN = (TRAIN.script, "Evaluate")
 
 
 def show() -> None:
@@ -43,7 +42,7 @@ def show() -> None:
     scores = _scores(mixture, split, cards)
     if not scores.domains:
         why = f"No expert of this choice has been scored on the {split} split yet."
-        empty_until("evaluate", why, "Evaluate its mixture: the scores are stored once.", TRAIN.script, "Evaluate")
+        empty_until_scored(why, "Evaluate its mixture: the scores are stored once.", mixture, split)
         return
     view = st.segmented_control(
         "What to look at", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
@@ -54,7 +53,7 @@ def show() -> None:
 def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
     _show_scores(scores)
     st.caption(plain(scores.measured))
-    _tell_gaps(mixture, scores)
+    _tell_gaps(mixture, split, scores)
     has_homes = bool(scores.at_home_somewhere().domains)
     if has_homes:
         _tell_how_to_read(scores)
@@ -134,11 +133,11 @@ def _show_scores(scores: Scores) -> None:
     show_table(rows, "perplexities", "Perplexity of each expert on each domain")
 
 
-def _tell_gaps(mixture: str | None, scores: Scores) -> None:
+def _tell_gaps(mixture: str | None, split: str, scores: Scores) -> None:
     """Why a row is empty, and which experts take part in no answer."""
     if unscored := scores.unscored():
         st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
-        empty_until("evaluate", "An evaluation computes only what is missing.", _how_to_score(mixture), *_TO_TRAIN)
+        empty_until_scored("An evaluation computes only what is missing.", _how_to_score(mixture), mixture, split)
     if disabled := [name for name in scores.disabled if name in scores.experts]:
         st.caption(plain(f"Disabled, so no mixture asks them: {listed(disabled)}."))
 

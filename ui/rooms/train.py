@@ -16,11 +16,11 @@ from ui.parts.offers import backbones, missing, offers_for_composition, offers_f
 from ui.parts.on_the_way import empty_until
 from ui.parts.parents import show_proposal
 from ui.parts.questions import Offers
-from ui.parts.rooms import COMPOSITION, CORPORA, Room
+from ui.parts.rooms import COMPOSITION, CORPORA, EVALUATION, Room
 from ui.parts.words import plain
 from workbench.training_specs import TrainExpert
 
-SEED, DEMIX, EXPERT, SCORE = "Seed model", "DEMix model", "New expert", "Evaluation"
+SEED, DEMIX, EXPERT = "Seed model", "DEMix model", "New expert"
 AVERAGE, CLASSIFY = "Average", "Few-shot classification"
 MODE = "MoDE expert"
 _ABOUT = {
@@ -31,7 +31,7 @@ _ABOUT = {
     MODE: "A few transformer layers and a gate, in parallel to a seed model that stays as it is (MoDE §3.2, stage 1).",
     COMPOSITION: "Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
     "on mixed text (MoDE §3.2, stage 2). What it is made of stays as it is.",
-    SCORE: "Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
+    EVALUATION: "Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
     AVERAGE: "One model of several: the weighted average of their parameters (BTM), which costs what one of them does.",
     CLASSIFY: "Labelled texts answered from a few demonstrations, under each way to choose experts (C-BTM §5).",
 }
@@ -42,7 +42,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     EXPERT: ("domains", "mixture", "mixture_to_extend"),
     MODE: ("domains", "seed_model"),
     COMPOSITION: ("mode_expert",),
-    SCORE: ("mixture",),
+    EVALUATION: ("mixture",),
     AVERAGE: ("experts", "parent"),
     CLASSIFY: ("mixture",),
 }
@@ -192,7 +192,7 @@ def _ask_classify(offers: Offers) -> None:
 _COUNTED = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
 _FORMS: dict[str, Callable[[Offers], None]] = {
     SEED: _ask_seed, DEMIX: _ask_demix, EXPERT: _ask_expert, MODE: _ask_mode, COMPOSITION: _ask_composition,
-    SCORE: _ask_score, AVERAGE: _ask_average, CLASSIFY: _ask_classify,
+    EVALUATION: _ask_score, AVERAGE: _ask_average, CLASSIFY: _ask_classify,
 }  # fmt: skip
 
 
