@@ -165,12 +165,20 @@ class Player:
         asked = dict(request.query_params)
         names = [model["id"] for model in models]
         choices = [(f"{model['id']} ({model['kind']})", model["id"]) for model in models]
-        sides = _first_choice(models, asked)
+        sides = _first_choice(models, asked, self._mixtures())
         updates = [gr.update(value=asked["prompt"]) if "prompt" in asked else gr.update()]
         for side in sides:
             known = side if side in names else None
             updates += [gr.update(choices=choices, value=known), *self.switches_of(known)]
         return updates
+
+    def _mixtures(self) -> list[str]:
+        """The names of all mixtures, those that are worth opening first."""
+        from workbench.database import reading
+        from workbench.services.mixtures import by_worth
+
+        with reading(self._house.settings) as session:
+            return [card.name for card in by_worth(session)]
 
     def switches_of(self, model: str | None) -> list[Any]:
         """The experts that a model can use, those that take part ticked; and the parts of those that have some."""
@@ -261,10 +269,13 @@ def _with_some(parts_of: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {expert: parts for expert, parts in parts_of.items() if parts}
 
 
-def _first_choice(models: list[dict[str, Any]], asked: dict[str, str]) -> tuple[str, str]:
-    """The sides named in the address; else a mixture beside an expert at home elsewhere than the first prompt."""
-    names = [model["id"] for model in models] or [""]
-    # The prompt's own expert would say the same as the mixture, and show nothing.
-    strangers = [name for name in (models[0]["experts"] if models else []) if "python" not in name.lower()]
+def _first_choice(models: list[dict[str, Any]], asked: dict[str, str], worth: Sequence[str]) -> tuple[str, str]:
+    """The sides named in the address; else the mixture most worth opening, beside somebody who says something else."""
+    experts = {model["id"]: model["experts"] for model in models}
+    names = [*worth, *(name for name in experts if name not in worth)] or [""]
     left = asked.get("left", names[0])
-    return left, asked.get("right", strangers[0] if strangers else names[-1])
+    own = experts.get(left, [])
+    others = [name for name in names if name != left and experts.get(name) != own]
+    # The prompt's own expert would say the same as the mixture, and show nothing.
+    strangers = [name for name in own if len(own) > 1 and "python" not in name.lower()]
+    return left, asked.get("right", next(iter([*strangers, *others]), left))

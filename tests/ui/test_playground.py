@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
 from ui.parts.pictures import colour_of
-from ui.playground import Player
+from ui.playground import Player, _first_choice
 from ui.playground_view import Spoken, answer_html, problem_html, stopped_html
 from workbench.database import transaction
 from workbench.services import mixtures
@@ -141,6 +141,18 @@ def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> 
     assert "apps/composed (its backbone alone)" in none
     assert both.count('class="strip"') == 3 * 3  # the mean and two blocks
     assert "0.25 / 0.38" in both
+
+
+def known(**experts: list[str]) -> list[dict[str, Any]]:
+    return [{"id": name.replace("_", "/"), "experts": own} for name, own in experts.items()]
+
+
+def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> None:
+    models = known(a=["a/law"], b=["b/python", "b/sea"], c=["c/law"], a_law=["a/law"], b_sea=["b/sea"])
+    assert _first_choice(models, {}, ["b", "c", "a"]) == ("b", "b/sea")
+    assert _first_choice(models, {}, ["c", "b", "a"]) == ("c", "b")
+    assert _first_choice(known(a=["a/law"], a_law=["a/law"]), {}, ["a"]) == ("a", "a")
+    assert _first_choice(models, {"left": "a", "right": "a/law"}, ["b"]) == ("a", "a/law")
 
 
 def alone(*gates: GateWeights) -> str:

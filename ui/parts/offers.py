@@ -17,7 +17,7 @@ def offers_now() -> dict[str, list[str]]:
     with reading() as session:
         domains = [domain.name for domain in corpora.list_domains(session)]
         trained = experts.list_experts(session)
-        composed = mixtures.list_mixtures(session)
+        composed = mixtures.by_worth(session)
         copied = {expert.name for expert in trained if experts.can_be_parent(expert)}
         return {
             "domain": domains,

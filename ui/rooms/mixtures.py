@@ -34,7 +34,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Mixtures")
     with reading() as session:
-        cards = mixtures.list_mixtures(session)
+        cards = mixtures.by_worth(session)
     if cards:
         by_name = {card.name: card for card in cards}
         name = st.selectbox("Mixture", list(by_name), key="mixture")

@@ -33,7 +33,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Posteriors")
     with reading() as session:
-        cards = {card.name: card for card in mixtures.list_mixtures(session)}
+        cards = {card.name: card for card in mixtures.by_worth(session)}
     if not cards:
         empty_until(
             "train-demix",

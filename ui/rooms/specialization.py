@@ -31,7 +31,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Specialization")
     with reading() as session:
-        names = [card.name for card in mixtures.list_mixtures(session)]
+        names = [card.name for card in mixtures.by_worth(session)]
         cards = experts.list_experts(session)
     if not cards:
         empty_until(
@@ -39,14 +39,14 @@ def show() -> None:
         )
         return
     mixture, split = _ask(names)
-    scores = _scores(mixture, split, cards)
-    if not scores.domains:
-        why = f"No expert of this choice has been scored on the {split} split yet."
-        empty_until_scored(why, "Evaluate its mixture: the scores are stored once.", mixture, split)
-        return
     view = st.segmented_control(
         "What to look at", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
     )
+    scores = _scores(mixture, split, cards)
+    if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
+        why = f"No expert of this choice has been scored on the {split} split yet."
+        empty_until_scored(why, "Evaluate its mixture: the scores are stored once.", mixture, split)
+        return
     _VIEWS[view](mixture, split, scores)
 
 
@@ -148,11 +148,16 @@ def _how_to_score(mixture: str | None) -> str:
 
 def _ask(names: list[str]) -> tuple[str | None, str]:
     columns = st.columns([3, 1], vertical_alignment="bottom")
-    choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture")
+    choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
     split = columns[1].segmented_control(
         "Held-out text", ["test", "dev"], default="test", key="specialization.split", required=True
     )
     return None if choice == ALL else choice, split
+
+
+def _let_go() -> None:
+    """The experts to compare are those of the mixture that is chosen now."""
+    st.session_state.pop(COMPARED, None)
 
 
 def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:

@@ -17,7 +17,7 @@ from workbench.services.names import by_name, ensure_free
 from workbench.services.routing import gate_complaints, route_complaints
 from workbench.services.uses import refuse_if_used, unfinished_jobs
 from workbench.specs import MixtureSpec
-from workbench.tables import Expert, Mixture, MixtureMember
+from workbench.tables import Evaluation, Expert, Mixture, MixtureMember
 
 _GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
 _AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
@@ -31,6 +31,17 @@ def list_mixtures(session: Session) -> list[MixtureCard]:
 def get_mixture(session: Session, name: str) -> MixtureCard:
     """One mixture with its members in their order."""
     return _card(mixture_row(session, name))
+
+
+def by_worth(session: Session) -> list[MixtureCard]:
+    """All mixtures as a choice offers them: those first whose experts were all scored, and of these the newest."""
+    scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
+
+    def worth(row: Mixture) -> tuple[bool, float]:
+        experts = taking_part(row)
+        return bool(experts) and all(expert.id in scored for expert in experts), row.created_at
+
+    return [_card(row) for row in sorted(session.scalars(select(Mixture).options(_AROUND)), key=worth, reverse=True)]
 
 
 def mixture_row(session: Session, name: str) -> Mixture:

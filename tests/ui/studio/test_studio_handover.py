@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
-from tests.ui.studio.visits import named, open_room, told
+from tests.ui.studio.visits import named, open_room, read, told
 from ui.client import Client
+from ui.rooms.train import EXPERT
 from workbench.database import transaction
+from workbench.services import mixtures
+from workbench.specs import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -41,3 +44,39 @@ def test_missing_scores_lead_to_the_form_that_makes_them(room: str, monkeypatch:
     app = next_room(app, "Evaluate", "train")
     assert app.selectbox(key="evaluate.mixture").value == "p"
     assert app.selectbox(key="evaluate.split").value == "dev"
+
+
+@pytest.mark.usefixtures("beside")
+def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_scores() -> None:
+    app = open_room("experts", experts__chosen=["first/code", "c/code"])
+    named(app.button, "learned and kept").click().run()
+    app.session_state["specialization.mixture"] = "p"
+    app.switch_page("rooms/specialization.py").run()
+    assert not app.exception
+    assert named(app.multiselect, "Experts to compare").value == ["first/code", "c/code"]
+    assert "No expert of this choice has been scored" not in told(app)
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize(
+    ("room", "key"),
+    [
+        ("specialization", "specialization.mixture"), ("mixtures", "mixture"), ("posteriors", "posterior.mixture"),
+        ("train", "train-expert.mixture"),
+    ],
+)  # fmt: skip
+def test_a_room_opens_on_the_newest_mixture_that_was_scored(
+    room: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "mix", lambda _self, **_wish: {"domains": [], "seconds": 0.0})
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="a blend", experts=["first/code", "c/code"]))
+    app = open_room(room, **({"train.what": EXPERT} if room == "train" else {}))
+    assert app.selectbox(key=key).value == "first"
+
+
+@pytest.mark.usefixtures("beside")
+def test_mixtures_without_scores_stand_behind_those_with_some_the_newest_first() -> None:
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="later", experts=["first/prose"]))
+    assert [card.name for card in read(mixtures.by_worth)] == ["later", "first", "both", "p", "c"]

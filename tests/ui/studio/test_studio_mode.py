@@ -131,7 +131,7 @@ def test_a_new_expert_is_offered_only_where_an_expert_can_be_copied() -> None:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="blend", experts=["first/code", "c/code"]))
     app = open_room("train", train__what=EXPERT, **{"train-expert__mixture": "blend"})
-    assert app.selectbox(key="train-expert.mixture").options == ["blend", "first"]
+    assert app.selectbox(key="train-expert.mixture").options == ["first", "blend"]
     assert app.selectbox(key="train-expert.parent").options == ["choose for me", "first/code"]
 
 
