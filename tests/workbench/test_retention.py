@@ -137,6 +137,25 @@ def test_what_is_missing_is_named_with_a_command_that_makes_it(trained: World, m
     ]
 
 
+def test_what_is_missing_is_scored_of_all_on_one_number_of_tokens(trained: World) -> None:
+    for expert in ("mode/code", "whole/code"):
+        score(trained, expert, "code", 0.5, num_tokens=400)
+    trained.expert("alone", "law")
+    found = ask(trained, "code", "law", experts=["mode/code", "whole/code", "alone"])
+    assert len({gap["command"].split("--max-tokens")[1] for gap in found["missing"]}) == 1
+    (wish,) = found["wishes"]
+    names = {"mixture": "mode", "experts": ["whole/code", "alone"], "domains": ["code", "law", "general"]}
+    assert Evaluate(**wish["spec"]) == Evaluate(**names, split="test", block_size=8, max_tokens=400)
+    assert ask(trained, "code", experts=["mode/code", "whole/code"])["wishes"] == []
+
+
+def test_what_is_likely_to_be_kept_was_scored(trained: World) -> None:
+    trained.corpus("more", "a cluster", "unscored")
+    assert likely(trained.session, ["mode/code", "whole/code"])["retain"] == [
+        "general", "law", "a cluster", "unscored", "code",
+    ]  # fmt: skip
+
+
 def begin_from_a_copy(world: World, expert: str) -> None:
     """Makes an expert of law, and its copy the seed of this one."""
     world.expert("first", "law")

@@ -7,6 +7,8 @@ from typing import Any
 
 import streamlit as st
 
+from jobs.submit import submit
+from ui.parts.asking import show_last
 from ui.parts.gallery import show_picture
 from ui.parts.notices import explained
 from ui.parts.retention_chart import retention_scatter
@@ -17,6 +19,7 @@ from ui.parts.words import plain
 from workbench.cards import ExpertCard
 from workbench.database import reading
 from workbench.services.retention import likely, retention
+from workbench.specs import Evaluate
 
 COMPARED = "specialization.compared"  # the names of the experts
 
@@ -68,7 +71,23 @@ def _show(found: Mapping[str, Any], key: str) -> None:
     st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
     show_table(retention_rows(found), f"{key}_rows", f"Experts on {', '.join(found['targets'])} and {found['retain']}")
     if found["missing"]:
-        st.warning("Some numbers are missing. Only evaluations that are stored are compared; these make the rest:")
-    for sentence, command in missing_words(found):
+        _offer_scores(found, key)
+    show_last(f"{key}.scores")
+
+
+def _offer_scores(found: Mapping[str, Any], key: str) -> None:
+    """What is missing, and the evaluations that make it, as a button and as commands."""
+    st.warning("Some numbers are missing. Only evaluations that are stored are compared.")
+    for sentence, _ in missing_words(found):
         st.caption(plain(sentence))
-        st.code(command, language="bash", wrap_lines=True)
+    for wish in found["wishes"]:
+        st.code(wish["command"], language="bash", wrap_lines=True)
+    if found["wishes"] and st.button(
+        "Score what is missing", icon=":material/send:", key=f"{key}.score", help=_HOW_SCORED
+    ):
+        with explained():
+            for wish in found["wishes"]:
+                st.session_state[f"{key}.scores.job"] = submit(Evaluate(**wish["spec"]))
+
+
+_HOW_SCORED = "Of each of these experts, on the same tokens of a domain; what is stored already is not computed again."

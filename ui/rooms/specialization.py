@@ -96,12 +96,16 @@ def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:
 def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
     with reading() as session:
         cards = experts.list_experts(session)
-    cards.sort(key=lambda card: mixture not in card.mixtures)
+    members = [card for card in cards if mixture in card.mixtures]
+    made_of = {one["name"] for card in members for one in card.config.get("composed_of", ())}
+    own = members + [card for card in cards if card.name in made_of and card not in members]
+    cards = own + [card for card in cards if card not in own]
     asked = [card for card in cards if card.name in st.session_state.get(COMPARED, ())]
     comparable = {one.name: one for one in cards if one.tokenizer_sha256 == (asked or cards)[0].tokenizer_sha256}
     if not set(st.session_state.get(COMPARED, ["none yet"])) <= set(comparable):
         kept = [card.name for card in asked if card.name in comparable]
-        st.session_state[COMPARED] = kept or [*comparable][:_AT_FIRST]
+        usual = [card.name for card in own if card.name in comparable] or [*comparable]
+        st.session_state[COMPARED] = kept or usual[:_AT_FIRST]
     chosen = st.multiselect(
         "Experts to compare", list(comparable), key=COMPARED,
         help="Of any method, such as full fine-tuning (dense), LoRA and MoDE. They must share a tokenizer.",

@@ -19,6 +19,7 @@ from workbench.services.courses import retained_by
 from workbench.services.evaluations import table_of
 from workbench.services.experts import domains_of, expert_row
 from workbench.services.seeds import made_of
+from workbench.specs import Evaluate
 from workbench.tables import Domain, Evaluation, Expert, MixtureMember
 
 
@@ -34,7 +35,8 @@ def retention(
     `learned` (mean over the targets; of perplexities the geometric one) and `kept` as {accuracy, perplexity}, and so
     `is_ahead`: whether no other has learned and kept more. None where nothing is known. All numbers of a domain are of
     the same tokens: `measures` holds the {domain, block_size, num_tokens} of what is known, `missing` the {experts,
-    domains, why, command} of what is not. Raises MixtureError where experts share no tokenizer.
+    domains, why, command} of what is not, and `wishes` the {spec, command} of evaluations after which nothing is: of
+    all these experts, with one number of tokens. Raises MixtureError where experts share no tokenizer.
     """
     rows, left_out = [expert_row(session, name) for name in experts], list[Expert]()
     if not rows:
@@ -49,11 +51,12 @@ def retention(
     told = [{**_row(row, found, domains), "is_seed": row in known} for row in rows]
     for number in ("accuracy", "perplexity"):
         _mark_ahead(told, number)
+    missing = [*_missing(session, rows, found, domains)]
     return {
         "retain": retain, "targets": domains[:-1], "split": split, "rows": told,
         "left_out": [row.name for row in left_out],
         "measures": [{"domain": name, **found.measures[name]} for name in domains if name in found.measures],
-        "missing": [*_missing(session, rows, found, domains)],
+        "missing": missing, "wishes": [*_wishes(session, rows, found, missing)],
     }  # fmt: skip
 
 
@@ -62,16 +65,24 @@ def likely(session: Session, experts: Sequence[str]) -> dict[str, list[str]]:
     learned, without what the expert learned that their seed is a copy of.
 
     Those domains come first that most of their trainings were to retain, then those that fewest of them learned, of
-    these the ones that the copied expert had learned.
+    these the ones that the copied expert had learned, and then the ones that most of them were scored on.
     """
     rows = [expert_row(session, name) for name in experts]
     known = _seeds_of(session, rows)
     learners = [row for row in rows if row not in known] or rows
     learned = Counter(name for row in learners for name in domains_of(row))
+    scored = _times_scored(session, rows)
     retained, knew = retained_by(session, experts), _learned_by(known, "")
     domains = session.scalars(select(Domain.name).order_by(Domain.name))
-    order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew))
+    order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
     return {"retain": order, "targets": list(learned)}
+
+
+def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
+    """On how many of these experts each domain has a score."""
+    ids = [row.id for row in rows]
+    pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
+    return Counter(name for name, _ in session.execute(pairs.distinct()))
 
 
 class _Found:
@@ -189,10 +200,44 @@ def _missing(
     for gap, cells in gaps.items():
         names, some = ([*dict.fromkeys(column)] for column in zip(*cells, strict=True))
         host = gap.mixture or min(mixtures.values(), default="MIXTURE")
-        command = ["workbench", "eval", "run", host, *([] if gap.mixture else ["--experts", ",".join(names)])]
-        command += ["--domains", ",".join(some), "--split", found.split, *_measure_words(found, some)]
-        command += ["--again"] if gap.why == NOT_COUNTED else []
-        yield {"experts": names, "domains": some, "why": gap.why, "command": shlex.join(command)}
+        wish = _evaluation(host, [] if gap.mixture else names, some, found, again=gap.why == NOT_COUNTED)
+        yield {"experts": names, "domains": some, "why": gap.why, "command": _command(wish)}
+
+
+def _wishes(
+    session: Session, rows: Sequence[Expert], found: _Found, missing: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """One evaluation for each reason; of what no other expert was scored on as long, all are scored."""
+    mixtures = _mixtures(session, rows)
+    if not mixtures:
+        return
+    members = Counter(mixtures.values())
+    host = min(members, key=lambda name: (-members[name], name))
+    for why in (NOT_SCORED, NOT_COUNTED):
+        gaps = [gap for gap in missing if gap["why"] == why]
+        some = [*dict.fromkeys(name for gap in gaps for name in gap["domains"])]
+        asked = {name for gap in gaps for name in gap["experts"]} if why == NOT_COUNTED else {row.name for row in rows}
+        also = [row.name for row in rows if row.name in asked and mixtures.get(row.id) != host]
+        if some:
+            wish = _evaluation(host, also, some, found, again=why == NOT_COUNTED)
+            yield {"spec": wish.model_dump(mode="json"), "command": _command(wish)}
+
+
+def _evaluation(mixture: str, experts: list[str], domains: list[str], found: _Found, *, again: bool) -> Evaluate:
+    """An evaluation with the measure of the longest text that any number here is of."""
+    most = max(found.measures.values(), key=lambda one: one["num_tokens"], default=None)
+    measure = {"block_size": most["block_size"], "max_tokens": max(100, most["num_tokens"])} if most else {}
+    wish = {"mixture": mixture, "experts": experts, "domains": domains, "split": found.split, "again": again}
+    return Evaluate.model_validate(wish | measure)
+
+
+def _command(wish: Evaluate) -> str:
+    command = ["workbench", "eval", "run", wish.mixture]
+    command += ["--experts", ",".join(wish.experts)] if wish.experts else []
+    command += ["--domains", ",".join(wish.domains), "--split", wish.split]
+    if wish.max_tokens:
+        command += ["--block-size", str(wish.block_size), "--max-tokens", str(wish.max_tokens)]
+    return shlex.join([*command, *(["--again"] if wish.again else [])])
 
 
 def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:
@@ -200,12 +245,3 @@ def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:
     members = session.scalars(select(MixtureMember).where(MixtureMember.expert_id.in_([row.id for row in rows])))
     names = sorted(((one.mixture.name, one.expert_id) for one in members), reverse=True)
     return {expert_id: name for name, expert_id in names}
-
-
-def _measure_words(found: _Found, domains: Sequence[str]) -> list[str]:
-    """The measure of the numbers that are there, of these domains if possible."""
-    measures = [found.measures[name] for name in domains if name in found.measures] or [*found.measures.values()]
-    if not measures:
-        return []
-    most = max(measures, key=lambda one: one["num_tokens"])
-    return ["--block-size", str(most["block_size"]), "--max-tokens", str(most["num_tokens"])]

@@ -9,9 +9,10 @@ import pytest
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.client import Client
+from ui.parts.rooms import LEARNED_AND_KEPT
 from ui.rooms.train import EXPERT
 from workbench.database import transaction
-from workbench.services import mixtures
+from workbench.services import jobs, mixtures
 from workbench.specs import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -80,3 +81,24 @@ def test_mixtures_without_scores_stand_behind_those_with_some_the_newest_first()
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="later", experts=["first/prose"]))
     assert [card.name for card in read(mixtures.by_worth)] == ["later", "first", "both", "p", "c"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_learned_and_kept_opens_on_the_mixture_and_on_what_it_is_composed_of() -> None:
+    app = open_room("specialization", specialization__view=LEARNED_AND_KEPT, specialization__mixture="both")
+    assert not app.exception
+    assert named(app.multiselect, "Experts to compare").value == ["both/composed", "c/code", "p/prose"]
+    assert named(app.multiselect, "Target domains").value == ["code", "prose"]
+    app.selectbox(key="specialization.mixture").set_value("c").run()
+    assert named(app.multiselect, "Experts to compare").value == ["c/code"]
+
+
+@pytest.mark.usefixtures("beside")
+def test_what_is_missing_is_scored_by_a_click() -> None:
+    chosen = {"specialization.view": LEARNED_AND_KEPT, "specialization.compared": ["first/code", "c/code"]}
+    app = open_room("specialization", **chosen)
+    named(app.button, "Score what is missing").click().run()
+    assert not app.exception
+    assert not app.error
+    specs = [job.spec for job in read(jobs.list_jobs) if job.kind == "evaluate" and job.spec["max_tokens"]]
+    assert [(one["mixture"], one["experts"], one["max_tokens"]) for one in specs] == [("c", ["first/code"], 2048)]
