@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from ui.parts.commands import command_for
 from ui.parts.forms import Answers, ask_all, ask_preset, show_command
 from ui.parts.job_view import show_job
 from ui.parts.notices import explained
-from ui.parts.questions import Offers, assemble, changed, questions_of
+from ui.parts.questions import Offers, assemble, changed, limited, questions_of
 from workbench.errors import BadSpec
 from workbench.specs import SPECS, Spec, parse_spec
 
@@ -31,16 +31,17 @@ def ask_for(
     beside: Answers | None = None,
     send: Callable[[Any], str] = submit,
     foretell: Callable[[Any], None] | None = None,
+    limits: Mapping[tuple[str, ...], int] | None = None,
 ) -> None:
     """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere.
 
     `complaints` say what is wrong with the answers given elsewhere, `beside` holds what the command line has to say
     beyond the spec; `send` asks for the wish, and for what belongs to it, and gives the id of the job to show;
-    `foretell` shows what a wish will take, once it is one.
+    `foretell` shows what a wish will take, once it is one; `limits` are the most that whole numbers may be here.
     """
     questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
     ask_preset(kind, questions)
-    answers = ask_all(kind, questions, tucked) | (given or {})
+    answers = ask_all(kind, limited(questions, limits or {}), tucked) | (given or {})
     told = changed(questions, answers) | (given or {})
     show_command(
         command_for(kind, told | (beside or {})), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from engine.flops import Shape
 from ui.parts.questions import Offers, Question
 from ui.parts.words import counted
 from workbench.cards import ExpertCard
@@ -78,6 +79,12 @@ def backbones() -> dict[str, list[str]]:
 def backbone_of(card: ExpertCard) -> str:
     """What an expert of MoDE stands on, as a person tells it from others."""
     return f"{card.seed} in {counted(card.config['shape']['num_blocks'], 'block')}"
+
+
+def num_layers(seed_model: str) -> int:
+    """Of a seed model: in as many blocks it can be cut."""
+    with reading() as session:
+        return Shape.of(seeds.get_seed(session, seed_model).config).num_layers
 
 
 def missing(offers: Offers, *fields: str) -> str:

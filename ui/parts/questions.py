@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
@@ -147,6 +147,14 @@ def _kind_of_several(name: str, annotation: Any, offers: Offers) -> tuple[Kind, 
     if annotation is int:
         return "wholes", ()
     return "names", get_args(annotation) if get_origin(annotation) is Literal else tuple(offers.get(name, ()))
+
+
+def limited(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
+    """The same with these for the most that an answer may be; a greater default gives way."""
+    return [
+        replace(one, most=limits[one.path], default=min(one.default, limits[one.path])) if one.path in limits else one
+        for one in questions
+    ]
 
 
 def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

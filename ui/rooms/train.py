@@ -12,7 +12,7 @@ from ui.parts.asking import ask_for
 from ui.parts.averaging import ask_average
 from ui.parts.forecast import show_forecast
 from ui.parts.forms import Answers
-from ui.parts.offers import backbones, missing, offers_for_composition, offers_for_expert, offers_now
+from ui.parts.offers import backbones, missing, num_layers, offers_for_composition, offers_for_expert, offers_now
 from ui.parts.on_the_way import empty_until
 from ui.parts.parents import show_proposal
 from ui.parts.questions import Offers
@@ -151,7 +151,15 @@ def _with_certificate(spec: TrainExpert) -> str:
 
 
 def _ask_mode(offers: Offers) -> None:
-    ask_for("train-mode", offers, "Train the expert", foretell=show_forecast)
+    _keep_known("train-mode.seed_model", offers["seed_model"])
+    most = num_layers(st.session_state.get("train-mode.seed_model", offers["seed_model"][0]))
+    if st.session_state.get(_BLOCKS, 1) > most:
+        st.session_state[_BLOCKS] = most
+    limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
+    ask_for("train-mode", offers, "Train the expert", foretell=show_forecast, limits=limits)
+
+
+_BLOCKS = "train-mode.shape.num_blocks"
 
 
 def _ask_composition(offers: Offers) -> None:

@@ -15,7 +15,7 @@ from engine.mode.flops import Learning, training_flops
 from workbench.errors import BadSpec, NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.services.experts import expert_row
-from workbench.services.modes import composition
+from workbench.services.modes import composition, mode_complaints
 from workbench.services.seeds import seed_row
 from workbench.tables import Expert, Job, SeedModel
 
@@ -36,7 +36,7 @@ class _Work:
 
 
 def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] | None:
-    """What the training takes; None where the registry does not know all that it begins from.
+    """What the training takes; None where it cannot be, or the registry does not know all that it begins from.
 
     `num_learning` and `num_beside` are the parameters that learn and all that stand beside the backbone's `num_frozen`
     (matrices and gates; norms and biases are not counted). Bytes: `memory` of weights, gradients and Adam's moments,
@@ -45,6 +45,8 @@ def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] 
     kind and backbone goes before any other; `is_alike` says whether there was one, and `seconds_between` is the least
     and the most by all of those (None: it is a guess from another training).
     """
+    if mode_complaints(session, spec):
+        return None
     try:
         work = _of_training(session, spec) if isinstance(spec, TrainMode) else _of_composition(session, spec)
     except (NotFound, BadSpec):

@@ -18,8 +18,11 @@ from ui.parts.throughput import cost_words
 from ui.rooms.train import AVERAGE, EXPERT, MODE
 from workbench.cards import MetricPoint
 from workbench.database import transaction
+from workbench.mode_specs import TrainMode
 from workbench.services import experts, mixtures
 from workbench.services import jobs as rows
+from workbench.services.forecasts import forecast
+from workbench.services.modes import mode_complaints
 from workbench.specs import MixtureSpec
 from workbench.tables import new_id
 
@@ -77,6 +80,25 @@ def test_what_cannot_be_is_said_before_a_job_exists() -> None:
     fill(app, "number_input", "Experts side by side", 2)
     named(app.button, "Train the expert").click().run()
     assert "must start at random" in app.error[0].value
+
+
+def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
+    app = open_room("train", train__what=MODE)
+    blocks = app.number_input(key="train-mode.shape.num_blocks")
+    assert (blocks.value, blocks.max) == (2, 2)
+    fill(app, "text_input", "Name", "poet")
+    fill(app, "multiselect", "Domains", ["poems"])
+    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2"
+    named(app.button, "Train the expert").click().run()
+    assert not app.error
+
+
+def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_and_option() -> None:
+    spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
+    assert read(forecast, spec) is None
+    (told,) = read(mode_complaints, spec)
+    assert "fewer blocks of the backbone (--blocks)" in told
+    assert "num_blocks" not in told
 
 
 def test_without_an_expert_of_mode_there_is_nothing_to_compose_yet() -> None:
