@@ -17,6 +17,7 @@ from workbench.services.courses import gate_names
 
 _PREFIX = "gate/"
 _MOST = 6  # domains that a sentence names
+_MARGIN = 0.01  # of a share: less is not told apart
 Looks = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of the backbone and of each part
 
 
@@ -78,17 +79,26 @@ def _title(looks: Looks, names: Sequence[str]) -> str:
     if not at_home:
         return "Whom the gates chose: a wider band has more say"
     fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
-    if len(fits) == len(at_home):
-        found = "each part has more say at home than elsewhere" if len(fits) > 1 else f"{fits[0]} has most say at home"
+    if all(_spread(last, place) < _MARGIN for place, _ in at_home):
+        found = "the gates do not tell the domains apart yet"
+    elif len(at_home) == 1:
+        found = f"{at_home[0][1]} has {'more' if fits else 'no more'} say at home than elsewhere"
+    elif len(fits) == len(at_home):
+        found = "each part has more say at home than elsewhere"
     else:
-        found = f"{len(fits)} of {len(at_home)} parts have most say at home"
+        found = f"{len(fits)} of {len(at_home)} parts {'has' if len(fits) == 1 else 'have'} most say at home"
     return f"Whom the gates chose: {found}; a wider band has more say"
 
 
 def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:
-    """Whether a part weighs more on its domain than on each other, by the two digits that are told."""
-    shares = {domain: round(look[place], 2) for domain, look in last.items()}
-    return all(share < shares[home] for domain, share in shares.items() if domain != home)
+    """Whether a part weighs more on its domain than on each other, by a margin that can be seen."""
+    return all(look[place] + _MARGIN <= last[home][place] for domain, look in last.items() if domain != home)
+
+
+def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
+    """By how much a part's share differs between domains."""
+    shares = [look[place] for look in last.values()]
+    return max(shares) - min(shares)
 
 
 def _words(looks: Looks, names: Sequence[str]) -> str:

@@ -177,5 +177,5 @@ def _too_many_blocks(seed: SeedModel, num_blocks: int) -> list[str]:
     num_layers = Shape.of(seed.config).num_layers
     if num_blocks <= num_layers:
         return []
-    told = f"The backbone must be cut into at most the {num_layers} layers of “{seed.name}”, but {num_blocks} blocks"
-    return [f"{told} were chosen: choose fewer blocks of the backbone (--blocks)."]
+    told = f"Blocks of the backbone (--blocks) must be at most the {num_layers} layers of “{seed.name}”"
+    return [f"{told}, but is {num_blocks} instead: choose fewer."]

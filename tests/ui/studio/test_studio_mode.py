@@ -97,7 +97,7 @@ def test_what_an_impossible_shape_takes_is_not_told_and_its_refusal_names_field_
     spec = TrainMode(name="poet", seed_model="tiny", domains=["poems"])
     assert read(forecast, spec) is None
     (told,) = read(mode_complaints, spec)
-    assert "fewer blocks of the backbone (--blocks)" in told
+    assert told.startswith("Blocks of the backbone (--blocks) must be at most the 2 layers of “tiny”, but is 3")
     assert "num_blocks" not in told
 
 
@@ -302,10 +302,17 @@ def test_a_part_that_has_more_say_elsewhere_is_not_said_to_be_at_home() -> None:
     assert title.startswith("Whom the gates chose: 0 of 2 parts have most say at home")
 
 
-def test_a_difference_that_is_not_told_is_no_say() -> None:
-    points = looked(code=[(0.36, 0.334, 0.306)], law=[(0.36, 0.331, 0.309)])
-    title = gates_picture(looks_of(points), ["backbone", "code", "law"]).title
-    assert title.startswith("Whom the gates chose: 0 of 2 parts have most say at home")
+def test_a_difference_that_nobody_sees_is_no_say() -> None:
+    def title(*names: str, **shares: Sequence[float]) -> str:
+        looks = looks_of(looked(**{domain: [look] for domain, look in shares.items()}))
+        return gates_picture(looks, ["backbone", *names]).title.removeprefix("Whom the gates chose: ")
+
+    apart = "the gates do not tell the domains apart yet"
+    assert title("code", "law", code=(0.36, 0.334, 0.306), law=(0.36, 0.331, 0.309)).startswith(apart)
+    assert title("code", code=(0.4995, 0.5005), law=(0.5, 0.5)).startswith(apart)
+    assert title("code", code=(0.4, 0.6), law=(0.5, 0.5)).startswith("code has more say at home than elsewhere")
+    assert title("code", code=(0.6, 0.4), law=(0.5, 0.5)).startswith("code has no more say at home than elsewhere")
+    assert title("code", "law", code=(0.3, 0.4, 0.3), law=(0.4, 0.305, 0.295)).startswith("1 of 2 parts has most say")
 
 
 def test_an_evaluation_that_is_not_whole_is_not_drawn() -> None:
