@@ -21,12 +21,12 @@ from ui.parts.trajectories import Weights, average_weights, leaders, legend, pos
 from ui.parts.words import counted, plain
 from workbench.cards import MixtureCard
 from workbench.database import reading
-from workbench.services import corpora, mixtures
+from workbench.services import mixtures
+from workbench.services.examples import example
 from workbench.settings import get_settings
 from workbench.storage import get_storage
 
 _VIEWS = ("One text", "All domains")
-EXAMPLE_CHARACTERS = (150, 600)  # of each domain: the second must outweigh the evidence for the first
 
 
 def show() -> None:
@@ -71,18 +71,9 @@ def _ask(mixture: MixtureCard) -> dict[str, Any] | None:
 
 
 def _take_example(model: str) -> None:
-    """Puts the beginnings of held-out documents of two domains into the text: there the lead should change."""
+    """Puts held-out text of two domains into the field: where one ends, the lead should change."""
     with explained(), reading() as session:
-        members = mixtures.get_mixture(session, model).members
-        domains = list(dict.fromkeys(name for member in members for name in member.domains))
-        storage = get_storage(get_settings())
-        found = [corpora.preview_documents(session, storage, name, "test", 1, 0) for name in domains[:2]]
-        texts = [
-            str(document["text"]).strip()[:length]
-            for documents, length in zip(found, EXAMPLE_CHARACTERS, strict=False)
-            for document in documents
-        ]
-    st.session_state["posterior.text"] = "\n\n".join(texts)
+        st.session_state["posterior.text"] = example(session, get_storage(get_settings()), model)
 
 
 def _show_answer(wish: dict[str, Any], parts: Mapping[str, list[str]]) -> None:

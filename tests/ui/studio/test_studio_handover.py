@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from engine.text.tokenizer import train_tokenizer
+from tests.ui.studio.conftest import TEXTS
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.client import Client
 from ui.parts.rooms import LEARNED_AND_KEPT
 from ui.rooms.train import EXPERT
 from workbench.database import transaction
-from workbench.services import jobs, mixtures
+from workbench.services import experts, jobs, mixtures
 from workbench.specs import MixtureSpec
+from workbench.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -102,3 +106,18 @@ def test_what_is_missing_is_scored_by_a_click() -> None:
     assert not app.error
     specs = [job.spec for job in read(jobs.list_jobs) if job.kind == "evaluate" and job.spec["max_tokens"]]
     assert [(one["mixture"], one["experts"], one["max_tokens"]) for one in specs] == [("c", ["first/code"], 2048)]
+
+
+def test_an_example_is_cut_to_what_the_model_can_read() -> None:
+    tokenizer = train_tokenizer(TEXTS.values(), 300)
+    base = get_storage().path(read(experts.get_expert, "first/code").base_id)
+    tokenizer.save(base)
+    (base / "config.json").write_text(json.dumps({"max_position_embeddings": 64}))
+    app = open_room("posteriors", posterior__mixture="first")
+    named(app.button, "Take an example").click().run()
+    assert not app.exception
+    assert not app.error
+    text = app.text_area(key="posterior.text").value
+    assert 40 < len(tokenizer.encode(text)) < 63
+    assert "def add" in text
+    assert "clocks" in text
