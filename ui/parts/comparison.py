@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ import streamlit as st
 
 from ui.parts.charts import expert_bars
 from ui.parts.gallery import show_picture
-from ui.parts.notices import empty
-from ui.parts.retention_view import offer_retention
-from ui.parts.rooms import TRAIN
+from ui.parts.measures import comparable
+from ui.parts.notices import explained
+from ui.parts.on_the_way import empty_until_scored
+from ui.parts.retention_view import offer_retention, offer_scores
 from ui.parts.tables import show_table
 from ui.parts.words import millions, short, size
 from workbench.cards import EvaluationCard, ExpertCard
+from workbench.database import reading
+from workbench.services.retention import retention
 
 _TOLD_ABOVE = ("parts", "composed_of")  # of the config
 
@@ -24,16 +28,31 @@ def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard
     picture = expert_bars(cards, [one for one in scores if one.split == split])
     if picture:
         show_picture(picture, "compared")
+        if not is_shared(cards, scores, split):
+            with explained():
+                _offer_scores(cards, split)
     else:
-        empty(
-            f"None of them has been scored on the {split} split yet.",
-            "Evaluate their mixture.",
-            TRAIN.script,
-            "Evaluate",
-        )
+        why = f"None of them has been scored on the {split} split yet."
+        mixture = next((name for card in cards for name in card.mixtures), None)
+        empty_until_scored(why, "Evaluate their mixture.", mixture, split)
     offer_retention(cards)
     st.markdown("##### What differs between them: one row for each property")
     show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
+
+
+def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> bool:
+    """Whether any domain was scored with all of these experts on the same tokens."""
+    names = {card.name for card in cards}
+    shown = comparable([one for one in scores if one.expert in names and one.split == split])
+    return len(names) in Counter(one.domain for one in shown).values()
+
+
+def _offer_scores(cards: Sequence[ExpertCard], split: str) -> None:
+    """The evaluations after which these experts can be compared on the domains that they learned."""
+    last, *others = dict.fromkeys(name for card in cards for name in card.domains)
+    with reading() as session:
+        found = retention(session, last, targets=others, experts=[card.name for card in cards], split=split)
+    offer_scores(found, "compared")
 
 
 def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:

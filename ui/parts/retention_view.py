@@ -71,11 +71,10 @@ def _show(found: Mapping[str, Any], key: str) -> None:
     st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
     show_table(retention_rows(found), f"{key}_rows", f"Experts on {', '.join(found['targets'])} and {found['retain']}")
     if found["missing"]:
-        _offer_scores(found, key)
-    show_last(f"{key}.scores")
+        offer_scores(found, key)
 
 
-def _offer_scores(found: Mapping[str, Any], key: str) -> None:
+def offer_scores(found: Mapping[str, Any], key: str) -> None:
     """What is missing, and the evaluations that make it, as a button and as commands."""
     st.warning("Some numbers are missing. Only evaluations that are stored are compared.")
     for sentence, _ in missing_words(found):
@@ -88,6 +87,7 @@ def _offer_scores(found: Mapping[str, Any], key: str) -> None:
         with explained():
             for wish in found["wishes"]:
                 st.session_state[f"{key}.scores.job"] = submit(Evaluate(**wish["spec"]))
+    show_last(f"{key}.scores")
 
 
 _HOW_SCORED = "Of each of these experts, on the same tokens of a domain; what is stored already is not computed again."

@@ -121,3 +121,16 @@ def test_an_example_is_cut_to_what_the_model_can_read() -> None:
     assert 40 < len(tokenizer.encode(text)) < 63
     assert "def add" in text
     assert "clocks" in text
+
+
+@pytest.mark.usefixtures("beside")
+def test_experts_that_were_measured_on_different_tokens_can_be_scored_on_the_same() -> None:
+    app = open_room("experts", experts__chosen=["first/code", "c/code"])
+    assert "No domain was scored with all of them" in told(app)
+    named(app.button, "Score what is missing").click().run()
+    assert not app.exception
+    wishes = [job.spec for job in read(jobs.list_jobs) if job.spec.get("domains") == ["code"]]
+    assert [one["experts"] for one in wishes if one["kind"] == "evaluate"] == [["first/code"]]
+    assert "Score what is missing" not in str(
+        open_room("experts", experts__chosen=["first/code", "first/prose"]).button
+    )
