@@ -33,6 +33,8 @@ def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequen
             mode="lines+markers" if len(line) < 40 else "lines",
             line={"color": colour_of(places[name])},
         )
+    if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
+        figure.update_xaxes(rangemode="tozero")
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
     title = f"{kind}: while a line falls, it is still learning"
     return Picture(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)

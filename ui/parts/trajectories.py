@@ -79,7 +79,7 @@ def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str]
 
 
 def legend(experts: Sequence[str], places: Sequence[int]) -> str:
-    """HTML of the legend: colour, name and the share of tokens that each expert leads."""
+    """HTML of the legend: colour, name and the share of tokens that each expert leads, which is no mean weight."""
     total = max(1, len(places))
     chips = [
         _chip(
@@ -88,7 +88,7 @@ def legend(experts: Sequence[str], places: Sequence[int]) -> str:
         )
         for i, name in enumerate(experts)
     ]
-    return f'<div style="line-height:2.2">{"".join(chips)}</div>'
+    return f'<div style="line-height:2.2">Share of the tokens led: {"".join(chips)}</div>'
 
 
 def _chip(text: str, style: str, tooltip: str = "") -> str:

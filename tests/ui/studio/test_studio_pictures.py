@@ -319,3 +319,15 @@ def test_pandas_is_whole_before_any_page_draws() -> None:
     """Plotly takes what it finds of it, half-read too, while another page is importing it."""
     asked = "import sys, ui.studio; print(hasattr(sys.modules.get('pandas'), 'Series'))"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "True"
+
+
+def test_a_curve_of_one_point_stands_on_an_axis_from_zero() -> None:
+    one, two = (MetricPoint(name="loss", step=step, value=2.0) for step in (99, 100))
+    first, both = curves([one], "Held-out loss", "x"), curves([one, two], "Held-out loss", "x")
+    assert first is not None
+    assert both is not None
+    assert (first.figure.layout.xaxis.rangemode, both.figure.layout.xaxis.rangemode) == ("tozero", None)
+
+
+def test_a_legend_says_that_its_shares_are_of_tokens_led() -> None:
+    assert "Share of the tokens led: <span" in legend(["a", "b"], [0, 0, 1])
