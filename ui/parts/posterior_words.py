@@ -15,9 +15,11 @@ _EVIDENCE = {"prefix": "the whole prefix (paper)", "last_token": "the last token
 
 
 def posterior_title(found: Mapping[str, Any]) -> str:
-    """`Posterior after 100 blocks of dev text, by the updating method …, evidence: the whole prefix (paper)`."""
+    """`Posterior after 10 to 31 blocks of dev text, by the updating method …, evidence: the whole prefix (paper)`."""
     how = _ESTIMATES[found["estimate"]].format(**found)
-    blocks = counted(found["num_blocks"], "block")
+    used = sorted(row["num_blocks"] for row in found["domains"]) or [found["num_blocks"]]
+    blocks = counted(used[-1], "block")
+    blocks = blocks if used[0] == used[-1] else f"{used[0]:,} to {blocks}"
     return f"Posterior after {blocks} of {found['split']} text, {how}, evidence: {_EVIDENCE[found['evidence']]}"
 
 

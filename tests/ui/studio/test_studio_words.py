@@ -12,6 +12,7 @@ from ui.parts.causes import next_step_of
 from ui.parts.health import worker_sign
 from ui.parts.next_steps import Holdings, suggestions
 from ui.parts.on_the_way import by_turn
+from ui.parts.posterior_words import posterior_title
 from ui.parts.questions import NOT_ASKED, assemble, changed, questions_of
 from ui.parts.results import result_words, sight_of
 from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
@@ -203,3 +204,12 @@ def test_what_came_of_a_job_is_told_with_its_reason() -> None:
 def test_a_job_that_has_not_ended_has_no_result() -> None:
     assert result_words(job("running")) == ""
     assert sight_of(job("failed")) is None
+
+
+def test_a_posterior_is_told_after_as_many_blocks_as_were_used() -> None:
+    found = {"estimate": "mean", "evidence": "prefix", "split": "dev", "num_blocks": 100}
+    assert posterior_title({**found, "domains": [{"num_blocks": 31}, {"num_blocks": 10}]}).startswith(
+        "Posterior after 10 to 31 blocks of dev text"
+    )
+    assert posterior_title({**found, "domains": [{"num_blocks": 1}]}).startswith("Posterior after 1 block of dev text")
+    assert posterior_title({**found, "domains": []}).startswith("Posterior after 100 blocks")
