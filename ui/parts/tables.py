@@ -16,10 +16,18 @@ Rows = Sequence[Mapping[str, Any]]
 def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None) -> None:
     """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`)."""
     height = min(36 * (len(rows) + 1) + 2, 400)
-    numbers = {name: st.column_config.NumberColumn(format="localized") for name in _counts(rows)}
+    formats = dict.fromkeys(_counts(rows), "localized") | dict.fromkeys(_large(rows), "%.2f")
+    numbers = {name: st.column_config.NumberColumn(format=told) for name, told in formats.items()}
     choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}
     st.dataframe(
-        list(rows), key=key, hide_index=True, height=height, alt=words, column_config=numbers or None, **choose
+        list(rows),
+        key=key,
+        hide_index=True,
+        height=height,
+        alt=words,
+        column_config=numbers or None,
+        placeholder="—",
+        **choose,
     )
     st.download_button(
         "Download as CSV",
@@ -39,6 +47,15 @@ def _counts(rows: Rows) -> list[str]:
     return [
         name for name, values in columns.items()
         if all(type(value) in (int, NoneType) for value in values) and max(filter(None, values), default=0) >= 1000
+    ]  # fmt: skip
+
+
+def _large(rows: Rows) -> list[str]:
+    """The columns of numbers so large that nobody reads more than two digits behind their point."""
+    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in (rows[0] if rows else ())}
+    return [
+        name for name, values in columns.items()
+        if values and all(type(value) is float for value in values) and min(values) >= 1 and max(values) >= 10
     ]  # fmt: skip
 
 

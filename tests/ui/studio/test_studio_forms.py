@@ -110,3 +110,13 @@ def test_large_whole_numbers_have_separators(
     show_table([{"documents": one} for one in column], "key", "words")
     found = drawn["column_config"] or {}
     assert [one["type_config"]["format"] for one in found.values()] == formats
+
+
+def test_what_is_not_known_is_a_dash_and_large_numbers_have_two_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: dict[str, Any] = {}
+    monkeypatch.setattr("ui.parts.tables.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.parts.tables.st.download_button", lambda *_, **__: None)
+    show_table([{"perplexity": 942.1562, "share": 0.1234}, {"perplexity": None, "share": None}], "t", "words")
+    assert drawn["placeholder"] == "—"
+    formats = {name: column["type_config"]["format"] for name, column in drawn["column_config"].items()}
+    assert formats == {"perplexity": "%.2f"}
