@@ -22,13 +22,14 @@ def show_forecast(spec: TrainMode | ComposeMode) -> None:
         return
     with st.container(border=True):
         numbers = {
-            "Learn": millions(found["num_learning"]) if found["num_learning"] else "nothing",
+            "Learned parameters": millions(found["num_learning"]) if found["num_learning"] else "nothing",
             "Memory, at least": size(found["memory"]),
             "Disk": size(found["disk"]),
             "Time, about": _time(found),
         }
-        for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):
-            column.metric(label, value)
+        with st.container(horizontal=True, gap="large"):  # in columns of one width a long time would be cut off
+            for label, value in numbers.items():
+                st.metric(label, value, width="content")
         st.caption(plain(forecast_words(found)))
 
 

@@ -61,6 +61,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "multiselect", "must not be forgotten", ["prose"])
     fill(app, "number_input", "Blocks of the backbone", 2)
+    assert [one.label for one in app.metric] == ["Learned parameters", "Memory, at least", "Disk", "Time, about"]
     assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
     assert "how long that takes is known after the first training" in told(app)
     assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2 --retain prose"
