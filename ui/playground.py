@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PATH = "/play"
 REDRAW_SECONDS = 0.12  # each redraw sends the whole text again
 FIRST_PROMPT = "import os\n\ndef main("
+PROMPT_CHARACTERS = 80  # of held-out text
 NOTHING_HERE = (
     "There is no mixture or expert yet. Train some in the studio, or with "
     "`workbench train demix NAME --seed-model S --domains A,B`."
@@ -166,7 +167,7 @@ class Player:
         names = [model["id"] for model in models]
         choices = [(f"{model['id']} ({model['kind']})", model["id"]) for model in models]
         sides = _first_choice(models, asked, self._mixtures())
-        updates = [gr.update(value=asked["prompt"]) if "prompt" in asked else gr.update()]
+        updates = [gr.update(value=asked.get("prompt") or self._first_prompt(sides[0]))]
         for side in sides:
             known = side if side in names else None
             updates += [gr.update(choices=choices, value=known), *self.switches_of(known)]
@@ -179,6 +180,17 @@ class Player:
 
         with reading(self._house.settings) as session:
             return [card.name for card in by_worth(session)]
+
+    def _first_prompt(self, model: str) -> str:
+        """The beginning of held-out text of a mixture's first domain; the usual prompt where there is none."""
+        from workbench.database import reading
+        from workbench.services.examples import example
+        from workbench.storage import get_storage
+
+        if model in self._mixtures():
+            with suppress(Problem), reading(self._house.settings) as session:
+                return example(session, get_storage(self._house.settings), model)[:PROMPT_CHARACTERS] or FIRST_PROMPT
+        return FIRST_PROMPT
 
     def switches_of(self, model: str | None) -> list[Any]:
         """The experts that a model can use, those that take part ticked; and the parts of those that have some."""
@@ -276,6 +288,5 @@ def _first_choice(models: list[dict[str, Any]], asked: dict[str, str], worth: Se
     left = asked.get("left", names[0])
     own = experts.get(left, [])
     others = [name for name in names if name != left and experts.get(name) != own]
-    # The prompt's own expert would say the same as the mixture, and show nothing.
-    strangers = [name for name in own if len(own) > 1 and "python" not in name.lower()]
-    return left, asked.get("right", next(iter([*strangers, *others]), left))
+    # The prompt's own expert, the first, would say the same as the mixture, and show nothing.
+    return left, asked.get("right", next(iter([*own[:0:-1], *others]), left))

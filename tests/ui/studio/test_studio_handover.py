@@ -11,11 +11,14 @@ from engine.text.tokenizer import train_tokenizer
 from tests.ui.studio.conftest import TEXTS
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
+from ui.api.app import create_app
 from ui.client import Client
 from ui.parts.rooms import LEARNED_AND_KEPT
+from ui.playground import FIRST_PROMPT, Player
 from ui.rooms.train import EXPERT
 from workbench.database import transaction
 from workbench.services import experts, jobs, mixtures
+from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
 
@@ -134,3 +137,20 @@ def test_experts_that_were_measured_on_different_tokens_can_be_scored_on_the_sam
     assert "Score what is missing" not in str(
         open_room("experts", experts__chosen=["first/code", "first/prose"]).button
     )
+
+
+def test_who_cannot_be_compared_is_named() -> None:
+    with transaction() as session:
+        experts.expert_row(session, "laws again").tokenizer_sha256 = "cd" * 32
+    app = open_room(
+        "specialization",
+        **{"specialization.view": LEARNED_AND_KEPT, "specialization.compared": ["first/code", "laws again"]},
+    )
+    assert named(app.multiselect, "Experts to compare").value == ["first/code"]
+    assert any("laws again" in box.value and "tokenizer" in box.value for box in app.info)
+
+
+def test_the_playground_begins_with_text_of_what_its_mixture_knows() -> None:
+    player = Player(create_app(get_settings(), playground=False).state.house)
+    assert "def add" in player._first_prompt("first")
+    assert player._first_prompt("no mixture") == FIRST_PROMPT
