@@ -104,6 +104,8 @@ def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
     comparable = {one.name: one for one in cards if one.tokenizer_sha256 == (asked or cards)[0].tokenizer_sha256}
     if not set(st.session_state.get(COMPARED, ["none yet"])) <= set(comparable):
         kept = [card.name for card in asked if card.name in comparable]
+        if others := [card.name for card in asked if card.name not in comparable]:
+            st.info(plain(f"Left out, since their tokenizer is another than that of {kept[0]}: {listed(others)}."))
         usual = [card.name for card in own if card.name in comparable] or [*comparable]
         st.session_state[COMPARED] = kept or usual[:_AT_FIRST]
     chosen = st.multiselect(
