@@ -7,10 +7,11 @@ from typing import Any
 
 from ui.parts.words import counted
 
-COUNTED_AS = (
+_COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
-    "pass: activations are kept. The paper's table 2 counts one, so its figures are a third larger for the same work."
+    "pass: activations are kept."
 )
+COUNTED_AS = f"{_COUNTED} DEMix's table 2 counts one, so its figures are a third larger for the same work."
 
 
 def operations(count: float) -> str:
@@ -34,16 +35,25 @@ def throughput_words(measured: Mapping[str, Any]) -> str:
     )
 
 
+def counted_as(found: Mapping[str, Any]) -> str:
+    """How the operations of these costs were counted."""
+    return _COUNTED if any(found["num_parts"]) else COUNTED_AS
+
+
 def cost_words(found: Mapping[str, Any]) -> str:
     """What a token costs a mixture (`workbench.services.costs`), in two sentences."""
     if all(found["num_parts"]):
         return _cost_words_of_mode(found)
     num_experts = counted(found["num_experts"], "expert")
-    return (
+    told = (
         f"A token in a context of {found['context']:,} costs one expert {operations(found['forward'])}; this mixture "
-        f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each. Training costs "
-        f"{operations(found['training'])} per token, as the dense model does; adding an expert with everything else "
-        f"frozen costs {operations(found['adapting'])}."
+        f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each."
+    )
+    if any(found["num_parts"]):
+        return f"{told} What training costs is told of a mixture whose experts are all of MoDE, or none."
+    return (
+        f"{told} Training costs {operations(found['training'])} per token, as the dense model does; adding an expert "
+        f"with everything else frozen costs {operations(found['adapting'])}."
     )
 
 

@@ -20,7 +20,7 @@ from ui.parts.notices import explained
 from ui.parts.on_the_way import empty_until, empty_until_scored
 from ui.parts.prior_editor import show_priors
 from ui.parts.rooms import TRAIN
-from ui.parts.throughput import COUNTED_AS, cost_words
+from ui.parts.throughput import cost_words, counted_as
 from ui.parts.words import plain
 from workbench.cards import MixtureCard
 from workbench.database import reading
@@ -102,7 +102,7 @@ def _show_cost(mixture: MixtureCard, choice: Choice) -> None:
     if choice.active:
         with explained(), reading() as session:
             found = mixture_costs(session, get_storage(get_settings()), mixture.name, active=choice.active)
-            st.caption(plain(cost_words(found)), help=COUNTED_AS)
+            st.caption(plain(cost_words(found)), help=counted_as(found))
 
 
 def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from engine.config import Evidence, GateConfig, GateKind
 from ui.parts.measures import measure_words
 from ui.parts.mixture_words import ALONE, inside_words
 from ui.parts.modes import NO_CACHED, legend, means, trained_words
-from ui.parts.throughput import COUNTED_AS, cost_words
+from ui.parts.throughput import cost_words, counted_as
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, split_commas, takes
 from ui.verbs.output import print_done, print_json, print_table, say, shown
@@ -289,7 +289,7 @@ def cost(
         print_json(found)
         return
     say(cost_words(found))
-    say(COUNTED_AS)
+    say(counted_as(found))
 
 
 @app.command("average")

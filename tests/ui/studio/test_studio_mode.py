@@ -14,7 +14,7 @@ from ui.parts.comparison import differences
 from ui.parts.gates import gates_picture, looks_of
 from ui.parts.mixture_words import inside_words
 from ui.parts.rooms import COMPOSITION
-from ui.parts.throughput import cost_words
+from ui.parts.throughput import cost_words, counted_as
 from ui.rooms.train import AVERAGE, EXPERT, MODE
 from workbench.cards import MetricPoint
 from workbench.database import transaction
@@ -213,9 +213,12 @@ def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
     )
     several = cost_words({**found, "num_experts": 2, "num_parts": [2, 1], "mixture": 2e6})
     assert "that of the first expert; the mixture of 2 costs 2 MFLOPs." in several
-    assert "this mixture of 2 experts costs 2 MFLOPs" in cost_words(
-        {**found, "num_experts": 2, "num_parts": [2, 0], "mixture": 2e6}
-    )
+    of_both = {**found, "num_experts": 2, "num_parts": [2, 0], "mixture": 2e6}
+    assert "this mixture of 2 experts costs 2 MFLOPs" in cost_words(of_both)
+    for one in (found, of_both):
+        assert "dense model" not in cost_words(one)
+        assert "DEMix" not in counted_as(one)
+    assert "DEMix" in counted_as({**found, "num_parts": [0, 0]})
 
 
 def tables(app: Any) -> list[list[dict[str, Any]]]:
