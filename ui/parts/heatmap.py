@@ -164,13 +164,15 @@ def _mark_homes(figure: go.Figure, scores: Scores) -> None:
 
 def _title(scores: Scores) -> str:
     columns = [[r for r in column if r is not None] for column in zip(*scores.ratios, strict=True)]
-    judged = [column for column in columns if column]
+    judged = [column for column in columns if len(column) > 1]  # the own expert's 1.0, and a stranger's
     best = sum(min(column) >= 1.0 for column in judged)
     if not judged:
-        return "No expert has been scored at home yet, so there is nothing to compare with"
+        return "No expert has been scored beside a domain's own expert yet, so there is nothing to compare with"
     if best == len(judged):
-        who = "Each scored expert" if scores.unscored() else "Each expert"
-        return f"{who} is best at home: read a column; 1.0 is the domain's own expert"
+        who = "Each expert is best at home"
+        if len(judged) < len(columns):
+            who = f"Where scores can tell, on {len(judged)} of {len(columns)} domains, the own expert is best"
+        return f"{who}: read a column; 1.0 is the domain's own expert"
     return (
         f"{best} of {len(judged)} domains are served best by their own expert: read a column; "
         "1.0 is the domain's own expert, below 1.0 a stranger beats it"

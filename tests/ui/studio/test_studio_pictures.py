@@ -75,7 +75,13 @@ def test_an_expert_without_any_number_is_named() -> None:
     assert gaps.unscored() == ["new"]
     assert gaps.told("new") == "new (not scored)"
     assert replace(gaps, disabled=["m/a"]).told("m/a") == "m/a (disabled)"
-    assert specialization(gaps).title.startswith("Each scored expert is best at home")
+    assert "nothing to compare with" in specialization(gaps).title
+
+
+def test_the_title_praises_no_expert_that_was_not_scored_at_home() -> None:
+    homes = {"m/a": "a", "m/b": "b"}
+    half = Scores(["m/a", "m/b"], ["a", "b"], [[3.0, None], [6.0, None]], [[1.0, None], [2.0, None]], homes)
+    assert specialization(half).title.startswith("Where scores can tell, on 1 of 2 domains, the own expert is best")
 
 
 def test_names_are_no_markup_in_a_figure() -> None:
