@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.errors import TrainingError
+from jobs.kinds.tokens import DomainFiles
 from jobs.work import Work
 
 
@@ -20,3 +23,20 @@ def write_down(work: Work, what: str, told: Any) -> None:
     aside = path.with_suffix(".new")
     aside.write_text(json.dumps(told), encoding="utf-8")
     aside.replace(path)
+
+
+def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str, str] | None = None) -> None:
+    """Raises TrainingError where a later attempt reads other text, or others by SHA-256, than the first one did.
+
+    A job that failed keeps nothing from being deleted and made anew under the same name; its checkpoints are of before.
+    """
+    now = {f"domain “{domain.name}”": domain.data_sha256 for domain in domains} | dict(others or {})
+    begun = read_back(work, "sources")
+    if begun is None:
+        write_down(work, "sources", now)
+        return
+    for what, sha256 in now.items():
+        if begun.get(what) != sha256:
+            raise TrainingError(
+                f"The {what} must be the one that this training began with, but is another by now.", "Start a new job."
+            )

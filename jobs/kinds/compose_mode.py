@@ -17,7 +17,7 @@ from engine.files import Kept
 from engine.mode.config import ModeConfig
 from engine.mode.lineup import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
-from jobs.kinds.begun import read_back, write_down
+from jobs.kinds.begun import read_back, require_same, write_down
 from jobs.kinds.expert_files import keep_parts
 from jobs.kinds.ids import made_by
 from jobs.kinds.mode_training import load, registering, train_parts, write_parts
@@ -49,10 +49,11 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     """Reads the parts, trains them together where it is asked for, and keeps them as one expert."""
     begun = read_back(work, "experts")  # ids by name
     with work.reading() as session:
-        _require_same(session, begun or {})
+        _require_named(session, begun or {})
         inputs = _read(session, work, spec)
     if begun is None:
         write_down(work, "experts", dict(zip(inputs.names, inputs.experts, strict=True)))
+    require_same(work, inputs.domains)
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
     lineup = _lineup(work, spec, inputs)
@@ -88,7 +89,7 @@ def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> Lineup:
     return Lineup(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
 
 
-def _require_same(session: Session, begun: Mapping[str, str]) -> None:
+def _require_named(session: Session, begun: Mapping[str, str]) -> None:
     """Raises TrainingError unless each of these ids is still called by its name: checkpoints are of these experts."""
     for name, id in begun.items():
         row = session.get(Expert, id)

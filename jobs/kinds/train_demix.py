@@ -27,6 +27,7 @@ from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
 from engine.training.methods import METHODS, Recipe
 from engine.training.start import start
+from jobs.kinds.begun import require_same
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
 from jobs.kinds.losses import last_losses, mean_loss
@@ -56,6 +57,8 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.seed.check()
+    read = [domain for domains in inputs.experts.values() for domain in domains]
+    require_same(work, read, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
     tokenizer = load_tokenizer(inputs.seed.folder)
     packed = []
     for name, domains in inputs.experts.items():

@@ -24,6 +24,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
 from engine.training.methods import METHOD_OF_ONE
+from jobs.kinds.begun import require_same
 from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.ids import made_by
 from jobs.kinds.parents import Choice, Parent, choose_parent, possible_parents, require_parent
@@ -65,6 +66,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     """Trains the new expert from its parent; every other file stays what it was (law L8)."""
     with work.reading() as session:
         inputs = _read(session, work, spec)
+    require_same(work, [inputs.domain])
     inputs.parents[0].base.check()
     tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
     folder = yield from pack(work, inputs.domain, tokenizer)

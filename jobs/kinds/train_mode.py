@@ -11,6 +11,7 @@ from engine.events import Event
 from engine.files import Kept
 from engine.mode.lineup import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
+from jobs.kinds.begun import require_same
 from jobs.kinds.expert_files import keep_parts
 from jobs.kinds.ids import made_by
 from jobs.kinds.mode_training import registering, train_parts
@@ -36,6 +37,7 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
     with work.reading() as session:
         inputs = _read(session, work, spec)
     inputs.seed.check()
+    require_same(work, inputs.domains, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
     tokenizer = load_tokenizer(inputs.seed.folder)
     lineup = Lineup(made_by(work.job_id, "expert"), inputs.seed, _beginnings(spec))
     write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)

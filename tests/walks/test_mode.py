@@ -285,6 +285,22 @@ def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all
         assert "tuned/composed" not in [one.name for one in experts.list_experts(session)]
 
 
+ELSEWHERE: list[dict[str, Any]] = [
+    {"kind": "train-demix", "name": "again", "seed_model": "seed", "domains": TWO, "training": TRAINING},
+    {"kind": "train-expert", "name": "more", "mixture": "small", "domain": "court", "training": TRAINING},
+]
+
+
+@pytest.mark.parametrize("wish", [STAGE_ONE, STAGE_TWO, *ELSEWHERE], ids=lambda wish: wish["kind"])
+def test_no_training_goes_on_over_other_text_under_the_same_name(moded, wish) -> None:
+    job_id = paused_at({**wish, "name": "cut"}, 17)
+    with transaction() as session:
+        corpora.domain_row(session, "court").data_sha256 = "0" * 64  # deleted, and imported anew, while it had failed
+    card = resumed(job_id)
+    told = "The domain “court” must be the one that this training began with, but is another by now."
+    assert (card.state, card.error) == ("failed", told)
+
+
 def test_a_parent_that_is_gone_when_its_composition_is_registered_is_not_named(moded) -> None:
     job_id, events = run_now(STAGE_TWO)
     for event in events:
