@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from workbench.settings import Settings
 
 
+STUDIO_HOST = "127.0.0.1"
+LEAST_TOKEN_LETTERS = 32  # of a token that other machines may try to guess
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
     if host == "localhost":
@@ -36,16 +40,27 @@ def is_any(host: str) -> bool:
 
 
 def require_safe_address(settings: Settings) -> None:
-    """Refuses to listen beyond this machine without a token."""
-    if is_loopback(settings.host) or settings.token.get_secret_value():
+    """Refuses to listen beyond this machine without a token that is hard to guess."""
+    token = settings.token.get_secret_value()
+    if is_loopback(settings.host) or len(token) >= LEAST_TOKEN_LETTERS:
         return
-    raise UnsafeAddress(
-        f"WORKBENCH_HOST must be a loopback address while no token is set, but is “{settings.host}” instead.",
-        "Set WORKBENCH_TOKEN to a long secret, or WORKBENCH_HOST to 127.0.0.1.",
-    )
+    if not token:
+        problem = f"WORKBENCH_HOST must be a loopback address while no token is set, but is “{settings.host}” instead."
+    else:
+        problem = (
+            f"WORKBENCH_TOKEN needs at least {LEAST_TOKEN_LETTERS} characters where WORKBENCH_HOST is not a loopback "
+            f"address, but has {len(token)}."
+        )
+    raise UnsafeAddress(problem, _MAKE_TOKEN)
 
 
-def require_free_port(port: int, variable: str, host: str = "127.0.0.1") -> None:
+_MAKE_TOKEN = (
+    'Set WORKBENCH_TOKEN to what `python -c "import secrets; print(secrets.token_urlsafe(32))"` prints, '
+    "or WORKBENCH_HOST to 127.0.0.1."
+)
+
+
+def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None:
     """Refuses a port on which another program listens; names the variable that moves us elsewhere."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -77,15 +92,26 @@ def api_address(settings: Settings) -> str:
 
 def studio_address(settings: Settings) -> str:
     """The URL of the studio, which never listens beyond this machine."""
-    return _url("127.0.0.1", settings.studio_port)
+    return _url(STUDIO_HOST, settings.studio_port)
 
 
-def playground_address(settings: Settings) -> str:
-    """The URL of the playground, beside the API."""
-    return api_address(settings) + "/play/"
+def playground_address(settings: Settings, seen_from: str = STUDIO_HOST) -> str:
+    """The URL of the playground, beside the API.
+
+    `seen_from` is the name by which the browser knows the studio: a login holds for one name.
+    """
+    names = ("localhost", STUDIO_HOST)
+    host = seen_from if seen_from in names and _reachable(settings.host) in names else settings.host
+    return _url(host, settings.api_port) + "/play/"
+
+
+def _reachable(host: str) -> str:
+    """The address under which this machine reaches a server of its own."""
+    if is_any(host):
+        return "::1" if ":" in host else "127.0.0.1"
+    return host
 
 
 def _url(host: str, port: int) -> str:
-    if is_any(host):
-        host = "::1" if ":" in host else "127.0.0.1"
+    host = _reachable(host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -27,6 +27,7 @@ PROBLEM = 2
 INTERRUPTED = 130
 VERBS = {  # what each says of itself, for the list of all of them
     "up": "Start everything: studio, API with the playground, worker and clock. Ctrl-C stops all of it.",
+    "login-link": "Print a link that logs one browser in to the studio: it works once, within ten minutes.",
     "migrate": "Create the registry, or bring an older one to this version.",
     "say": "Go on from a prompt; words are coloured by the expert with the greatest weight.",
     "doctor": "Check Python, PyTorch, disk, registry, queue, worker, ports and browser; say what to do about each.",
@@ -44,7 +45,12 @@ VERBS = {  # what each says of itself, for the list of all of them
     "reproduce": "Reproduce a paper: its jobs, its claims, one report.",
     "jobs": "Jobs: watch, stop, resume, retry, hurry, delete.",
 }
-_MODULES = {"up": "house", "migrate": "house", "eval": "evaluate"}  # of the others: their own name
+_MODULES = {
+    "up": "house",
+    "login-link": "house",
+    "migrate": "house",
+    "eval": "evaluate",
+}
 
 Command = TyperCommand | TyperGroup
 
@@ -69,7 +75,7 @@ def _whole(name: str) -> Command:
     if hasattr(module, "app"):
         alone.add_typer(module.app, name=name)
     else:
-        alone.command(name)(getattr(module, name))
+        alone.command(name)(getattr(module, name.replace("-", "_")))
     found: Command = get_group(alone).commands[name]  # type: ignore[assignment]
     return found
 

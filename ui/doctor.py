@@ -134,7 +134,7 @@ def _api(settings: Settings) -> Finding:
 def _studio(settings: Settings) -> Finding:
     from ui.browser import studio_answers
 
-    if studio_answers(studio_address(settings)):
+    if studio_answers(settings):
         return Finding("Studio", True, f"answers at {studio_address(settings)}")
     require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
     return Finding("Studio", True, f"not running; port {settings.studio_port} is free")

@@ -1,41 +1,45 @@
-"""`python -m ui.studio_server`: the studio, on this machine only, on the port of this machine's settings."""
+"""`python -m ui.studio_server`: the studio behind its guard, on this machine only, on the port of its settings."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from engine.device import prepare_process
+from ui.addresses import STUDIO_HOST
 from workbench.settings import Settings, get_settings
 
 SCRIPT = Path(__file__).with_name("studio.py")
 
 
-def arguments(settings: Settings) -> list[str]:
-    """Streamlit's command line. The studio asks for no token, so it listens beyond this machine for nobody."""
-    return [
-        "run",
-        str(SCRIPT),
-        "--server.address=127.0.0.1",
-        f"--server.port={settings.studio_port}",
-        "--server.headless=true",
-        "--server.fileWatcherType=none",
-        "--server.showEmailPrompt=false",
+def options(settings: Settings) -> dict[str, Any]:
+    """Streamlit's configuration."""
+    return {
+        "server.address": STUDIO_HOST,
+        "server.port": settings.studio_port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "server.showEmailPrompt": False,
         # A name that was rebound to our address (DNS rebinding) is not one of these.
-        "--server.allowedHosts=127.0.0.1",
-        "--server.allowedHosts=localhost",
-        "--browser.serverAddress=127.0.0.1",
-        "--browser.gatherUsageStats=false",
-        "--global.developmentMode=false",
-    ]
+        "server.allowedHosts": [STUDIO_HOST, "localhost"],
+        "browser.serverAddress": STUDIO_HOST,
+        "browser.gatherUsageStats": False,
+        "global.developmentMode": False,
+    }
 
 
 def main() -> None:
     """Serves until it is stopped."""
     settings = get_settings()
     prepare_process(settings.threads)
-    from streamlit.web.cli import main as streamlit
+    from starlette.middleware import Middleware
+    from streamlit.starlette import App
 
-    streamlit(arguments(settings), prog_name="streamlit")
+    from ui.api.security import Guard, studio_rules
+
+    # Around everything that Streamlit answers: pages, web socket, uploads, media, its own files.
+    guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
+    App(SCRIPT, middleware=[guard]).run(config=options(settings))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from ui.addresses import (
 )
 from ui.browser import can_browse
 from ui.errors import BadUsage, UiError
+from ui.login import login_link
 from workbench.settings import Settings
 
 PROCFILE = Path(__file__).resolve().parents[1] / "Procfile"
@@ -74,19 +75,24 @@ def _what_goes_on(settings: Settings) -> str:
 
 
 def addresses(settings: Settings) -> dict[str, str]:
-    """Where everything is to be found."""
-    return {
+    """Where everything is to be found; with a token, a link that logs a browser in."""
+    found = {
         "studio": studio_address(settings),
         "playground": playground_address(settings),
         "api": api_address(settings) + "/v1",
     }
+    return found | ({"login": login_link(settings)} if settings.token.get_secret_value() else {})
 
 
 def greeting(settings: Settings) -> str:
     """The addresses in words."""
     lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
+    if settings.token.get_secret_value():
+        lines.append(
+            "  Open the login link first: it works once, within ten minutes. `workbench login-link` prints another."
+        )
     if not is_loopback(settings.host):
-        lines.append("  The API asks for its token. The studio can be reached from this machine only.")
+        lines.append("  The studio can be reached from this machine only.")
     return "\n".join(["Expert Workbench is starting. Ctrl-C stops all of it.", *lines, ""])
 
 
@@ -129,7 +135,7 @@ def _browser(settings: Settings, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    opener = subprocess.Popen([sys.executable, "-m", "ui.browser", studio_address(settings)])
+    opener = subprocess.Popen([sys.executable, "-m", "ui.browser"], env=environment(settings))
     try:
         yield
     finally:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workbench.spec_base import LocalPath, Name, Spec
+from workbench.spec_base import LocalPath, Name, Spec, absolute
 
 
 class ImportCorpus(Spec):
@@ -38,3 +39,9 @@ class ImportCorpus(Spec):
         if sum(map(bool, (self.path, self.dataset, self.found))) != 1:
             raise ValueError("give exactly one of path, dataset and found")
         return self
+
+    def local_paths(self) -> list[str]:
+        # The library of data sets reads a folder of this machine where its name is one.
+        place = Path(self.dataset.partition(":")[0])
+        is_local = place.is_absolute() or ".." in place.parts or (bool(self.dataset) and place.exists())
+        return super().local_paths() + ([absolute(str(place))] if is_local else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,7 +26,16 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on; any but loopback needs a token.")
     api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
-    token: SecretStr = Field(SecretStr(""), description="Bearer token that API clients must send; empty asks for none.")
+    token: SecretStr = Field(
+        SecretStr(""),
+        description="Secret that the API and the studio ask for; empty asks for none. "
+        "Any address but loopback needs one of at least 32 characters.",
+    )
+    data_folders: str = Field(
+        "",
+        description="Folders that a path typed in the studio may lead into, separated by “:” (“;” on Windows); "
+        "empty is the folder where the workbench was started.",
+    )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
     threads: int = Field(0, ge=0, description="Threads of each computing process; 0 is one for each core.")
     processes: int = Field(
@@ -50,6 +60,12 @@ class Settings(BaseSettings):
     @property
     def artifacts_folder(self) -> Path:
         return self.artifacts.expanduser().resolve() if self.artifacts else self.root / "artifacts"
+
+    @property
+    def readable_folders(self) -> list[Path]:
+        """What `data_folders` names, without links."""
+        named = [Path(one).expanduser() for one in self.data_folders.split(os.pathsep) if one.strip()]
+        return [one.resolve() for one in named or [Path.cwd()]]
 
     @property
     def jobs_folder(self) -> Path:

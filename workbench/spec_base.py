@@ -41,13 +41,19 @@ def absolute(value: str) -> str:
     return str(Path(value).expanduser().absolute()) if value else value
 
 
-LocalPath = Annotated[str, AfterValidator(absolute)]
+_ABSOLUTE = AfterValidator(absolute)
+LocalPath = Annotated[str, _ABSOLUTE]
 
 
 class Spec(BaseModel):
     """A wish. Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def local_paths(self) -> list[str]:
+        """Every path of this machine that the work itself will read."""
+        names = [name for name, field in type(self).model_fields.items() if _ABSOLUTE in field.metadata]
+        return [path for path in (getattr(self, name) for name in names) if path]
 
 
 RETAIN = "Domains that must not be forgotten: their held-out loss is measured at each evaluation."

@@ -33,6 +33,9 @@ class MakeSeed(Spec):
     def _local(cls, value: str, info: ValidationInfo) -> str:
         return absolute(value) if info.data.get("source") == "folder" else value
 
+    def local_paths(self) -> list[str]:
+        return [self.location] if self.source == "folder" else []
+
     @model_validator(mode="after")
     def _complete(self) -> MakeSeed:
         if self.source == "fresh" and not self.domains:

@@ -14,9 +14,11 @@ from ui.addresses import require_safe_address
 from ui.api.app import create_app
 from ui.api.security import MAX_BODY_BYTES
 from ui.errors import UnsafeAddress
+from ui.login import Login
 from workbench.settings import Settings
 
 Open = Callable[..., TestClient]
+LONG = "a token with a good many characters"
 
 
 @pytest.fixture
@@ -53,6 +55,31 @@ def test_a_page_of_another_site_cannot_drive_the_server(enter: Open, origin: str
     assert response.json()["error"]["code"] == "foreign_origin"
 
 
+@pytest.mark.parametrize(
+    ("site", "mode", "place", "status"),
+    [
+        ("cross-site", "no-cors", "image", 403),
+        ("same-site", "cors", "empty", 403),  # a page on another port of this machine
+        ("same-site", "no-cors", "script", 403),
+        ("cross-site", "navigate", "object", 403),
+        ("cross-site", "", "", 403),
+        ("cross-site", "navigate", "document", 200),  # a link that was followed
+        ("same-site", "navigate", "iframe", 200),  # as the studio shows the playground; its policy says who else may
+        ("same-origin", "cors", "empty", 200),
+        ("none", "navigate", "document", 200),
+    ],
+)
+def test_what_another_page_fetches_is_refused(enter: Open, site: str, mode: str, place: str, status: int) -> None:
+    headers = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": place}
+    assert enter().get("/healthz", headers=headers).status_code == status
+
+
+def test_another_page_cannot_send_a_form(enter: Open) -> None:
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    answer = enter().post("/v1/completions", headers=headers, json={})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "foreign_site")
+
+
 def test_the_servers_own_page_is_let_in(enter: Open) -> None:
     assert enter().get("/healthz", headers={"origin": "http://127.0.0.1:8000"}).status_code == 200
 
@@ -74,16 +101,47 @@ def test_a_browser_may_give_the_token_as_a_password(enter: Open) -> None:
     assert client.get("/healthz", headers={"authorization": "Basic ???"}).status_code == 401
 
 
+def test_a_login_at_the_studio_holds_here_too(enter: Open, mixed: Path) -> None:
+    client = enter(token="s3cret")
+    login = Login(Settings(home=mixed, token="s3cret"))
+    client.cookies.set(login.cookie, login.new_session(), domain="127.0.0.1")
+
+    assert client.get("/v1/models").status_code == 200
+    # What a cookie lets in, another site could have sent, unless the browser says that it did not.
+    assert client.post("/v1/workbench/mix", json={}).json()["error"]["code"] == "foreign_origin"
+    own = {"origin": "http://127.0.0.1:8000"}
+    assert client.post("/v1/workbench/mix", json={}, headers=own).json()["error"]["code"] == "bad_request"
+
+
+def test_a_browser_logs_in_on_a_page_and_a_frame_is_asked_for_a_password(enter: Open) -> None:
+    client = enter(token="s3cret")
+    page = client.get("/play/", headers={"accept": "text/html", "sec-fetch-dest": "document"})
+    assert (page.status_code, "www-authenticate" in page.headers) == (401, False)
+    assert "<form" in page.text
+    assert (
+        "www-authenticate" in client.get("/play/", headers={"accept": "text/html", "sec-fetch-dest": "iframe"}).headers
+    )
+
+    own = {"origin": "http://127.0.0.1:8000"}
+    client.post("/login", data={"token": "s3cret"}, headers=own, follow_redirects=False)
+    assert client.get("/v1/models").status_code == 200
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0", "192.168.1.7", "::", "example.org"])
 def test_another_address_without_a_token_is_refused(enter: Open, address: str) -> None:
     with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN"):
         enter(host=address)
-    require_safe_address(Settings(host=address, token="s3cret"))
+    require_safe_address(Settings(host=address, token=LONG))
+
+
+def test_another_address_with_a_short_token_is_refused(enter: Open) -> None:
+    with pytest.raises(UnsafeAddress, match="at least 32 characters"):
+        enter(host="0.0.0.0", token="s3cret")
 
 
 def test_on_every_interface_an_address_is_ours_and_a_name_is_not(enter: Open) -> None:
-    client = enter(host="0.0.0.0", token="s3cret")
-    client.headers["authorization"] = "Bearer s3cret"
+    client = enter(host="0.0.0.0", token=LONG)
+    client.headers["authorization"] = f"Bearer {LONG}"
 
     assert client.get("/healthz", headers={"host": "192.168.1.7:8000"}).status_code == 200
     assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 403

@@ -16,15 +16,17 @@ import psutil
 import pytest
 
 from ui import up
+from ui.addresses import require_safe_address
 from ui.browser import can_browse
 from ui.cli import main
 from ui.errors import BadUsage, PortTaken, UnsafeAddress
-from ui.studio_server import arguments
+from ui.studio_server import options
 from workbench.database import transaction
 from workbench.services.jobs import create_job
 from workbench.settings import Settings
 from workbench.specs import SelfCheck
 
+LONG = "a token with a good many characters"
 NAMES = ["api", "studio", "worker", "clock"]
 
 
@@ -72,11 +74,27 @@ def test_two_servers_need_two_ports() -> None:
 
 
 def test_the_studio_listens_here_whatever_the_api_does() -> None:
-    flags = arguments(Settings(host="0.0.0.0", token="s3cret", studio_port=8777))
+    told = options(Settings(host="0.0.0.0", token=LONG, studio_port=8777))
 
-    assert "--server.address=127.0.0.1" in flags
-    assert "--server.port=8777" in flags
-    assert "--browser.gatherUsageStats=false" in flags
+    assert told["server.address"] == "127.0.0.1"
+    assert told["server.port"] == 8777
+    assert told["browser.gatherUsageStats"] is False
+
+
+def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
+    with pytest.raises(UnsafeAddress, match=r"at least 32 characters.*has 31\..*secrets\.token_urlsafe\(32\)"):
+        require_safe_address(Settings(host="0.0.0.0", token="x" * 31))
+    require_safe_address(Settings(host="0.0.0.0", token="x" * 32))
+    require_safe_address(Settings(host="::1", token="short"))
+
+
+def test_with_a_token_a_login_link_is_printed(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, token="s3cret", studio_port=8777)
+    address = up.addresses(settings)["login"]
+    assert address.startswith("http://127.0.0.1:8777/login?link=")
+    assert "s3cret" not in address
+    assert "/login?link=" in up.greeting(settings)
+    assert "login" not in up.greeting(Settings(home=tmp_path))
 
 
 def test_the_procfile_names_every_process() -> None:

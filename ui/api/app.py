@@ -14,7 +14,7 @@ from ui.addresses import require_safe_address
 from ui.api import completions, insight, models
 from ui.api.house import House
 from ui.api.problems import add_handlers
-from ui.api.security import Guard
+from ui.api.security import Guard, api_rules
 from ui.generations import Generations, Host
 from ui.slots import Slots
 from workbench.settings import Settings, get_settings
@@ -41,7 +41,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     add_handlers(app)
     if playground:
         _mount_playground(app, house)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, rules=api_rules(settings))
     return app
 
 

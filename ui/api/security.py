@@ -1,31 +1,39 @@
-"""Who may speak to the server: this machine, by its own name, from its own pages; with the token if one is set.
+"""Who may speak to a server: this machine, by its own name, from its own pages; with the token if one is set.
 
-A page of another site, open in the same browser, can send requests to 127.0.0.1. It is known by its Origin;
-one that gave its own name our address (DNS rebinding) is known by the Host it asks for. Our own command line and
-studio say which registry they mean, so that they are never answered from another.
+One guard stands before the API and before the studio. A page of another site, open in the same browser, can send
+requests to 127.0.0.1. It is known by its Origin and by Sec-Fetch-Site, which also tells a page on another port of this
+machine; one that gave its own name our address (DNS rebinding) is known by the Host it asks for. Our own command line
+and studio say which registry they mean, so that they are never answered from another.
+
+Where a token is set, programs send it with each request, and a browser logs in once: its cookie holds for both servers.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import secrets
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ui.addresses import REGISTRY_HEADER, is_any, is_ip, is_loopback, registry_id, studio_address
+from ui.addresses import REGISTRY_HEADER, STUDIO_HOST, is_any, is_ip, is_loopback, registry_id, studio_address
+from ui.login import LOGIN_PATH, Login
+from ui.login_page import LoginPage
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
 
 MAX_BODY_BYTES = 2 << 20  # a prompt of half a million words; nobody's context is that long
 TOO_LARGE = f"A request must be at most {MAX_BODY_BYTES:,} bytes, but is larger."
+_SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class Refusal(Exception):
@@ -36,35 +44,107 @@ class Refusal(Exception):
         self.status, self.message, self.code = status, message, code
 
 
-class Guard:
-    """Lets requests through that pass every check; sits around the whole application, playground included."""
+@dataclass(frozen=True)
+class Rules:
+    """What the guard of one server goes by.
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    `frames` are the places (Sec-Fetch-Dest) in which a page of another address may show one of ours: the headers name
+    which page may. Where `for_programs`, requests need no Origin, are asked for a password, and are small.
+    """
+
+    host: str
+    port: int
+    headers: Mapping[str, str]
+    frames: tuple[str, ...] = ()
+    for_programs: bool = False
+
+
+def api_rules(settings: Settings) -> Rules:
+    """The API's: programs ask it, and the studio frames its playground."""
+    port = settings.studio_port
+    studio = f"'self' {studio_address(settings)} http://localhost:{port}"
+    policy = (
+        "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
+        f"frame-ancestors {studio}; form-action 'self'; base-uri 'self'"
+    )
+    headers = {**_HEADERS, "content-security-policy": policy}
+    return Rules(settings.host, settings.api_port, headers, frames=("iframe",), for_programs=True)
+
+
+def studio_rules(settings: Settings) -> Rules:
+    """The studio's: browsers of this machine alone, and no page around it but itself."""
+    policy = "frame-ancestors 'self'; form-action 'self'; base-uri 'self'"
+    headers = {**_HEADERS, "content-security-policy": policy, "x-frame-options": "SAMEORIGIN"}
+    return Rules(STUDIO_HOST, settings.studio_port, headers)
+
+
+# The referrer stays here, too; with `no-referrer` a browser would send our own forms with the Origin “null”.
+_HEADERS = {"referrer-policy": "same-origin", "x-content-type-options": "nosniff"}
+
+
+class Guard:
+    """Lets requests and web sockets through that pass every check; sits around a whole application."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, rules: Rules) -> None:
         self._app = app
-        self._host = settings.host
-        self._token = settings.token.get_secret_value().encode()
-        self._policy = _content_policy(settings)
+        self._rules = rules
+        self._login = Login(settings)
+        self._login_page = LoginPage(self._login)
         self._registry = registry_id(settings)
-        self._foreign = f"Another workbench's server listens on port {settings.api_port}."
+        self._foreign = f"Another workbench's server listens on port {rules.port}."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        asked = HTTPConnection(scope)
+        marked = self._marked(send)
         try:
-            self._check(Headers(scope=scope))
-            await self._app(scope, _limited(receive), self._marked(send))
+            self._check_sender(asked)
+            if self._login.is_needed and scope["type"] == "http" and scope["path"] == LOGIN_PATH:
+                response = await self._login_page.answer(asked, receive)
+            else:
+                self._check_request(asked)
+                await self._app(scope, _limited(receive) if self._rules.for_programs else receive, marked)
+                return
         except Refusal as refusal:
-            await _answer(refusal)(scope, receive, send)
+            response = self._refused(asked, refusal)
+        await response(scope, receive, marked)
 
-    def _check(self, headers: Headers) -> None:
+    def _check_sender(self, asked: HTTPConnection) -> None:
+        """Refuses what another site, or a page on another port of this machine, sent."""
+        headers = asked.headers
         host = headers.get("host", "")
         if not self._is_own_name(_name(f"//{host}")):
             raise Refusal(403, f"The Host must be this server's own name, but is “{host}” instead.", "foreign_host")
         origin = headers.get("origin")
+        if origin is None and self._needs_origin(asked):
+            raise Refusal(403, "The request must name its Origin: this server itself.", "foreign_origin")
         if origin is not None and _place(origin) != host:
             raise Refusal(403, f"The Origin must be this server itself, but is “{origin}” instead.", "foreign_origin")
-        if self._token and not secrets.compare_digest(_token_in(headers), self._token):
+        site = headers.get("sec-fetch-site", "none")
+        if site not in ("none", "same-origin") and not self._is_visit(asked):
+            raise Refusal(
+                403, f"A page of another address may only link here (Sec-Fetch-Site: {site}).", "foreign_site"
+            )
+
+    def _needs_origin(self, asked: HTTPConnection) -> bool:
+        """Browsers always name it on what may change something; programs need not where they may ask at all."""
+        if asked.scope["type"] == "websocket":
+            return True
+        if asked.scope["method"] in _SAFE:
+            return False
+        return not self._rules.for_programs or self._login.cookie in asked.cookies or asked.url.path == LOGIN_PATH
+
+    def _is_visit(self, asked: HTTPConnection) -> bool:
+        """Whether a browser goes to a page, as for a link that was followed."""
+        headers = asked.headers
+        is_page = headers.get("sec-fetch-mode") == "navigate" and asked.scope.get("method") in ("GET", "HEAD")
+        return is_page and headers.get("sec-fetch-dest") in ("document", *self._rules.frames)
+
+    def _check_request(self, asked: HTTPConnection) -> None:
+        headers = asked.headers
+        if self._login.is_needed and not self._is_known(asked):
             raise Refusal(
                 401,
                 "The request must carry this server's token (Authorization: Bearer …).",
@@ -72,36 +152,44 @@ class Guard:
             )
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
             raise Refusal(421, self._foreign, "foreign_registry")
-        if _length(headers) > MAX_BODY_BYTES:
+        if self._rules.for_programs and _length(headers) > MAX_BODY_BYTES:
             raise Refusal(413, TOO_LARGE, "too_large")
 
+    def _is_known(self, asked: HTTPConnection) -> bool:
+        cookie = asked.cookies.get(self._login.cookie, "")
+        return self._login.is_token(_token_in(asked.headers)) or self._login.is_session(cookie)
+
     def _is_own_name(self, name: str) -> bool:
-        if is_loopback(name) or name == self._host:
+        host = self._rules.host
+        if is_loopback(name) or name == host:
             return True
         # Listening everywhere: any address is ours, and an address cannot be rebound; of names only our own.
-        return is_any(self._host) and (is_ip(name) or name == socket.gethostname())
+        return is_any(host) and (is_ip(name) or name == socket.gethostname())
 
     def _marked(self, send: Send) -> Send:
         async def marked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._policy)
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                MutableHeaders(scope=message).update(self._rules.headers)
             await send(message)
 
         return marked
 
+    def _refused(self, asked: HTTPConnection, refusal: Refusal) -> Response:
+        if refusal.status != 401:
+            return _answer(refusal)
+        if _wants_page(asked):
+            return self._login_page.ask()
+        return _answer(refusal, _ASK_PASSWORD if self._rules.for_programs else {})
 
-def _content_policy(settings: Settings) -> dict[str, str]:
-    """Headers that keep the browser here: nothing from other servers, framed by our own studio only."""
-    port = settings.studio_port
-    frames = f"'self' {studio_address(settings)} http://localhost:{port}"
-    return {
-        "content-security-policy": (
-            "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
-            f"frame-ancestors {frames}; form-action 'self'; base-uri 'self'"
-        ),
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-    }
+
+def _wants_page(asked: HTTPConnection) -> bool:
+    """Whether a person waits for a page in a window of its own."""
+    headers = asked.headers
+    is_get = asked.scope.get("method") == "GET" and "text/html" in headers.get("accept", "")
+    return is_get and headers.get("sec-fetch-dest", "document") == "document"
+
+
+_ASK_PASSWORD = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
 
 
 def _limited(receive: Receive) -> Receive:
@@ -153,7 +241,6 @@ def _place(url: str) -> str:
         return ""
 
 
-def _answer(refusal: Refusal) -> Any:
+def _answer(refusal: Refusal, headers: Mapping[str, str] | None = None) -> Response:
     body = {"message": refusal.message, "type": "invalid_request_error", "param": None, "code": refusal.code}
-    headers = {"www-authenticate": 'Basic realm="Expert Workbench: any user, the token as password"'}
-    return JSONResponse({"error": body}, refusal.status, headers if refusal.status == 401 else None)
+    return JSONResponse({"error": body}, refusal.status, headers)

@@ -11,6 +11,7 @@ import streamlit as st
 
 from jobs.submit import submit
 from ui.parts.commands import command_for
+from ui.parts.folders import require_readable
 from ui.parts.forms import Answers, ask_all, ask_preset, show_command
 from ui.parts.job_view import show_job
 from ui.parts.notices import explained
@@ -75,6 +76,7 @@ def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:
         raise BadSpec([*own, *complaints]) from None
     if complaints:
         raise BadSpec(complaints)
+    require_readable(spec.local_paths())
     return spec
 
 

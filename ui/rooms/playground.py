@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import streamlit as st
 
-from ui.addresses import playground_address
+from ui.addresses import STUDIO_HOST, playground_address
 from ui.parts.health import api_signs
 from ui.parts.notices import empty
 from ui.parts.on_the_way import empty_until
@@ -29,10 +31,15 @@ def show() -> None:
     if not _is_anybody_there():
         empty_until("train-demix", "There is nobody to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
         return
-    address = playground_address(settings)
+    address = playground_address(settings, _name_in_browser())
     st.link_button("Open it in a window of its own", address, icon=":material/open_in_new:")
     st.caption(plain("Two mixtures or experts side by side, each writing on its own."))
     st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
+
+
+def _name_in_browser() -> str:
+    """The name by which the browser came here."""
+    return urlsplit(f"//{st.context.headers.get('host', '')}").hostname or STUDIO_HOST
 
 
 def _is_anybody_there() -> bool:

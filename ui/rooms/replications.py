@@ -11,6 +11,7 @@ import streamlit as st
 
 from jobs.replications import find_replication, jobs_of, replications, submit_replication, wish_for, wish_on
 from jobs.submit import submit
+from ui.parts.folders import require_readable
 from ui.parts.gallery import show_picture
 from ui.parts.job_view import show_line
 from ui.parts.notices import empty, explained, keep, show_problem
@@ -119,7 +120,9 @@ def _wish(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seed
         return wish_on(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
     if not answers["folder"].strip():
         raise BadSpec(["folder: give the path of a folder with train/ and novel/."])
-    return wish_for(Path(answers["folder"]).expanduser().absolute(), name, size, seeds, paper=paper.name)
+    folder = Path(answers["folder"]).expanduser().absolute()
+    require_readable([folder, folder / "train", folder / "novel"])
+    return wish_for(folder, name, size, seeds, paper=paper.name)
 
 
 def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds: int) -> str:

@@ -1,4 +1,4 @@
-"""workbench up, workbench migrate: the whole house, and the ground it stands on."""
+"""workbench up, login-link and migrate: the whole house, the way in, and the ground it stands on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ui.errors import BadUsage
 from ui.verbs.options import Json
 from ui.verbs.output import print_json, say
 
@@ -22,6 +23,23 @@ def migrate(as_json: Json = False) -> None:
         print_json({"home": settings.root, "version": database.VERSION})
     else:
         say(f"The registry in {settings.root} is of version {database.VERSION}.")
+
+
+def login_link(as_json: Json = False) -> None:
+    """Print a link that logs one browser in to the studio: it works once, within ten minutes."""
+    from ui import login
+    from ui.addresses import studio_address
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    if not settings.token.get_secret_value():
+        problem = "The studio asks for no login here: WORKBENCH_TOKEN is not set."
+        raise BadUsage(problem, f"Open {studio_address(settings)}, or set the token that `workbench up` was given.")
+    link = login.login_link(settings)
+    if as_json:
+        print_json({"login": link, "seconds": login.LINK_SECONDS})
+    else:
+        say(link)
 
 
 def up(

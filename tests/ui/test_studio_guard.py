@@ -1,0 +1,256 @@
+"""A studio process of its own: without a login nothing of it is seen, and no other page may speak to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from starlette.testclient import TestClient
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from ui.api.security import Guard, studio_rules
+from ui.browser import studio_answers
+from ui.login import MAX_FAILURES, Login, login_link
+from workbench.settings import Settings
+
+TOKEN = "a token with a good many characters"
+# One of each kind of route: the page, the studio's own files, the server's state, media, uploads, components, logins.
+PLACES = (
+    "/", "/train", "/index.html", "/_stcore/health", "/_stcore/host-config", "/_stcore/metrics", "/media/x.txt",
+    "/_stcore/upload_file/session/file", "/component/x/index.html", "/_stcore/bidi-components/x", "/auth/login",
+)  # fmt: skip
+PAGE = {"accept": "text/html"}
+with_token = pytest.mark.parametrize("studio", [TOKEN], indirect=True, ids=["token"])
+
+
+@pytest.fixture(scope="module", params=[TOKEN, ""], ids=["token", "no-token"])
+def studio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a studio that runs, with a token and without."""
+    home = tmp_path_factory.mktemp("studio")
+    settings = Settings(home=home, studio_port=free_port(), token=request.param)
+    variables = {
+        "HOME": home,
+        "TOKEN": request.param,
+        "STUDIO_PORT": settings.studio_port,
+        "API_PORT": settings.api_port,
+    }
+    environment = os.environ | {f"WORKBENCH_{name}": str(value) for name, value in variables.items()}
+    with subprocess.Popen([sys.executable, "-m", "ui.studio_server"], env=environment, cwd=home) as process:
+        try:
+            wait_for(settings, process)
+            yield settings
+        finally:
+            process.terminate()
+
+
+def wait_for(settings: Settings, process: subprocess.Popen[bytes]) -> None:
+    over = time.monotonic() + 60
+    while time.monotonic() < over:
+        assert process.poll() is None, "the studio ended by itself"
+        try:
+            httpx.get(f"{place(settings)}/_stcore/health", trust_env=False)
+        except httpx.TransportError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the studio never answered")
+
+
+@pytest.fixture
+def stranger(studio: Settings) -> Iterator[httpx.Client]:
+    """A browser that nobody logged in."""
+    with httpx.Client(base_url=place(studio), trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def owner(studio: Settings, stranger: httpx.Client) -> httpx.Client:
+    """A browser that was logged in, where there is anything to log in to."""
+    if studio.token.get_secret_value():
+        stranger.get(login_link(studio))
+    return stranger
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def place(settings: Settings) -> str:
+    return f"http://127.0.0.1:{settings.studio_port}"
+
+
+def open_socket(client: httpx.Client, **headers: str) -> ClientConnection:
+    """The web socket that every page of the studio is drawn through."""
+    told = {"Cookie": "; ".join(f"{name}={value}" for name, value in client.cookies.items()), **headers}
+    address = f"ws://{client.base_url.netloc.decode()}/_stcore/stream"
+    own = f"http://{client.base_url.netloc.decode()}"
+    return connect(address, origin=told.pop("Origin", own), additional_headers=told, proxy=None)  # type: ignore[arg-type]
+
+
+def first_words(connection: ClientConnection) -> ForwardMsg:
+    connection.send(BackMsg(rerun_script={"query_string": ""}).SerializeToString())
+    message = ForwardMsg()
+    message.ParseFromString(bytes(connection.recv(timeout=30)))
+    return message
+
+
+@pytest.mark.parametrize("path", PLACES)
+@with_token
+def test_without_a_login_no_route_answers(stranger: httpx.Client, path: str) -> None:
+    own = {"origin": str(stranger.base_url).rstrip("/")}
+    assert stranger.get(path).json()["error"]["code"] == "invalid_api_key"
+    for method in ("PUT", "POST", "DELETE"):
+        assert stranger.request(method, path, headers=own, content=b"x").status_code == 401
+    assert "www-authenticate" not in stranger.get(path).headers  # a browser would ask in a window of its own
+
+
+@with_token
+def test_without_a_login_there_is_no_web_socket(studio: Settings, stranger: httpx.Client) -> None:
+    with pytest.raises(InvalidStatus, match="401"):
+        open_socket(stranger)
+    stranger.cookies.set(Login(studio).cookie, "9999999999.forged.0")
+    with pytest.raises(InvalidStatus, match="401"):
+        open_socket(stranger)
+
+
+@with_token
+def test_a_visitor_is_asked_for_the_token_in_words(stranger: httpx.Client) -> None:
+    page = stranger.get("/train", headers=PAGE)
+    assert page.status_code == 401
+    assert "workbench login-link" in page.text
+    assert "streamlit" not in page.text.lower()
+
+
+@with_token
+def test_a_link_logs_in_once(studio: Settings, stranger: httpx.Client) -> None:
+    link = login_link(studio)
+    let_in = stranger.get(link)
+    cookie = let_in.headers["set-cookie"]
+    assert all(flag in cookie for flag in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age="))
+    assert TOKEN not in cookie
+    assert 'url=/"' in let_in.text
+    assert stranger.get("/", headers=PAGE).status_code == 200
+    with open_socket(stranger) as connection:
+        assert first_words(connection).WhichOneof("type")
+
+    stranger.cookies.clear()
+    again = stranger.get(link)
+    assert again.status_code == 401
+    assert "used up" in again.text
+    assert "set-cookie" not in again.headers
+
+
+@with_token
+def test_the_token_may_be_typed(stranger: httpx.Client) -> None:
+    own = {"origin": str(stranger.base_url).rstrip("/")}
+    refused = stranger.post("/login", data={"token": "another"}, headers=own)
+    assert (refused.status_code, "This is not the token." in refused.text) == (401, True)
+    assert stranger.post("/login", data={"token": "x" * 5000}, headers=own).status_code == 401
+    assert stranger.post("/login", data={"token": TOKEN}).status_code == 403  # from nowhere
+    assert stranger.post("/login", data={"token": TOKEN}, headers={"origin": "http://evil.example"}).status_code == 403
+    let_in = stranger.post("/login", data={"token": TOKEN}, headers=own)
+    assert (let_in.status_code, let_in.headers["location"]) == (303, "/")
+    assert stranger.get("/", headers=PAGE).status_code == 200
+
+
+@with_token
+def test_a_program_may_send_the_token(studio: Settings, stranger: httpx.Client) -> None:
+    assert stranger.get("/_stcore/health", headers={"authorization": f"Bearer {TOKEN}"}).text == "ok"
+    assert studio_answers(studio)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"host": "evil.example"}, "foreign_host"),
+        ({"host": "192.168.1.7:8501"}, "foreign_host"),
+        ({"origin": "http://evil.example"}, "foreign_origin"),
+        ({"origin": "http://localhost:9999"}, "foreign_origin"),
+        ({"origin": "null"}, "foreign_origin"),
+        ({"sec-fetch-site": "cross-site"}, "foreign_site"),
+        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}, "foreign_site"),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}, "foreign_site"),
+    ],
+)
+def test_another_page_is_refused_on_every_route(owner: httpx.Client, headers: dict[str, str], code: str) -> None:
+    for path in ("/", "/_stcore/health", "/_stcore/host-config", "/media/x.txt"):
+        assert owner.get(path, headers=headers).json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://localhost:8501"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_another_page_cannot_open_the_web_socket(owner: httpx.Client, headers: dict[str, str]) -> None:
+    with pytest.raises(InvalidStatus, match="403"):
+        open_socket(owner, **headers)
+
+
+def test_whoever_does_not_say_where_it_comes_from_changes_nothing(owner: httpx.Client) -> None:
+    assert owner.put("/_stcore/upload_file/session/file", content=b"x").json()["error"]["code"] == "foreign_origin"
+    none: Any = None
+    with pytest.raises(InvalidStatus, match="403"):
+        open_socket(owner, Origin=none)
+
+
+def test_a_link_from_elsewhere_may_be_followed(owner: httpx.Client) -> None:
+    headers = {**PAGE, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert owner.get("/", headers=headers).status_code == 200
+
+
+def test_the_studios_own_page_is_served_its_files_and_its_open_socket(owner: httpx.Client) -> None:
+    page = owner.get("/", headers=PAGE)
+    script = re.search(r'src="\./(static/[^"]+\.js)"', page.text)
+    assert script
+    own = {"origin": str(owner.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
+    assert owner.get(f"/{script[1]}", headers=own).status_code == 200
+    with open_socket(owner) as connection:
+        assert first_words(connection).WhichOneof("type")
+
+
+@pytest.mark.parametrize("path", ["/", "/_stcore/health", "/login", "/no/such/page"])
+def test_no_page_but_its_own_may_frame_the_studio(owner: httpx.Client, path: str) -> None:
+    for headers in ({}, {"sec-fetch-site": "cross-site"}):
+        told = owner.get(path, headers=headers).headers
+        assert "frame-ancestors 'self';" in told["content-security-policy"]
+        assert told["x-frame-options"] == "SAMEORIGIN"
+        assert told["x-content-type-options"] == "nosniff"
+        assert told["referrer-policy"] == "same-origin"
+
+
+@with_token
+def test_the_token_is_in_no_process_list(studio: Settings) -> None:
+    words = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert any("ui.studio_server" in line for line in words)
+    assert not [line for line in words if any(TOKEN in word for word in line)]
+
+
+def test_too_many_wrong_tokens_must_wait(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, token=TOKEN)
+    guard = Guard(lambda *_: None, settings, studio_rules(settings))  # type: ignore[arg-type, return-value]
+    client = TestClient(guard, base_url="http://127.0.0.1:8501", headers={"origin": "http://127.0.0.1:8501"})
+    codes = [client.post("/login", data={"token": "wrong"}).status_code for _ in range(MAX_FAILURES)]
+    assert set(codes) == {401}
+    assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 429
