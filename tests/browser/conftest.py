@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from ui.browser import answers
 from workbench.settings import Settings
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -95,6 +95,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "WORKBENCH_HOME": str(settings.root),
         "WORKBENCH_API_PORT": str(settings.api_port),
         "WORKBENCH_STUDIO_PORT": str(settings.studio_port),
+        "WORKBENCH_TOKEN": settings.token.get_secret_value(),
         "OMP_WAIT_POLICY": "passive",
     }
 
@@ -108,20 +109,14 @@ def run_all(settings: Settings, *commands: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def wait_until_up(house: House, up: subprocess.Popen[bytes]) -> None:
+def wait_until_up(house: House, up: subprocess.Popen[bytes], is_whole: bool = True) -> None:
     deadline = time.monotonic() + START_SECONDS
-    places = [f"{house.studio}/_stcore/health", house.playground]
-    while not all(answers(place) for place in places):
+    places = [f"{house.studio}/_stcore/health"] + [house.playground] * is_whole
+    token = house.settings.token.get_secret_value()
+    while not all(answers(place, token, seconds=5.0) for place in places):
         assert up.poll() is None, "the house ended by itself"
         assert time.monotonic() < deadline, "the servers did not come up in time"
         time.sleep(0.3)
-
-
-def answers(place: str) -> bool:
-    try:
-        return httpx.get(place, timeout=5.0, trust_env=False).is_success
-    except httpx.TransportError:
-        return False
 
 
 def stop(up: subprocess.Popen[bytes]) -> None:
@@ -184,4 +179,4 @@ def page(chromium: Browser) -> Iterator[Page]:
     page.on("request", lambda request: asked.append(request.url))
     yield page
     context.close()
-    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []
+    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:", "file:"))] == []

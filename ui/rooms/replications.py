@@ -121,7 +121,8 @@ def _wish(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seed
     if not answers["folder"].strip():
         raise BadSpec(["folder: give the path of a folder with train/ and novel/."])
     folder = Path(answers["folder"]).expanduser().absolute()
-    require_readable([folder, folder / "train", folder / "novel"])
+    require_readable([folder])
+    require_readable([folder / "train", folder / "novel"])  # either may be a link
     return wish_for(folder, name, size, seeds, paper=paper.name)
 
 

@@ -48,6 +48,13 @@ def filled_home(home: Path) -> Path:
     return home
 
 
+@pytest.fixture
+def folders_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages may read the test's folder."""
+    monkeypatch.setenv("WORKBENCH_DATA_FOLDERS", str(tmp_path))
+    get_settings.cache_clear()
+
+
 def fill(settings: Settings) -> None:
     """Puts everything into an empty registry."""
     storage = get_storage(settings)

@@ -56,6 +56,7 @@ def test_a_preset_stands_above_the_defaults() -> None:
     assert named(app.number_input, "Steps").value == 300
 
 
+@pytest.mark.usefixtures("folders_named")
 def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) -> None:
     app = open_room("train", train__what="Few-shot classification")
     named(app.button, "Classify the texts").click().run()

@@ -12,7 +12,7 @@ from workbench.database import transaction
 from workbench.services import jobs as rows
 from workbench.services import leases
 
-pytestmark = pytest.mark.usefixtures("filled_home")
+pytestmark = pytest.mark.usefixtures("filled_home", "folders_named")
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_an_import_from_a_path_is_asked_for_by_its_whole_path(tmp_path: Path) ->
     assert (job.spec["path"], job.spec["dataset"], job.spec["found"]) == (str(tmp_path / "x.txt"), "", "")
 
 
-def test_a_path_that_leads_nowhere_leaves_no_job_behind() -> None:
+def test_a_path_that_leads_nowhere_leaves_no_job_behind(tmp_path: Path) -> None:
     app = open_room("corpora", part="Import text")
-    app.text_input(key="import.path").set_value("/no/where.txt").run()
+    app.text_input(key="import.path").set_value(f"{tmp_path}/where.txt").run()
     named(app.button, "Import the text").click().run()
-    assert "there is none at /no/where.txt" in app.error[0].value.replace("\\", "")
+    assert f"there is none at {tmp_path}/where.txt" in app.error[0].value.replace("\\", "")
     assert "import-corpus.job" not in app.session_state
 
 

@@ -17,7 +17,7 @@ from workbench.replications.plan import plan
 from workbench.services import jobs, leases
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = pytest.mark.usefixtures("home", "folders_named")
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
     assert "C-BTM, smoke" in told(app)
 
 
-def test_a_folder_that_is_none_is_refused_where_it_was_asked_for() -> None:
-    app = open_page(replication__folder="/no/such/folder")
+def test_a_folder_that_is_none_is_refused_where_it_was_asked_for(tmp_path: Path) -> None:
+    app = open_page(replication__folder=str(tmp_path / "none"))
     app.button(key="replication.submit").click().run()
     assert "there is none" in app.error[0].value.replace("\\", "")
     app.text_input(key="replication.folder").set_value("").run()

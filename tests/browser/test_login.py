@@ -1,0 +1,152 @@
+"""A browser logs in once, for the studio and the playground in it; a page on another port gets nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import House, environment, free_port, stop, wait_until_up
+from tests.ui.studio.conftest import fill
+from ui.browser import page_to_open
+from ui.login import login_link
+from workbench.database import close_engines
+from workbench.settings import Settings
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+TOKEN = "a token with a good many characters"
+OVERVIEW = "Overview"
+LOADED = 30_000  # milliseconds
+# What a page that means harm tries: the studio in a frame, its web socket, its files.
+HARM = """<title>Harm</title><iframe id="frame" src="STUDIO/"></iframe><script>
+window.came = {};
+const socket = new WebSocket("STUDIO/_stcore/stream".replace("http", "ws"));
+socket.onopen = () => window.came.socket = "open";
+socket.onerror = () => window.came.socket ??= "refused";
+fetch("STUDIO/_stcore/health", {credentials: "include", mode: "no-cors"}).finally(() => window.came.file = "asked");
+</script>"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder and says nothing."""
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder that another server of this machine serves, and its address."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield folder, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def settings(request: pytest.FixtureRequest, home: Path) -> Settings:
+    """Of a filled registry whose weights are not real, with a token unless the test says otherwise."""
+    settings = Settings(
+        home=home, api_port=free_port(), studio_port=free_port(), token=getattr(request, "param", TOKEN)
+    )
+    fill(settings)
+    close_engines()
+    return settings
+
+
+@contextmanager
+def running(settings: Settings, *command: str) -> Iterator[House]:
+    """A command that starts servers; the studio answers, and where there is one the API."""
+    with (settings.root / "test.log").open("w") as log:
+        up = subprocess.Popen(
+            [sys.executable, *command], env=environment(settings), stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            wait_until_up(House(settings), up, is_whole="up" in command)
+            yield House(settings)
+        finally:
+            stop(up)
+
+
+def test_a_login_holds_for_the_studio_and_the_playground_in_it(settings: Settings, page: Page) -> None:
+    command = ("-c", "import sys; from ui.cli import main; sys.exit(main())", "up", "--no-browser")
+    with running(settings, *command) as house:
+        a_stranger_sees_a_form(house, page)
+        a_link_lets_in_once(house, page)
+        the_token_may_be_typed(house, page)
+        the_page_that_the_browser_is_opened_with_leads_in(house, page)
+
+
+def a_stranger_sees_a_form(house: House, page: Page) -> None:
+    page.goto(f"{house.studio}/jobs")
+    expect(page.get_by_text("This workbench asks for its token.")).to_be_visible()
+    expect(page.get_by_text(OVERVIEW)).to_have_count(0)
+
+
+def a_link_lets_in_once(house: House, page: Page) -> None:
+    link = login_link(house.settings)
+    page.goto(link)
+    page.wait_for_url(f"{house.studio}/")
+    expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
+    [cookie] = [one for one in page.context.cookies() if one["name"].startswith("workbench_")]
+    assert (cookie["httpOnly"], cookie["sameSite"], TOKEN in cookie["value"]) == (True, "Strict", False)
+
+    page.get_by_role("link", name="Playground").click()
+    expect(page.frame_locator("iframe").get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
+    page.goto(house.playground)
+    expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
+
+    page.context.clear_cookies()
+    page.goto(link)
+    expect(page.get_by_text("This link is used up or too old.")).to_be_visible()
+
+
+def the_token_may_be_typed(house: House, page: Page) -> None:
+    page.goto(house.playground)
+    page.get_by_label("type the token").fill("not it")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("This is not the token.")).to_be_visible()
+    page.get_by_label("type the token").fill(TOKEN)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)
+    page.context.clear_cookies()
+
+
+def the_page_that_the_browser_is_opened_with_leads_in(house: House, page: Page) -> None:
+    address = page_to_open(house.settings)
+    assert address.startswith("file:///")
+    page.goto(address)
+    expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
+
+
+@pytest.mark.parametrize("settings", [TOKEN, ""], indirect=True, ids=["token", "no-token"])
+def test_a_page_on_another_port_gets_nothing(settings: Settings, page: Page, elsewhere: tuple[Path, str]) -> None:
+    with running(settings, "-m", "ui.studio_server") as house:
+        if settings.token.get_secret_value():
+            page.goto(login_link(settings))
+            page.wait_for_url(f"{house.studio}/")
+        it_is_refused(house, page, *elsewhere)
+        page.set_content(f'<a href="{house.studio}/">a link</a>')
+        page.get_by_role("link").click()
+        expect(page.get_by_role("heading", name=OVERVIEW)).to_be_visible()
+
+
+def it_is_refused(house: House, page: Page, folder: Path, address: str) -> None:
+    (folder / "harm.html").write_text(HARM.replace("STUDIO", house.studio), encoding="utf-8")
+    answers: dict[str, int] = {}
+    page.on("response", lambda response: answers.update({response.url: response.status}))
+    page.goto(f"{address}/harm.html")
+    page.wait_for_function("window.came.socket && window.came.file")
+    assert page.evaluate("window.came.socket") == "refused"
+    asked = [f"{house.studio}/_stcore/health", f"{house.studio}/"]
+    assert {url: answers.get(url) for url in asked} == dict.fromkeys(asked, 403)
+    expect(page.frame_locator("#frame").get_by_text(OVERVIEW)).to_have_count(0)
