@@ -153,8 +153,8 @@ def test_the_codes_of_the_page_on_http_are_those_that_are_given(served: TestClie
     assert told == [(code, status) for code, status, _ in rows]
     assert "no chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
     at_the_door = [
-        {"host": "evil.example"}, {"origin": "http://evil.example"}, {REGISTRY_HEADER: "another"},
-        {"content-length": str(MAX_BODY_BYTES + 1)},
+        {"host": "evil.example"}, {"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"},
+        {REGISTRY_HEADER: "another"}, {"content-length": str(MAX_BODY_BYTES + 1)},
     ]  # fmt: skip
     for headers in at_the_door:
         refused = served.get("/v1/models", headers=headers)

@@ -88,9 +88,7 @@ def greeting(settings: Settings) -> str:
     """The addresses in words."""
     lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
     if settings.token.get_secret_value():
-        lines.append(
-            "  Open the login link first: it works once, within ten minutes. `workbench login-link` prints another."
-        )
+        lines.append("  The login link works once, within ten minutes. `workbench login-link` prints another.")
     if not is_loopback(settings.host):
         lines.append("  The studio can be reached from this machine only.")
     return "\n".join(["Expert Workbench is starting. Ctrl-C stops all of it.", *lines, ""])
