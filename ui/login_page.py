@@ -83,7 +83,7 @@ class LoginPage:
     def _with_cookie(self, response: Response, asked: HTTPConnection) -> Response:
         response.set_cookie(
             self._login.cookie, self._login.new_session(), max_age=SESSION_SECONDS, httponly=True, samesite="strict",
-            secure=asked.url.scheme == "https",
+            secure=asked.scope["scheme"] == "https",
         )  # fmt: skip
         return response
 

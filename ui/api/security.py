@@ -134,7 +134,7 @@ class Guard:
             return True
         if asked.scope["method"] in _SAFE:
             return False
-        return not self._rules.for_programs or self._login.cookie in asked.cookies or asked.url.path == LOGIN_PATH
+        return not self._rules.for_programs or self._login.cookie in asked.cookies or asked.scope["path"] == LOGIN_PATH
 
     def _is_visit(self, asked: HTTPConnection) -> bool:
         """Whether a browser goes to a page, as for a link that was followed."""
