@@ -10,6 +10,7 @@ Problem                      what is wrong, and what to do next
     │   ├── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
     │   └── LostRank         one of several training processes ended (rank)
     ├── MixtureError         experts, weights or priors that do not go together
+    │   └── ContextLengthExceeded  more text than the models read at once
     └── ScoresError          stored log-likelihoods that do not fit what is asked of them
 """
 
@@ -79,6 +80,10 @@ class LostRank(TrainingError):
 
 class MixtureError(EngineError):
     """Experts, weights or priors that do not go together."""
+
+
+class ContextLengthExceeded(MixtureError):
+    """More text than the models read at once."""
 
 
 class ScoresError(EngineError):

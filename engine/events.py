@@ -111,6 +111,19 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt as it was read: the text of each token, its log-probability (nats), and the most probable token there.
+
+    Of the first token the prompt holds both are None. `num_tokens` counts a beginning token too that was put before it.
+    """
+
+    tokens: Sequence[str]
+    logprobs: Sequence[float | None]
+    best: Sequence[tuple[str, float] | None]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The end of a generation: `reason` is `stop` (end of document), `length` or `phrase` (a stop phrase)."""
 

@@ -18,14 +18,15 @@ from torch import Tensor
 
 from engine.config import SamplingConfig
 from engine.ensemble import Group, Models, as_ensemble
-from engine.errors import MixtureError
-from engine.events import Done, GateWeights, Token
+from engine.errors import ContextLengthExceeded, MixtureError
+from engine.events import Done, Echo, GateWeights, Token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
+from engine.prompt import Prompt, encode_prompt, require_readable, require_room
 from engine.sampling import StopPhrases, dice, draw
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import TextStream, Tokenizer
 
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at once while a prompt is read: 64 MiB
 
@@ -177,24 +178,21 @@ def generate(
     keys: Sequence[str],
     gate: Gate,
     tokenizer: Tokenizer,
-    prompt: str,
+    prompt: Prompt,
     sampling: SamplingConfig,
     stop: Sequence[str] = (),
 ) -> Iterator[Token | Done]:
     """Tokens as they are drawn, then one Done. Closing the iterator stops the work.
 
-    `keys` are the experts that take part, in the order of the gate's weights. Raises MixtureError when none does
-    or the prompt is longer than the models' context.
+    `keys` are the experts that take part, in the order of the gate's weights. Raises MixtureError when none does,
+    ContextLengthExceeded when the prompt leaves no room in the models' context.
     """
-    ids = [tokenizer.bos_id, *tokenizer.encode(prompt)]
+    require_readable(prompt, tokenizer, models)
+    ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate)
-    room = models.max_positions - len(ids)
-    if room < 1:
-        raise MixtureError(
-            f"The prompt must be at most {models.max_positions - 1} tokens long, but has {len(ids)} instead.",
-            "Shorten it.",
-        )
+    require_room(len(ids), models.max_positions - 1)
     mixing.feed(ids)
+    room = models.max_positions - len(ids)
     yield from _continue(mixing, keys, tokenizer, sampling, StopPhrases(stop), len(ids), room)
 
 
@@ -222,30 +220,75 @@ def _continue(
     yield Done("length", num_prompt, limit, phrases.rest(text.rest()))
 
 
+def read_prompt(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
+    """A prompt under the mixture, token by token; raises what `generate` raises."""
+    require_readable(prompt, tokenizer, models)
+    ids, num_before = encode_prompt(prompt, tokenizer)
+    mixing, spoken = Mixing(models, keys, gate), tokenizer.stream()
+    require_room(len(ids), models.max_positions)
+    texts = [_shown(tokenizer, spoken, ids[0])]
+    logprobs: list[float | None] = [None]
+    best: list[tuple[str, float] | None] = [None]
+    for one in _score(mixing, tokenizer, ids, spoken):
+        texts.append(one.text)
+        logprobs.append(one.logprob)
+        best.append(one.best)
+    texts[-1] += spoken.rest()
+    if num_before < len(ids):
+        logprobs[num_before] = best[num_before] = None
+    return Echo(texts[num_before:], logprobs[num_before:], best[num_before:], len(ids))
+
+
 def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str) -> dict[str, list[Any]]:
     """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
 
     `best` holds at each place the token that was the most probable there, as (text, log-probability), and `gates` those
     inside experts of MoDE.
-    Raises MixtureError when the text is empty or longer than the models' context.
+    Raises MixtureError when the text is empty, ContextLengthExceeded when it is longer than the models' context.
     """
+    require_readable(text, tokenizer, models)
     ids = tokenizer.encode(text)
     if not ids or len(ids) >= models.max_positions:
-        raise MixtureError(
+        cause = ContextLengthExceeded if ids else MixtureError
+        raise cause(
             f"The text must have 1 to {models.max_positions - 1} tokens, but has {len(ids)} instead.",
-            "Give more text." if not ids else "Give a shorter text.",
+            "Give a shorter text." if ids else "Give more text.",
         )
-    mixing, spoken = Mixing(models, keys, gate), tokenizer.stream()
+    mixing = Mixing(models, keys, gate)
     found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
-    for token, (log_weights_E, observed_E) in zip(ids, mixing.read([tokenizer.bos_id, *ids]), strict=True):
-        _, logprobs_V = mixing.distribution()  # still the one before this token
-        best = int(logprobs_V.argmax())
-        shown = spoken.push(token)
-        found["tokens"].append(shown)
-        weights_E = log_weights_E.exp()
+    for one in _score(mixing, tokenizer, [tokenizer.bos_id, *ids], tokenizer.stream()):
+        weights_E = one.log_weights_E.exp()
+        found["tokens"].append(one.text)
         found["weights"].append(weights_E.tolist())
         found["gates"].append(mixing.gates(weights_E))
-        found["logprobs"].append(float(mix(log_weights_E, observed_E)))
-        best_text = shown if best == token else tokenizer.decode([best]) or tokenizer.bos_token
-        found["best"].append((best_text, float(logprobs_V[best])))
+        found["logprobs"].append(one.logprob)
+        found["best"].append(one.best)
     return found
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A predicted token: the weights before it, its log-probability, and the most probable token in its place."""
+
+    text: str
+    log_weights_E: Tensor
+    logprob: float
+    best: tuple[str, float]
+
+
+def _score(mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], spoken: TextStream) -> Iterator[_Scored]:
+    """Every token but the first; while one is looked at, `mixing` stands before it."""
+    for token, (log_weights_E, observed_E) in zip(ids[1:], mixing.read(ids), strict=True):
+        _, logprobs_V = mixing.distribution()
+        shown, logprob = _shown(tokenizer, spoken, token), float(mix(log_weights_E, observed_E))
+        best = int(logprobs_V.argmax())
+        if best == token:  # one number for one token: clients compare the two
+            yield _Scored(shown, log_weights_E, logprob, (shown, logprob))
+        else:
+            best_text = tokenizer.decode([best]) or tokenizer.bos_token
+            yield _Scored(shown, log_weights_E, logprob, (best_text, float(logprobs_V[best])))
+
+
+def _shown(tokenizer: Tokenizer, spoken: TextStream, token: int) -> str:
+    """The text that a token adds; the beginning token is spelled out."""
+    return spoken.rest() + tokenizer.bos_token if token == tokenizer.bos_id else spoken.push(token)

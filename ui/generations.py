@@ -11,9 +11,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.config import GateConfig, SamplingConfig
-from engine.events import Done, Token
+from engine.events import Done, Echo, Token
 
 if TYPE_CHECKING:
+    from engine.prompt import Prompt
     from workbench.services.generation import Plan
     from workbench.settings import Settings
 
@@ -34,8 +35,12 @@ class Host(Protocol):
     """Loaded weights that answer plans."""
 
     def stream(
-        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]: ...
+
+    def require_readable(self, plan: Plan, prompt: Prompt) -> None: ...
+
+    def echo(self, plan: Plan, prompt: Prompt) -> Echo: ...
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]: ...
 
@@ -62,10 +67,19 @@ class Generations:
             return generation.plan(session, get_storage(self.settings), wish.model, **asked, parts=dict(wish.parts))
 
     def stream(
-        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Generator[Token | Done, None, None]:
         """Tokens as they come, then one Done; closing the iterator stops the work."""
         yield from self.host.stream(plan, prompt, sampling, tuple(stop))
+
+    def require_readable(self, plan: Plan, *prompts: Prompt) -> None:
+        """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""
+        for prompt in prompts:
+            self.host.require_readable(plan, prompt)
+
+    def echo(self, plan: Plan, prompt: Prompt) -> Echo:
+        """A prompt token by token, with what the mixture gave each."""
+        return self.host.echo(plan, prompt)
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
         """The weight of every expert, and of every part of those that have some, at every token of a text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ class Tokenizer:
     def bos_token(self) -> str:
         """How the beginning token is written."""
         return str(self._inner.id_to_token(self.bos_id))
+
+    @cached_property
+    def longest_token(self) -> int:
+        """The characters of the longest entry of the vocabulary."""
+        return max(map(len, self._inner.get_vocab(with_added_tokens=True)))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens."""

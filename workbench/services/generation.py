@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
-from engine.events import Done, Token
+from engine.events import Done, Echo, Token
 from engine.files import Kept
 from workbench.errors import NoModel, NotFound
 from workbench.services.experts import part_names
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine.ensemble import Ensemble, Group
     from engine.mixing.base import Gate
     from engine.models.demix_files import Limits
+    from engine.prompt import Prompt
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
@@ -253,7 +254,7 @@ class Host:
         self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
 
     def stream(
-        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         """Tokens of one answer as they come; the weights behind each, and the gates, are keyed by expert name."""
         from engine.generate import generate
@@ -264,6 +265,20 @@ class Host:
             if isinstance(event, Token):
                 event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
             yield event
+
+    def require_readable(self, plan: Plan, prompt: Prompt) -> None:
+        """Refuses a prompt that the models of a plan cannot read, without tokenizing it or loading them."""
+        from engine.prompt import require_readable
+
+        limits = [self._limits_of(base) for base in plan.by_base()]
+        require_readable(prompt, self._tokenizer(plan), min(limits, key=lambda one: one.max_positions))
+
+    def echo(self, plan: Plan, prompt: Prompt) -> Echo:
+        """A prompt token by token, with the log-probability that the mixture gave each (nats)."""
+        from engine.generate import read_prompt
+
+        models, keys = self._models(plan), [expert.id for expert in plan.experts]
+        return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt)
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
         """The text token by token: the weights before each, and the log-probability the mixture gave it (nats).
@@ -290,17 +305,21 @@ class Host:
 
     def _group(self, base: Kept, experts: Sequence[PlannedExpert]) -> Group:
         from engine.ensemble import Group
-        from engine.models.demix_files import read_limits
 
-        with self._reading:
-            if base not in self._limits:
-                self._limits[base] = read_limits(base.folder)
-        limits, kept = self._limits[base], {expert.id: expert.kept for expert in experts}
+        limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
         parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
         return Group(
             tuple(kept), lambda: self._cache.get(base, kept).open(list(kept), parts),
             limits.max_positions, limits.vocab_size,
         )  # fmt: skip
+
+    def _limits_of(self, base: Kept) -> Limits:
+        from engine.models.demix_files import read_limits
+
+        with self._reading:
+            if base not in self._limits:
+                self._limits[base] = read_limits(base.folder)
+        return self._limits[base]
 
     def _gate(self, plan: Plan) -> Gate:
         from engine.clusters.distances import GrowingContext

@@ -1,0 +1,64 @@
+"""What a generation goes on from: a text, or token ids that are read exactly as they are.
+
+A text begins a document, so the beginning token comes before it; a text that spells that token out at its very start
+means the same. Anywhere else no text can spell a special token. Token ids get nothing before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.errors import ContextLengthExceeded, TokenizerError
+from engine.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+_FEWEST_CHARACTERS = 64  # allowed for each token of the context: a tokenizer's normalizer may shorten a text
+_SHORTEN = "Shorten it."
+
+
+class Reader(Protocol):
+    """What bounds a prompt: the models' context and vocabulary."""
+
+    @property
+    def max_positions(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> None:
+    """Refuses what cannot be read, without tokenizing it.
+
+    Raises ContextLengthExceeded for a prompt that cannot fit, TokenizerError for ids that are not in the vocabulary.
+    """
+    if isinstance(prompt, str):
+        most = models.max_positions * max(_FEWEST_CHARACTERS, tokenizer.longest_token)
+        if len(prompt) > most:
+            raise ContextLengthExceeded(
+                f"{len(prompt):,} characters are too many for the models' context of {models.max_positions} tokens.",
+                _SHORTEN,
+            )
+        return
+    if foreign := [token for token in prompt if not 0 <= token < models.vocab_size]:
+        raise TokenizerError(
+            f"Token ids must be from 0 to {models.vocab_size - 1}, but one is {foreign[0]}.",
+            "Tokenize the text with this model's own tokenizer.",
+        )
+    require_room(len(prompt), models.max_positions)
+
+
+def require_room(num_tokens: int, most: int) -> None:
+    """Raises ContextLengthExceeded when a prompt has more than `most` tokens."""
+    if num_tokens > most:
+        raise ContextLengthExceeded(
+            f"The prompt must be at most {most} tokens long, but has {num_tokens} instead.", _SHORTEN
+        )
+
+
+def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]:
+    """The ids that are read, and how many of the first ones the prompt itself does not hold: 1 or 0."""
+    if not isinstance(prompt, str):
+        return list(prompt), 0
+    text = prompt.removeprefix(tokenizer.bos_token)
+    return [tokenizer.bos_id, *tokenizer.encode(text)], int(text == prompt)

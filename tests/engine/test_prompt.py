@@ -1,0 +1,105 @@
+"""A prompt is a text, which begins a document, or token ids, read as they are; what cannot fit is refused at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.config import GateConfig, SamplingConfig
+from engine.errors import ContextLengthExceeded, TokenizerError
+from engine.events import Done, Echo, Token
+from engine.generate import generate, read_prompt, read_text
+from engine.mixing.gates import make_gate
+from engine.models.demix import DemixModel
+from engine.prompt import Prompt
+from engine.text.tokenizer import Tokenizer
+
+PROMPT = "the court held"
+GREEDY = SamplingConfig(max_tokens=5, temperature=0)
+
+
+def gate(model: DemixModel) -> Any:
+    return make_gate(GateConfig(), [1.0] * len(model.keys))
+
+
+def said(model: DemixModel, tokenizer: Tokenizer, prompt: Prompt) -> list[Token | Done]:
+    return list(generate(model, model.keys, gate(model), tokenizer, prompt, GREEDY))
+
+
+def echo(model: DemixModel, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
+    return read_prompt(model, model.keys, gate(model), tokenizer, prompt)
+
+
+def test_a_text_its_ids_and_its_spelled_out_beginning_say_the_same(model: DemixModel, tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
+    expected = said(model, tokenizer, PROMPT)
+
+    assert said(model, tokenizer, ids) == said(model, tokenizer, tokenizer.bos_token + PROMPT) == expected
+
+
+def test_ids_get_nothing_before_them(model: DemixModel, tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(PROMPT)
+    done = said(model, tokenizer, ids)[-1]
+
+    assert isinstance(done, Done)
+    assert done.num_prompt_tokens == len(ids)
+
+
+def test_only_at_its_very_start_a_text_spells_the_beginning_token(model: DemixModel, tokenizer: Tokenizer) -> None:
+    begin = tokenizer.bos_token
+    twice, later = (echo(model, tokenizer, text).tokens for text in (begin + begin, f" {begin}"))
+
+    assert twice == [begin, *begin]
+    assert "".join(later) == f" {begin}"
+    assert len(later) > 1
+
+
+def test_an_echo_has_the_likelihoods_of_the_text(model: DemixModel, tokenizer: Tokenizer) -> None:
+    read = read_text(model, model.keys, gate(model), tokenizer, PROMPT)
+    plain, spelled = echo(model, tokenizer, PROMPT), echo(model, tokenizer, tokenizer.bos_token + PROMPT)
+
+    assert (plain.tokens, plain.logprobs) == (read["tokens"], [None, *read["logprobs"][1:]])
+    assert (spelled.tokens[1:], spelled.logprobs) == (read["tokens"], [None, *read["logprobs"]])
+    assert spelled.best == [None, *read["best"]]
+    assert plain.num_tokens == spelled.num_tokens == len(spelled.tokens)
+
+
+def test_the_most_probable_token_has_one_number(model: DemixModel, tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.bos_id, *(one.id for one in said(model, tokenizer, "") if isinstance(one, Token))]
+    read = echo(model, tokenizer, ids)
+
+    assert [best and best[1] for best in read.best] == list(read.logprobs)
+
+
+def test_an_echo_of_nothing_has_no_tokens(model: DemixModel, tokenizer: Tokenizer) -> None:
+    assert echo(model, tokenizer, "") == Echo([], [], [], 1)
+
+
+@pytest.mark.parametrize("read", [said, echo])
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
+    model: DemixModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, read: Any
+) -> None:
+    monkeypatch.setattr(tokenizer, "encode", lambda _: pytest.fail("it was tokenized"))
+    with pytest.raises(ContextLengthExceeded, match="2,000,000 characters are too many"):
+        read(model, tokenizer, "x" * 2_000_000)
+
+
+def test_every_text_that_fits_is_read(model: DemixModel, tokenizer: Tokenizer) -> None:
+    longest = max((tokenizer.decode([one]) for one in range(tokenizer.vocab_size)), key=len)
+    text = longest * (model.max_positions - 2)
+
+    assert len(tokenizer.encode(text)) < model.max_positions
+    assert said(model, tokenizer, text)
+
+
+def test_ids_are_of_the_vocabulary_and_fit(model: DemixModel, tokenizer: Tokenizer) -> None:
+    for foreign in (-1, model.vocab_size):
+        with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, but one is {foreign}"):
+            said(model, tokenizer, [0, foreign])
+    full = [1] * model.max_positions
+    with pytest.raises(ContextLengthExceeded, match=f"at most {model.max_positions - 1} tokens"):
+        said(model, tokenizer, full)
+    assert len(echo(model, tokenizer, full).tokens) == model.max_positions
+    with pytest.raises(ContextLengthExceeded):
+        echo(model, tokenizer, [*full, 1])
