@@ -6,12 +6,16 @@ UiError
 ├── PortTaken      another program listens on a port that is needed
 ├── ServerDown     the API server does not answer
 ├── ServerRefused  the API server answered with a refusal (status, code)
+├── RateLimitExceeded   more generations than the server lets wait (retry_after)
+├── ServiceUnavailable  the server stops, and takes no more work
 └── JobFailed      a job that was waited for did not end well
 """
 
 from __future__ import annotations
 
 from engine.errors import Problem
+
+RETRY_SECONDS = 2  # what a client is told to wait for a place in the queue
 
 
 class UiError(Problem):
@@ -41,6 +45,22 @@ class ServerRefused(UiError):
         super().__init__(problem, next_step)
         self.status = status
         self.code = code
+
+
+class RateLimitExceeded(UiError):
+    """More generations wait than the server lets wait."""
+
+    def __init__(self, num_waiting: int) -> None:
+        waiting = f" and {num_waiting} more wait" if num_waiting else ""
+        super().__init__(f"The server is busy: every slot is taken{waiting}.", "Try again in a moment.")
+        self.retry_after = RETRY_SECONDS
+
+
+class ServiceUnavailable(UiError):
+    """The server stops, and takes no more work."""
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down.", "Ask again once it has been started.")
 
 
 class JobFailed(UiError):

@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     max_attempts: int = Field(3, ge=1, description="Times a job is started before it fails for good.")
     cancel_seconds: float = Field(8.0, gt=0, description="Seconds a job has to stop by itself once asked.")
     max_streams: int = Field(4, ge=1, description="Generations that run at the same time; more wait.")
+    max_waiting: int = Field(64, ge=0, description="Generations that wait for their turn at most; more are refused.")
     cache_bytes: int = Field(4 << 30, ge=1 << 20, description="Memory for loaded models in the API server.")
 
     @property

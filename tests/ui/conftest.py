@@ -16,8 +16,11 @@ import uvicorn
 from sqlalchemy.orm import Session
 
 from engine.config import SamplingConfig
-from engine.events import Done, GateWeights, Token
+from engine.errors import ContextLengthExceeded
+from engine.events import Done, Echo, GateWeights, Token
+from engine.prompt import Prompt
 from ui.api.app import create_app
+from ui.api.server import Server
 from workbench.database import transaction
 from workbench.services import artifacts, experts, mixtures
 from workbench.services.generation import Plan
@@ -43,13 +46,25 @@ class FakeHost:
         self._lock = threading.Lock()
 
     def stream(
-        self, plan: Plan, prompt: str, sampling: SamplingConfig, stop: Sequence[str] = ()
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
     ) -> Iterator[Token | Done]:
         self._count(1)
         try:
-            yield from self._tokens(plan, prompt, sampling, stop)
+            yield from self._tokens(plan, _as_text(prompt), sampling, stop)
         finally:
             self._count(-1)
+
+    def require_readable(self, _: Plan, prompt: Prompt) -> None:
+        """Its context is a thousand characters, or ids."""
+        if len(prompt) > 1000:
+            raise ContextLengthExceeded(f"{len(prompt)} are too many.", "Shorten it.")
+
+    def echo(self, _: Plan, prompt: Prompt) -> Echo:
+        """Each word was the most probable one but the second, which was to be `Once`."""
+        tokens = re.findall(r" ?[^ ]+", _as_text(prompt))
+        best = [(word, -0.5) for word in tokens]
+        best[1:2] = [("Once", -0.25)] * len(best[1:2])
+        return Echo(tokens, [None, *[-0.5] * (len(tokens) - 1)], [None, *best[1:]], len(tokens))
 
     def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
         """As the real host tells it; each word was the most probable one but the first, which was to be `Once`."""
@@ -86,6 +101,10 @@ class FakeHost:
         with self._lock:
             self.open += change
             self.most_open = max(self.most_open, self.open)
+
+
+def _as_text(prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
 
 
 def _gates(plan: Plan) -> dict[str, GateWeights]:
@@ -176,7 +195,7 @@ def server(settings: Settings, host: FakeHost, wait_until: Callable[..., None]) 
     """The API on its port, in a thread of this process."""
     app = create_app(settings, host, playground=False)
     config = uvicorn.Config(app, port=settings.api_port, log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     wait_until(lambda: server.started)

@@ -15,7 +15,7 @@ from engine.config import GateConfig
 from engine.device import choose_device
 from ui import generations
 from ui.api.app import create_app
-from ui.api.schemas import MixRequest
+from ui.api.schemas import NEUTRAL, CompletionRequest, MixRequest
 from ui.generations import Generations
 from ui.parts.health import device_sign
 from ui.parts.mixing_desk import Choice, saved_choice
@@ -166,7 +166,7 @@ def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
     choice = complete(api, echo=True, max_tokens=0, logprobs=0)["choices"][0]
 
     assert choice["text"] == "the sea"
-    assert choice["logprobs"]["token_logprobs"] == [-1.5, -0.5]
+    assert choice["logprobs"]["token_logprobs"] == [None, -0.5]  # as OpenAI tells it
     assert choice["logprobs"]["text_offset"] == [0, 3]
 
 
@@ -175,7 +175,7 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
     found = complete(api, echo=True, logprobs=1, **changes)["choices"][0]["logprobs"]
 
     assert found["tokens"][:2] == ["the", " sea"]
-    assert found["top_logprobs"][:2] == [{"Once": -0.25}, {" sea": -0.5}]
+    assert found["top_logprobs"][:2] == [None, {"Once": -0.25}]
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,27 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
         {"best_of": 3},
         {"presence_penalty": 0.5},
         {"logit_bias": {"1": 5}},
+        {"frequency_penalty": -1},
         {"suffix": "end"},
-        {"prompt": ["a", "b"]},
-        {"stop": ["a", "b", "c", "d", "e"]},
+        {"top_k": 5},
+        {"min_p": 0.1},
+        {"repetition_penalty": 1.1},
+        {"length_penalty": 2},
+        {"min_tokens": 1},
+        {"ignore_eos": True},
+        {"stop_token_ids": [0]},
+        {"include_stop_str_in_output": True},
+        {"add_special_tokens": False},
+        {"skip_special_tokens": False},
+        {"prompt": []},
+        {"prompt": [[]]},
+        {"prompt": [[1], []]},
+        {"prompt": ["a", 1]},
+        {"prompt": ["a", [1]]},
+        {"prompt": [True]},
+        {"prompt": 1},
+        {"prompt": ["a"] * 257},
+        {"stop": ["a"] * 17},
         {"logprobs": 5},
         {"max_tokens": 0},
         {"temperature": -1},
@@ -197,7 +215,7 @@ def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient
         {"experts": [{"id": "both/law", "weight": -1}]},
         {"no_such_field": 1},
     ],
-    ids=lambda changes: next(iter(changes)),
+    ids=lambda changes: str(changes)[:40],
 )
 def test_what_is_not_supported_is_refused_by_name(api: TestClient, changes: dict[str, Any]) -> None:
     status, message = refusal(api, **changes)
@@ -206,10 +224,80 @@ def test_what_is_not_supported_is_refused_by_name(api: TestClient, changes: dict
     assert next(iter(changes)) in message
 
 
-def test_what_changes_nothing_is_accepted(api: TestClient) -> None:
-    neutral = {"n": 1, "user": "me", "presence_penalty": 0, "logit_bias": {}, "prompt": ["the sea"], "best_of": None}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: value} for name, (_, *values) in NEUTRAL.items() for value in values),
+        *({name: None} for name, field in CompletionRequest.model_fields.items() if not field.is_required()),
+        {"stream_options": {"include_usage": None}},
+        {"stop": []},
+        {"stop": ""},
+        {"user": "me"},
+        {"prompt": ["the sea"]},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_is_accepted(api: TestClient, changes: dict[str, Any]) -> None:
+    plain, answer = complete(api, max_tokens=16), complete(api, **{"max_tokens": 16, **changes})  # OpenAI's default
 
-    assert complete(api, **neutral)["choices"][0]["text"] == " sea0 sea1 sea2"
+    assert {**answer, "id": "", "created": 0} == {**plain, "id": "", "created": 0}
+
+
+def test_an_unknown_field_is_refused_though_it_is_null(api: TestClient) -> None:
+    assert refusal(api, no_such_field=None) == (400, "no_such_field is not a field this server knows.")
+
+
+def test_no_prompt_at_all_is_the_beginning_of_a_document() -> None:
+    assert CompletionRequest(model="both", prompt=None).prompt == [""]
+
+
+@pytest.mark.parametrize("prompt", [["the sea", "the law"], [[1, 2], [3]]], ids=["texts", "ids"])
+def test_each_prompt_of_a_list_has_a_choice_of_its_own(api: TestClient, prompt: list[Any]) -> None:
+    options = {"echo": True, "logprobs": 0}
+    answer = complete(api, prompt=prompt, **options)
+    alone = [complete(api, prompt=[one], **options) for one in prompt]
+
+    assert [one["index"] for one in answer["choices"]] == [0, 1]
+    assert answer["choices"] == [{**one["choices"][0], "index": place} for place, one in enumerate(alone)]
+    for count, number in answer["usage"].items():
+        assert number == sum(one["usage"][count] for one in alone)
+
+
+def test_prompts_that_are_streamed_are_told_apart_by_index(api: TestClient) -> None:
+    asked = {"prompt": ["the sea", "the law"], "echo": True, "logprobs": 0}
+    *found, last = chunks(api, **asked, stream_options={"include_usage": True})
+    answer = complete(api, **asked)
+
+    for whole in answer["choices"]:
+        own = [one["choices"][0] for one in found if one["choices"][0]["index"] == whole["index"]]
+        assert "".join(one["text"] for one in own) == whole["text"]
+        offsets = [offset for one in own for offset in one["logprobs"]["text_offset"]]
+        assert offsets == whole["logprobs"]["text_offset"]
+        assert [one["finish_reason"] for one in own] == [None, None, None, None, "length"]
+    assert ["manifest" in one for one in found] == [False] * 9 + [True]
+    assert last["usage"] == answer["usage"]
+
+
+def test_an_echo_alone_counts_the_prompt(api: TestClient) -> None:
+    assert complete(api, echo=True, max_tokens=0)["usage"]["prompt_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    "prompt", ["word " * 1000, ["short", "word " * 1000], [[1] * 2000]], ids=["text", "one", "ids"]
+)
+def test_a_prompt_beyond_the_context_is_refused_before_it_waits(api: TestClient, host: Any, prompt: Any) -> None:
+    host.fail_at = 0
+    error = api.post("/v1/completions", json={**ASK, "prompt": prompt, "stream": True})
+
+    assert (error.status_code, error.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert host.most_open == 0
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "é"], ids=ascii)
+def test_no_character_of_a_text_ends_a_line_of_the_stream(api: TestClient, end: str) -> None:
+    found = chunks(api, prompt=f"the{end}sea", echo=True)  # httpx cuts lines as str.splitlines does
+
+    assert found[0]["choices"][0]["text"] == f"the{end}sea"
 
 
 def test_no_expert_left_is_said_in_words(api: TestClient) -> None:

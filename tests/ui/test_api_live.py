@@ -81,6 +81,63 @@ def test_one_who_leaves_the_queue_never_begins(client: Client, host: Any, wait_u
     assert (host.most_open, host.open) == (2, 0)
 
 
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One generation may wait, no more."""
+    monkeypatch.setenv("WORKBENCH_MAX_WAITING", "1")
+
+
+@pytest.fixture
+def waiting(client: Client, host: Any, wait_until: WaitUntil) -> Iterator[list[httpx.Response]]:
+    """Both slots are taken and one request waits; the list will hold its answer."""
+    host.seconds = 0.005
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(client._http.post("/v1/completions", json=ENDLESS)))
+    with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
+        next(first), next(second)
+        thread.start()
+        wait_until(lambda: client.health()["waiting"] == 1)
+        yield answers
+    host.fail_at = 0  # so that what waited ends
+    thread.join()
+
+
+@pytest.mark.usefixtures("narrow", "waiting")
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_full_queue_is_told_with_a_time_to_come_back(client: Client, stream: bool) -> None:
+    refused = client._http.post("/v1/completions", json={**ENDLESS, "stream": stream})
+    error = refused.json()["error"]
+
+    assert (refused.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    with pytest.raises(ServerRefused, match="The server is busy") as caught:
+        client.complete(**ENDLESS)
+    assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_who_waited_and_left_makes_room_for_another(client: Client, host: Any, wait_until: WaitUntil) -> None:
+    host.seconds = 0.005
+    with closing(client.stream(**ENDLESS)) as first, closing(client.stream(**ENDLESS)) as second:
+        next(first), next(second)
+        for _ in range(2):
+            with pytest.raises(ServerDown, match="in time"), Client(client_settings(client)) as hasty:
+                hasty._http.timeout = 0.3
+                hasty.complete(**ENDLESS)
+            wait_until(lambda: client.health()["waiting"] == 0)
+
+
+def test_who_waits_when_the_server_stops_is_told_so(
+    client: Client, server: uvicorn.Server, waiting: list[httpx.Response], wait_until: WaitUntil
+) -> None:
+    server.should_exit = True
+    wait_until(lambda: bool(waiting))
+    error = waiting[0].json()["error"]
+
+    assert (waiting[0].status_code, error["type"], error["code"]) == (503, "server_error", "service_unavailable")
+    assert "shutting down" in error["message"]
+
+
 def client_settings(client: Client) -> Settings:
     """The settings that lead to the same server."""
     return Settings(api_port=client._http.base_url.port, token="s3cret")

@@ -6,7 +6,9 @@ import asyncio
 import html
 import math
 import re
+import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,22 @@ def test_everything_generated_and_named_is_escaped() -> None:
 )
 def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sentence: str) -> None:
     assert sentence in answer_html(spoken(*weights))
+
+
+def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
+    house = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.house
+
+    def endless() -> Iterator[int]:
+        while True:
+            time.sleep(0.002)
+            yield 1
+
+    async def beside_another() -> list[str]:
+        async with aclosing(house.slots.stream(endless)) as other:
+            await anext(other)
+            return [frame async for frame in Player(house).play("the sea", "both", ["both/law"], 3, 0.0, 1)]
+
+    assert "The server is busy: every slot is taken. Try again in a moment." in asyncio.run(beside_another())[-1]
 
 
 def test_mean_weights_and_led_tokens_are_counted() -> None:

@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 import pytest
 
+from ui.errors import RateLimitExceeded, ServiceUnavailable
 from ui.slots import Slots
 
 WaitUntil = Callable[[Callable[[], bool]], None]
@@ -132,3 +133,73 @@ def test_an_error_reaches_who_waits() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(follow())
+
+
+def endless() -> Iterator[int]:
+    while True:
+        time.sleep(0.002)
+        yield 1
+
+
+def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:
+    async def crowd() -> None:
+        slots = Slots(1, max_waiting=2)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]
+            await asyncio.sleep(0)
+            assert (slots.num_busy, slots.num_waiting) == (1, 2)
+            with pytest.raises(RateLimitExceeded, match="2 more wait"):
+                await slots.call(int)
+            with pytest.raises(RateLimitExceeded):
+                await anext(slots.stream(endless))
+            waiting[1].cancel()
+            await asyncio.wait(waiting[1:])
+            assert slots.num_waiting == 1
+            last = asyncio.ensure_future(slots.call(int, "7"))
+        assert await asyncio.gather(waiting[0], last) == [[0, 1, 2], 7]
+
+    asyncio.run(crowd())
+
+
+def test_without_a_queue_nobody_waits() -> None:
+    async def two() -> None:
+        slots = Slots(1, max_waiting=0)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            with pytest.raises(RateLimitExceeded):
+                await slots.call(int)
+
+    asyncio.run(two())
+
+
+def test_a_queue_is_served_in_the_order_of_coming() -> None:
+    served: list[int] = []
+
+    async def crowd() -> None:
+        slots = Slots(1)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            waiting = [asyncio.ensure_future(slots.call(served.append, number)) for number in range(8)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+
+    asyncio.run(crowd())
+    assert served == list(range(8))
+
+
+def test_closing_refuses_those_that_wait_and_come_and_lets_those_that_run_go_on() -> None:
+    async def closed() -> None:
+        slots = Slots(1)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]
+            await asyncio.sleep(0)
+            slots.close()
+            for one in [*waiting, slots.call(int), anext(slots.stream(endless))]:
+                with pytest.raises(ServiceUnavailable):
+                    await one
+            assert await anext(first) == 1
+            assert (slots.num_busy, slots.num_waiting) == (1, 0)
+
+    asyncio.run(closed())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from engine.device import prepare_process
 from engine.errors import Problem
@@ -10,6 +11,7 @@ from ui.addresses import require_free_port
 from workbench.settings import Settings, get_settings
 
 GRACE_SECONDS = 3  # for streams that run when the server is stopped
+STARTUP_FAILURE = 3  # uvicorn's exit code
 
 
 def serve(settings: Settings) -> None:
@@ -17,10 +19,11 @@ def serve(settings: Settings) -> None:
     import uvicorn
 
     from ui.api.app import create_app
+    from ui.api.server import Server
 
     app = create_app(settings)
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.api_port,
@@ -29,6 +32,11 @@ def serve(settings: Settings) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    server = Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     """The whole application. `host` holds the weights; None loads them at the first wish."""
     settings = settings or get_settings()
     require_safe_address(settings)
-    house = House(settings, Generations(settings, host), Slots(settings.max_streams))
+    house = House(settings, Generations(settings, host), Slots(settings.max_streams, settings.max_waiting))
     # No /docs and no /redoc: FastAPI's pages load scripts from another server.
     app = FastAPI(
         title="Expert Workbench",

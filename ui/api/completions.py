@@ -7,9 +7,9 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter, Request
@@ -18,10 +18,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import Problem
-from engine.events import Done, Token
-from ui.api.house import Gone, House, InHouse, unless_gone
+from engine.events import Done, Echo, Token
+from ui.api.house import Gone, InHouse, unless_gone
 from ui.api.problems import error_body
 from ui.api.schemas import CompletionRequest
+from ui.generations import Generations
 
 if TYPE_CHECKING:
     from workbench.services.generation import Plan
@@ -34,29 +35,32 @@ CLIENT_LEFT = 499  # nginx's number: nobody is there to read it
 
 
 class Scored(NamedTuple):
-    """A token with its log-probability, and the most probable token in its place with its own."""
+    """A token with its log-probability, and the most probable token in its place with its own; None of a first one."""
 
     text: str
-    logprob: float
-    best: tuple[str, float]
+    logprob: float | None
+    best: tuple[str, float] | None
 
 
 @dataclass
 class Piece:
-    """Some text of the answer with the tokens it is made of."""
+    """Some text of one choice of the answer, with the tokens it is made of."""
 
+    index: int
     text: str
     weights: Mapping[str, float] | None = None
     gates: Mapping[str, Any] | None = None  # of experts of MoDE, by their names
-    tokens: list[Scored] = field(default_factory=list)
+    tokens: Sequence[Scored] = ()
     done: Done | None = None
 
 
 @router.post("/v1/completions", response_model=None)
 async def complete(asked: CompletionRequest, request: Request, house: InHouse) -> Response:
-    """Text that goes on from a prompt, whole or as server-sent events."""
+    """Text that goes on from each prompt, whole or as server-sent events."""
     plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
-    pieces, answer = _pieces(house, plan, asked), Answer(plan, asked)
+    await run_in_threadpool(house.generations.require_readable, plan, *asked.prompt)
+    # One slot for all prompts, one after the other: a request has one place in the queue.
+    pieces, answer = house.slots.stream(lambda: _pieces(house.generations, plan, asked)), Answer(plan, asked)
     try:
         if not asked.stream:
             return JSONResponse(await unless_gone(request, answer.whole(pieces)))
@@ -68,33 +72,29 @@ async def complete(asked: CompletionRequest, request: Request, house: InHouse) -
     return EventStream(_events(answer, first, pieces))
 
 
-async def _pieces(house: House, plan: Plan, asked: CompletionRequest) -> AsyncGenerator[Piece, None]:
-    if asked.echo:
-        yield await _echo(house, plan, asked)
-    if asked.max_tokens == 0:
-        yield Piece("", done=Done("length", 0, 0))
-        return
-    sampling, phrases = asked.sampling(), asked.phrases()
-    tokens = house.slots.stream(lambda: house.generations.stream(plan, asked.text(), sampling, phrases))
-    async with aclosing(tokens):
-        async for one in tokens:
-            yield _piece(one)
+def _pieces(generations: Generations, plan: Plan, asked: CompletionRequest) -> Generator[Piece, None, None]:
+    for index, prompt in enumerate(asked.prompt):
+        if asked.echo:
+            echo = generations.echo(plan, prompt)
+            yield Piece(index, prompt if isinstance(prompt, str) else "".join(echo.tokens), tokens=_scored(echo))
+            if asked.max_tokens == 0:
+                yield Piece(index, "", done=Done("length", echo.num_tokens, 0))
+                continue
+        with closing(generations.stream(plan, prompt, asked.sampling(), asked.phrases())) as tokens:
+            for one in tokens:
+                yield _piece(index, one)
 
 
-def _piece(one: Token | Done) -> Piece:
+def _piece(index: int, one: Token | Done) -> Piece:
     if isinstance(one, Done):
-        return Piece(one.text, done=one)
+        return Piece(index, one.text, done=one)
     # The best candidate is told at temperature 0 only, where it is what was drawn.
     gates = {name: asdict(weights) for name, weights in one.gates.items()}
-    return Piece(one.text, dict(one.weights), gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
+    return Piece(index, one.text, dict(one.weights), gates, [Scored(one.text, one.logprob, (one.text, one.logprob))])
 
 
-async def _echo(house: House, plan: Plan, asked: CompletionRequest) -> Piece:
-    """The prompt itself; with log-probabilities, each of its tokens and what the mixture gave it."""
-    if asked.logprobs is None:
-        return Piece(asked.text())
-    read = await house.slots.call(house.generations.posterior, plan, asked.text())
-    return Piece(asked.text(), tokens=list(map(Scored, read["tokens"], read["logprobs"], read["best"])))
+def _scored(echo: Echo) -> list[Scored]:
+    return list(map(Scored, echo.tokens, echo.logprobs, echo.best))
 
 
 class Answer:
@@ -109,56 +109,64 @@ class Answer:
             "created": int(time.time()),
             "model": asked.model,
         }
-        self._offset = 0
+        self._offsets = [0] * len(asked.prompt)
+        self._done: list[Done] = []
 
     async def whole(self, pieces: AsyncGenerator[Piece, None]) -> dict[str, Any]:
-        """The answer in one object."""
+        """The answer in one object, with a choice for each prompt."""
+        found: list[list[Piece]] = [[] for _ in self._asked.prompt]
         async with aclosing(pieces):
-            found = [piece async for piece in pieces]
-        text = "".join(piece.text for piece in found)
-        choice = self._choice(text, [token for piece in found for token in piece.tokens], found[-1].done)
-        weights = [piece.weights for piece in found if piece.weights is not None]
-        gates = [piece.gates for piece in found if piece.gates is not None]
-        return {
-            **self._head,
-            "choices": [{**choice, "expert_weights": weights, "gate_weights": gates}],
-            "usage": usage(found[-1].done),
-            "manifest": self._manifest,
-        }
+            async for piece in pieces:
+                found[piece.index].append(piece)
+        choices = [self._whole_choice(index, own) for index, own in enumerate(found)]
+        return {**self._head, "choices": choices, "usage": usage(self._done), "manifest": self._manifest}
 
     def chunks(self, piece: Piece) -> list[dict[str, Any]]:
         """A piece of the stream; the last one carries the manifest, and the counts when they were asked for."""
-        choice = self._choice(piece.text, piece.tokens, piece.done)
         told = {"expert_weights": piece.weights, "gate_weights": piece.gates}
-        chunk = {**self._head, "choices": [{**choice, **told}]}
-        if piece.done is None:
+        chunk = {**self._head, "choices": [{**self._choice(piece), **told}]}
+        if len(self._done) < len(self._asked.prompt):
             return [chunk]
         options = self._asked.stream_options
         counts = (
-            [{**self._head, "choices": [], "usage": usage(piece.done)}] if options and options.include_usage else []
+            [{**self._head, "choices": [], "usage": usage(self._done)}] if options and options.include_usage else []
         )
         return [{**chunk, "manifest": self._manifest}, *counts]
 
-    def _choice(self, text: str, tokens: list[Scored], done: Done | None) -> dict[str, Any]:
-        logprobs = None if self._asked.logprobs is None else self._logprobs(tokens)
-        return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": done and FINISH[done.reason]}
+    def _whole_choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+        text, tokens = "".join(piece.text for piece in pieces), [token for piece in pieces for token in piece.tokens]
+        weights = [piece.weights for piece in pieces if piece.weights is not None]
+        gates = [piece.gates for piece in pieces if piece.gates is not None]
+        choice = self._choice(Piece(index, text, tokens=tokens, done=pieces[-1].done))
+        return {**choice, "expert_weights": weights, "gate_weights": gates}
 
-    def _logprobs(self, tokens: list[Scored]) -> dict[str, Any]:
-        offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token.text)
+    def _choice(self, piece: Piece) -> dict[str, Any]:
+        if piece.done:
+            self._done.append(piece.done)
         return {
-            "tokens": [token.text for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [dict([token.best]) for token in tokens] if self._asked.logprobs else None,
+            "index": piece.index,
+            "text": piece.text,
+            "logprobs": None if self._asked.logprobs is None else self._logprobs(piece),
+            "finish_reason": piece.done and FINISH[piece.done.reason],
+        }
+
+    def _logprobs(self, piece: Piece) -> dict[str, Any]:
+        offsets = []
+        for token in piece.tokens:
+            offsets.append(self._offsets[piece.index])
+            self._offsets[piece.index] += len(token.text)
+        best = [token.best and dict([token.best]) for token in piece.tokens]
+        return {
+            "tokens": [token.text for token in piece.tokens],
+            "token_logprobs": [token.logprob for token in piece.tokens],
+            "top_logprobs": best if self._asked.logprobs else None,
             "text_offset": offsets,
         }
 
 
-def usage(done: Done | None) -> dict[str, int]:
-    """The counts of tokens, in OpenAI's words."""
-    asked, said = (done.num_prompt_tokens, done.num_tokens) if done else (0, 0)
+def usage(done: Sequence[Done]) -> dict[str, int]:
+    """The counts of tokens of all prompts together, in OpenAI's words."""
+    asked, said = sum(one.num_prompt_tokens for one in done), sum(one.num_tokens for one in done)
     return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
 
 
@@ -197,4 +205,5 @@ async def _chained(first: Piece, rest: AsyncIterator[Piece]) -> AsyncIterator[Pi
 
 
 def _event(value: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+    # In ASCII: clients that cut lines as str.splitlines does would cut at U+2028, U+2029 and U+0085 too.
+    return f"data: {json.dumps(value)}\n\n"

@@ -45,6 +45,7 @@ def health(house: InHouse) -> dict[str, Any]:
         "device_wish": house.settings.device,
         "loaded": house.generations.loaded(),
         "busy": house.slots.num_busy,
+        "waiting": house.slots.num_waiting,
     }
 
 
@@ -52,6 +53,7 @@ def health(house: InHouse) -> dict[str, Any]:
 async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -> Response:
     """The weight of every expert at every token of a text, and of every part inside those of MoDE, block by block."""
     plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
+    await run_in_threadpool(house.generations.require_readable, plan, asked.text)
     work = house.slots.call(house.generations.posterior, plan, asked.text)
     try:
         return JSONResponse({**await unless_gone(request, work), "manifest": plan.manifest()})

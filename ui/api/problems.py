@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from engine.errors import DamagedFile, Problem
-from ui.errors import code_of
+from ui.errors import RateLimitExceeded, ServiceUnavailable, code_of
 from workbench.errors import BadSpec, DiskFull, InUse, NameTaken, NoModel, NoRegistry, NotFound
 
 STATUS: dict[type[Problem], int] = {
@@ -22,8 +22,9 @@ STATUS: dict[type[Problem], int] = {
     NoRegistry: 503,
     DamagedFile: 500,
     DiskFull: 507,
+    RateLimitExceeded: 429,
+    ServiceUnavailable: 503,
 }
-
 
 NO_CHAT = "The models go on from a text and know no chat: send a prompt to POST /v1/completions."
 NO_OBJECT = "The body must be a JSON object, but is not. Send one, with the header Content-Type: application/json."
@@ -38,9 +39,13 @@ def error_body(problem: Exception) -> dict[str, Any]:
     """The error object of a problem. A mistake of ours shows no inner parts."""
     if not isinstance(problem, Problem):
         return _body("The server made a mistake; its log says more.", "server_error", "internal_error")
-    kind = "invalid_request_error" if status_of(problem) < 500 else "server_error"
+    kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
     code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
     return _body(str(problem), kind, code)
+
+
+def _kind(status: int) -> str:
+    return "invalid_request_error" if status < 500 else "server_error"
 
 
 def _what_is_missing(problem: NotFound) -> str:
@@ -59,7 +64,8 @@ def add_handlers(app: FastAPI) -> None:
 
 async def _answer_problem(_: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
-    return JSONResponse(error_body(problem), status_of(problem))
+    wait = {"retry-after": str(problem.retry_after)} if isinstance(problem, RateLimitExceeded) else None
+    return JSONResponse(error_body(problem), status_of(problem), wait)
 
 
 async def _answer_validation(_: Request, error: Exception) -> Response:

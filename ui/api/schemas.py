@@ -1,15 +1,17 @@
 """What the API is asked: OpenAI's fields, ours beside them, and nothing silently ignored.
 
-A field of OpenAI's that changes the answer and is not supported is refused unless it has its neutral value.
+A field of OpenAI's (or vLLM's) that changes the answer and is not supported is refused unless it has its neutral value;
+null is what was left out.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, create_model, model_validator
 
 from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
 from ui.api.security import MAX_BODY_BYTES
@@ -23,7 +25,19 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0),
     "logit_bias": (None, {}),
     "suffix": (None, ""),
+    "top_k": (None, 0, -1),
+    "min_p": (None, 0),
+    "repetition_penalty": (None, 1),
+    "length_penalty": (None, 1),
+    "min_tokens": (None, 0),
+    "ignore_eos": (None, False),
+    "stop_token_ids": (None, []),
+    "include_stop_str_in_output": (None, False),
+    "add_special_tokens": (None, True),
+    "skip_special_tokens": (None, True),
 }
+MAX_PROMPTS = 256  # of one request: they share one slot, one after the other
+MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
 
 
 PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
@@ -98,23 +112,71 @@ class Mixed(Asked):
         return Wish(model, list(weights), weights, changes, parts=parts)
 
 
-class StreamOptions(Asked):
+class Nullable(Asked):
+    """Null means that a field was left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in data.items() if value is not None or name not in optional}
+
+
+class StreamOptions(Nullable):
     """How a stream ends."""
 
     include_usage: bool = Field(False, description="Send a last chunk with the counts of tokens.")
     include_obfuscation: bool = Field(False, description="Accepted and ignored: nothing here is padded.")
 
 
-class CompletionRequest(Mixed):
+def _as_prompts(value: Any) -> list[str | list[int]]:
+    """Every form of a prompt as a list of prompts of one kind."""
+    prompts = [value or ""] if value is None or isinstance(value, str) or _are_ids(value) else value
+    if not isinstance(prompts, list) or not prompts:
+        raise ValueError("it must be a text, token ids, or a list of either, and not empty")
+    if len(prompts) > MAX_PROMPTS:
+        raise ValueError(f"it must hold at most {MAX_PROMPTS} prompts, but holds {len(prompts)} instead")
+    if all(isinstance(one, str) for one in prompts):
+        _require_unicode(prompts)
+    elif not all(_are_ids(one) for one in prompts):
+        raise ValueError("it must hold texts alone, or lists of token ids alone, none of them empty")
+    return list(prompts)
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
+
+
+def _require_unicode(texts: list[str]) -> None:
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it must be Unicode, but holds half a character instead") from None
+
+
+Prompts = Annotated[
+    list[str | list[int]],
+    PlainValidator(_as_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+]
+
+
+class CompletionRequest(Nullable, Mixed):
     """POST /v1/completions."""
 
     model: str = Field(description="Name of a mixture or an expert.")
-    prompt: str | list[str] = Field(description="The text to go on from; a list must hold exactly one.")
+    prompt: Prompts = Field(
+        description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
+        f"({MAX_PROMPTS} at most), each with a choice of its own. Null: the beginning of a document."
+    )
     max_tokens: int = Field(16, ge=0, description=SENTENCES["max_tokens"])  # OpenAI's default
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False, description=SENTENCES["temperature"])
     top_p: float = Field(1.0, gt=0, le=1, description=SENTENCES["top_p"])
     seed: int | None = Field(None, ge=0, le=2**64 - 1, description=SENTENCES["seed"])
-    stop: str | list[str] | None = Field(None, description="Phrases before which the text ends; four at most.")
+    stop: str | list[str] | None = Field(
+        None, description=f"Phrases before which the text ends; {MAX_PHRASES} at most."
+    )
     stream: bool = Field(False, description="Send tokens as they come, as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="How a stream ends.")
     echo: bool = Field(False, description="Begin the text with the prompt.")
@@ -130,16 +192,25 @@ class CompletionRequest(Mixed):
     frequency_penalty: float | None = Field(None, description="Only 0.")
     logit_bias: dict[str, float] | None = Field(None, description="Only empty.")
     suffix: str | None = Field(None, description="Only empty.")
+    top_k: int | None = Field(None, description="Only 0 or -1; `top_k_experts` is another thing.")
+    min_p: float | None = Field(None, description="Only 0.")
+    repetition_penalty: float | None = Field(None, description="Only 1.")
+    length_penalty: float | None = Field(None, description="Only 1.")
+    min_tokens: int | None = Field(None, description="Only 0.")
+    ignore_eos: bool | None = Field(None, description="Only false.")
+    stop_token_ids: list[int] | None = Field(None, description="Only empty.")
+    include_stop_str_in_output: bool | None = Field(None, description="Only false.")
+    add_special_tokens: bool | None = Field(None, description="Only true; token ids get nothing before them anyway.")
+    skip_special_tokens: bool | None = Field(None, description="Only true.")
 
     @model_validator(mode="after")
     def _supported(self) -> CompletionRequest:
         for name, accepted in NEUTRAL.items():
             if getattr(self, name) not in accepted:
-                raise ValueError(f"{name} must be {accepted[-1]!r} or left out, but is {getattr(self, name)!r} instead")
-        if isinstance(self.prompt, list) and len(self.prompt) != 1:
-            raise ValueError(f"prompt must be one text, but is a list of {len(self.prompt)} instead")
-        if len(self.phrases()) > 4 or "" in self.phrases():
-            raise ValueError("stop must be at most four phrases, none of them empty")
+                neutral, given = json.dumps(accepted[-1]), json.dumps(getattr(self, name))
+                raise ValueError(f"{name} must be {neutral} or left out, but is {given} instead")
+        if len(self.phrases()) > MAX_PHRASES or "" in self.phrases():
+            raise ValueError(f"stop must be at most {MAX_PHRASES} phrases, none of them empty")
         if self.logprobs and not (self.logprobs == 1 and (self.temperature == 0 or self.max_tokens == 0)):
             # Of a drawn token no other candidate is kept; at temperature 0 it is the most probable one.
             raise ValueError("logprobs must be 0, or 1 at temperature 0 or max_tokens 0: other candidates are not kept")
@@ -147,13 +218,9 @@ class CompletionRequest(Mixed):
             raise ValueError("max_tokens must be at least 1 unless echo is true")
         return self
 
-    def text(self) -> str:
-        """The prompt."""
-        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
-
     def phrases(self) -> list[str]:
         """The stop phrases."""
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or ())
 
     def sampling(self) -> SamplingConfig:
         """How tokens are drawn."""
