@@ -128,7 +128,11 @@ def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
     lines = commands(HTTP, "$ curl")
     answers = {line: asked(served, line) for line in lines}
     assert {line: answer.status_code for line, answer in answers.items()} == dict.fromkeys(lines, 200)
-    whole = [answer.json() for line, answer in answers.items() if "/completions" in line and "stream" not in line]
+    [echoed] = [answer.json()["choices"] for line, answer in answers.items() if '"echo"' in line]
+    assert [one["logprobs"]["tokens"][0] for one in echoed] == ["<s>", "<s>"]
+    assert all(nats < 0 for one in echoed for nats in one["logprobs"]["token_logprobs"][1:])
+    one_each = {line: answer for line, answer in answers.items() if "/completions" in line and '"echo"' not in line}
+    whole = [answer.json() for line, answer in one_each.items() if "stream" not in line]
     assert [set(one["choices"][0]["expert_weights"][0]) for one in whole] == [
         {"duo/licences", "duo/python"}, {"duo/python"}, {"duo/licences", "duo/python"}, {"tuned/composed"},
         {"tuned/composed"},
@@ -147,10 +151,12 @@ def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
 def test_the_codes_of_the_page_on_http_are_those_that_are_given(served: TestClient) -> None:
     text = HTTP.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \| .* \| `(\{.*\})` \|$", text, re.MULTILINE)
-    assert len(rows) == 5
+    assert len(rows) == 6
     answers = [served.post("/v1/completions", json=json.loads(body)) for _, _, body in rows]
     told = [(one.json()["error"]["code"], str(one.status_code)) for one in answers]
     assert told == [(code, status) for code, status, _ in rows]
+    long = served.post("/v1/completions", json={"model": "duo", "prompt": "x" * 100_000})
+    assert f"`{long.json()['error']['code']}` ({long.status_code})" in text
     assert "no chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
     at_the_door = [
         {"host": "evil.example"}, {"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"},
