@@ -154,7 +154,7 @@ class GateConfig(Checked):
 
     kind: GateKind = knob(
         "posterior",
-        "posterior: by Bayes' rule from the text so far; updating: its prior learns from block to block; "
+        "posterior: by Bayes' rule from the text so far; updating: its prior learns as the text goes on; "
         "fixed: the given weights; cluster: by the nearness of the text so far to each expert's cluster; "
         "cluster-posterior: by Bayes' rule, with that nearness as the prior of the experts that have a cluster.",
     )
@@ -162,7 +162,9 @@ class GateConfig(Checked):
     newest_weight: float = knob(
         0.7, "Updating: share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1
     )
-    update_every: int = knob(256, "Updating: tokens after which the prior learns (paper: 1024).", ge=1)
+    update_every: int = knob(
+        256, "Updating: tokens after which the prior learns (paper: 1024), in generation and in scores alike.", ge=1
+    )
     top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1)
     clustering: str | None = knob(
         None, "Cluster gates: the id of the clustering whose clusters the experts were trained on."

@@ -24,9 +24,10 @@ _AT_ONCE = 1 << 18  # 2 MB in float64
 class Gate(Protocol):
     """Gives the log-weights [E] of the next position; `block` gives those of whole blocks at once.
 
-    The two agree: `block(x)[:, n, t]` is what a stream says that was fresh at the beginning of block n (of the first
-    block, where the gate learns from block to block) and observed `x[:, n, :t]`. `distances` are those of the same
-    tokens to the centres of a clustering; only a gate that looks at them needs them.
+    The two agree: `block(x)[:, n, t]` is what a stream says that was fresh at the beginning of block n and observed
+    `x[:, n, :t]`; where the prior learns, what a stream says that was fresh at the beginning of the first block and
+    observed all blocks up to there. `distances` are those of the same tokens to the centres of a clustering; only a
+    gate that looks at them needs them.
     """
 
     listens: bool  # whether weights depend on what the experts say; if not, one without weight need not speak

@@ -68,7 +68,8 @@ def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
 
 
 def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:
-    """The prior [E, N+1] before each block and after the last: figures 7 and 8."""
+    """The prior [E, N+1] before each block of `gate.update_every` tokens and after the last: figures 7 and 8."""
+    assert blocks_ENT.shape[2] == gate.update_every, "a prior learns at the ends of blocks of another length"
     return gate.priors(blocks_ENT).exp()
 
 

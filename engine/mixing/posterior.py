@@ -4,7 +4,9 @@ p(D=j | x_<t) ∝ p(x_<t | D=j) · p(D=j). `evidence="prefix"` is the paper: the
 block; `"last_token"` is the released code: only the token before. The first position of a block has the prior itself.
 
 The *updating* prior is the exponentially weighted mean of the posteriors at the ends of the blocks so far (Eq. 9), the
-newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3.
+newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3. Its
+blocks are `update_every` tokens of one stream, in generation as in scores, however long the scored blocks are: those
+are read one after another, as in the paper, where both are of one length.
 Everything is kept as logarithms, so that an expert that one block found impossible can come back.
 """
 
@@ -101,7 +103,10 @@ class PosteriorGate:
 
 
 class UpdatingGate(PosteriorGate):
-    """A posterior whose prior learns at the end of every block of `update_every` tokens."""
+    """A posterior whose prior learns after every `update_every` tokens of a stream, where evidence begins anew.
+
+    Blocks that it is given are such a stream, one after another.
+    """
 
     def __init__(
         self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None,
@@ -111,8 +116,28 @@ class UpdatingGate(PosteriorGate):
         self.log_decay = math.log1p(-newest_weight) if newest_weight < 1 else -math.inf
         self.update_every = update_every
 
+    def block(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
+        log_weights = super().block(self._between_updates(logprobs_ENT))
+        return log_weights.flatten(1)[:, : logprobs_ENT[0].numel()].view(logprobs_ENT.shape)
+
+    def mixed(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> Tensor:
+        mixed = super().mixed(self._between_updates(logprobs_ENT))
+        return mixed.flatten()[: logprobs_ENT[0].numel()].view(logprobs_ENT.shape[1:])
+
+    def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
+        return super().total(self._between_updates(logprobs_ENT))
+
+    def _between_updates(self, logprobs_ENT: Tensor) -> Tensor:
+        """The same tokens in blocks at whose ends the prior learns; the end of the last block is filled with 0."""
+        num_experts, num_blocks, block_size = logprobs_ENT.shape
+        size = min(self.update_every, num_blocks * block_size)
+        if size == block_size:
+            return logprobs_ENT
+        missing = -(num_blocks * block_size) % size
+        return torch.nn.functional.pad(logprobs_ENT.flatten(1), (0, missing)).view(num_experts, -1, size)
+
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
-        """Of blocks that follow one another: each begins with what the ones before taught."""
+        """Of blocks of `update_every` tokens that follow one another: each begins with what the ones before taught."""
         prior_E, log_mass = self.log_prior_E.numpy(), -math.inf
         priors = [prior_E]
         for evidence_E in self.seen_at_end(logprobs_ENT).T.contiguous().numpy():

@@ -50,6 +50,8 @@ PARTS = ("law", "code")  # of an expert of MoDE
 PRIOR = (1.0, 2.0, 3.0, 4.0)
 EVEN = (1.0, 1.0, 1.0, 1.0)
 BLOCK = 16
+# Top-k, and tokens after which a prior learns: as many as a block has, fewer and more, of which none divides another.
+LEARNING = ((None, BLOCK), (2, BLOCK), (None, 6), (2, 20))
 PROMPT = "the court held that"
 SOFT = 20.0  # temperature: the squared distances of this ground are some tens
 _VOCAB = 300
@@ -171,17 +173,16 @@ class Ground:
 def every_gate() -> Iterator[GateConfig]:
     """Every gate that a config can name, with all experts and with the best two at each token.
 
-    One that learns from block to block learns at the end of each of the text's blocks.
+    One that learns does so at the ends of the text's blocks, within them, and across them.
     """
     hints = get_type_hints(GateConfig)
     choices = {
         one.name: get_args(hints[one.name]) for one in fields(GateConfig) if get_origin(hints[one.name]) is Literal
     }
     for values in product(*choices.values()):
-        for top_k in (None, 2):
-            yield GateConfig(
-                **dict(zip(choices, values, strict=True)), top_k=top_k, update_every=BLOCK, temperature=SOFT
-            )
+        chosen = dict(zip(choices, values, strict=True))
+        for top_k, tokens in LEARNING if chosen["kind"] == "updating" else LEARNING[:2]:
+            yield GateConfig(**chosen, top_k=top_k, update_every=tokens, temperature=SOFT)
 
 
 def plain_gate(weights: Sequence[float]) -> Gate:

@@ -161,6 +161,11 @@ def hasty_stream(patch: Patch) -> None:
     patch.setattr(posterior.PosteriorStream, "observe", observe)
 
 
+def updates_by_row(patch: Patch) -> None:
+    """As it was: a prior that learns once in a scored block, and in a stream after so many tokens."""
+    patch.setattr(posterior.UpdatingGate, "_between_updates", lambda _, logprobs_ENT: logprobs_ENT)
+
+
 def padded_totals(patch: Patch) -> None:
     """Sums of blocks that take the padding for tokens."""
     real = posterior.PosteriorGate.total
@@ -256,6 +261,7 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L12", gates_by_rank),
     ("L13", other_mix(unweighted_mix, generate)),
     ("L13", no_cache),
+    ("L13", updates_by_row),
     ("L14", no_floor),
     ("L15", forgetful_start),
     ("L15", lost_position),
@@ -267,6 +273,7 @@ BREAKS: list[tuple[str, Callable[[Patch], None]]] = [
     ("L18", no_cache_beside_a_backbone),
     ("L19", coarse_scores),
     ("L19", crowded_batches),
+    ("L19", updates_by_row),
 ]
 
 

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.config import GateConfig, GateKind
+from engine.config import Evidence, GateConfig, GateKind
 from engine.errors import MixtureError
 from engine.mixing.base import Gate, keep_top
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
+from engine.scores import as_blocks, mix_scores
 from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
 
 Make = Callable[..., Gate]
@@ -29,6 +30,14 @@ READINGS = [
 CONFIGS = {
     f"{kind}-{evidence}-top{top_k}": GateConfig(kind, evidence, newest_weight=0.3, update_every=20, top_k=top_k)
     for kind, evidence in READINGS
+    for top_k in (None, 2)
+}
+CONFIGS |= {
+    f"updating-{evidence}-every{tokens}-top{top_k}": GateConfig(
+        "updating", evidence, newest_weight=0.3, update_every=tokens, top_k=top_k
+    )
+    for evidence in ("prefix", "last_token")
+    for tokens in (7, 33)  # blocks have 20
     for top_k in (None, 2)
 }
 CONFIGS |= {
@@ -98,9 +107,9 @@ def test_the_total_of_blocks_is_the_sum_over_their_tokens(make: Make) -> None:
     assert total == pytest.approx(float(mix(weigh(gate, scores_ENT), scores_ENT).sum()), rel=1e-9)
 
 
-@every_gate
-def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, scores_ENT = make([1, 2, 3, 4]), logprobs(blocks=7)
+@pytest.mark.parametrize("name", [name for name in GATES if "-every" not in name])  # 7 and 33 are no vectors' lengths
+def test_some_blocks_at_a_time_give_the_bits_of_all_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, scores_ENT = GATES[name]([1, 2, 3, 4]), logprobs(blocks=7)
     expected_NT = mix(weigh(gate, scores_ENT), scores_ENT.double())
     for at_once in (1, 200, 1 << 20):  # one block, two, all
         monkeypatch.setattr("engine.mixing.base._AT_ONCE", at_once)
@@ -194,6 +203,25 @@ def test_the_updating_prior_is_the_weighted_mean_of_equation_nine() -> None:
         posteriors.append((scores_ENT[:, n].double().sum(-1) + prior.log()).softmax(0))
         decayed = torch.tensor([0.3 ** (n + 1 - t) for t in range(n + 1)], dtype=torch.float64)  # Eq. 9 with λ = 0.3
         prior = (decayed[:, None] * torch.stack(posteriors)).sum(0) / decayed.sum()
+
+
+@pytest.mark.parametrize("evidence", ["prefix", "last_token"])
+def test_blocks_of_as_many_tokens_as_the_prior_learns_after_are_weighed_as_they_stand(evidence: Evidence) -> None:
+    gate, scores_ENT = UpdatingGate([1, 2, 3, 4], evidence, update_every=20), logprobs()
+    weights_ENT = gate.weigh(gate.seen(scores_ENT), gate.priors(scores_ENT)[:, :-1, None])
+    assert torch.equal(gate.block(scores_ENT), weights_ENT)
+    assert torch.equal(gate.mixed(scores_ENT), mix(weights_ENT, scores_ENT.double()))
+
+
+@pytest.mark.parametrize("update_every", [1, 7, 20, 33, 60, 10**12])
+def test_an_updating_prior_does_not_depend_on_how_the_text_is_cut_for_scoring(update_every: int) -> None:
+    gate, scores_EX = UpdatingGate([1.0, 2.0, 3.0, 4.0], update_every=update_every), logprobs().flatten(1).double()
+    whole_X, *others = (mix_scores(gate, scores_EX, size) for size in (60, 20, 13, 1))
+    for other_X in others:
+        torch.testing.assert_close(other_X, whole_X, atol=1e-9, rtol=0)
+    for size in (60, 20, 13, 1):
+        total = gate.total(as_blocks(scores_EX, size))
+        assert total == pytest.approx(float(whole_X.sum()), rel=1e-9)
 
 
 def test_an_expert_that_one_block_found_impossible_can_come_back() -> None:
