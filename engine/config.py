@@ -169,7 +169,12 @@ class GateConfig(Checked):
     clustering: str | None = knob(
         None, "Cluster gates: the id of the clustering whose clusters the experts were trained on."
     )
-    temperature: float = knob(0.1, "Cluster gates: how soft the choice is (paper: 0.1); lower is sharper.", gt=0)
+    temperature: float = knob(
+        0.1,
+        "Cluster gates: how soft the choice is (paper: 0.1; clusters of standardised vectors need 1 to 3); "
+        "lower is sharper.",
+        gt=0,
+    )
     distance_power: float = knob(2.0, "Cluster gates: the power of the distance (paper: 2; code: 4).", gt=0)
     freeze_after: int | None = knob(
         None,

@@ -1,4 +1,7 @@
-"""The knobs of clustering. Defaults follow C-BTM §2.1 and §3.1; where its released code differs, a switch says so."""
+"""The knobs of clustering. Defaults follow C-BTM §2.1 and §3.1; where its released code differs, a switch says so.
+
+One default is the code's: with the text's `scaling` the paper's temperature of 0.1 cannot give the paper's table 9.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ class TfidfConfig(Checked):
 
     numbers: Numbers = knob("token", "Words that begin with a digit: one dummy token (paper) or left out (code).")
     scaling: Scaling = knob(
-        "standardise", "standardise: no mean, unit variance in each dimension (paper); unit_rows: length 1 (code)."
+        "unit_rows",
+        "unit_rows: length 1 (code), where a gate's temperature of 0.1 is a soft choice, as in the paper's tables; "
+        "standardise: no mean, unit variance in each dimension (paper's text), where 0.1 takes one expert alone.",
     )
     dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1)
     max_words: int = knob(200_000, "Words known at most, the most frequent ones (the paper: all).", ge=1)

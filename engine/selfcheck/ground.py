@@ -122,7 +122,7 @@ class Ground:
     def clustering(self) -> Clustering:
         """Four clusters of the pieces of that text, so that most of its words are known."""
         pieces = [self.tokenizer.decode([int(one) for one in self.array[at : at + 5]]) for at in range(0, 75, 5)]
-        *_, embedder = fit_tfidf(pieces, TfidfConfig(dimension=6))
+        *_, embedder = fit_tfidf(pieces, TfidfConfig(dimension=6, scaling="standardise"))
         assert isinstance(embedder, TfidfEmbedder)
         *_, clusters = find_clusters(embedder.embed(pieces).vectors_ND, ClusterConfig(num_clusters=len(KEYS)))
         assert isinstance(clusters, Clusters)

@@ -58,6 +58,7 @@ def hidden_states(seed: Path) -> HiddenStateEmbedder:
 
 MAKERS: dict[str, Callable[[Path], AnyEmbedder]] = {
     "tfidf": lambda _: tfidf(),
+    "tfidf as printed": lambda _: tfidf(scaling="standardise"),
     "tfidf as released": lambda _: tfidf(numbers="drop", scaling="unit_rows"),
     "hidden states": hidden_states,
 }
@@ -145,14 +146,14 @@ def test_vectors_before_scaling_are_those_of_scikit_learn() -> None:
     from sklearn.preprocessing import StandardScaler
 
     plain = [text.replace("1984", "") for text in TEXTS if not any(sign.isdigit() for sign in text.replace("1984", ""))]
-    embedder = tfidf(plain, dimension=2)
+    embedder = tfidf(plain, dimension=2, scaling="standardise")
     rows = TfidfVectorizer(stop_words="english").fit_transform(plain)
     expected = StandardScaler().fit_transform(TruncatedSVD(2, random_state=0).fit_transform(rows))
     np.testing.assert_allclose(np.abs(embedder.embed(plain).vectors_ND), np.abs(expected), atol=1e-4)
 
 
 def test_standardised_dimensions_have_no_mean_and_unit_variance_on_the_sample() -> None:
-    vectors = tfidf().embed(TEXTS).vectors_ND
+    vectors = tfidf(scaling="standardise").embed(TEXTS).vectors_ND
     np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(vectors.std(0), 1, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(tfidf(scaling="unit_rows").embed(TEXTS).vectors_ND, axis=1), 1, atol=1e-9)

@@ -11,8 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.clusters.clusters import squared_distances
+from engine.clusters.clusterers import find_clusters
+from engine.clusters.clusters import Clusters, squared_distances
+from engine.clusters.config import ClusterConfig, Scaling, TfidfConfig
 from engine.clusters.distances import Distances, measure_distances, open_distances, require_same_text
+from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
 from engine.config import GateConfig
 from engine.errors import MixtureError, ScoresError
 from engine.mixing.base import FLOOR
@@ -53,6 +56,42 @@ def from_scratch(text: str, temperature: float, distance_power: float = 2) -> Te
     squared = torch.from_numpy(squared_distances(vectors, clustering.clusters.centres_KD)[0])
     closeness = (-(squared.sqrt() ** distance_power) / temperature).exp()
     return closeness / closeness.sum()
+
+
+def documents(num_each: int) -> list[str]:
+    """Documents that share most of their words, frequent and rare as in a language, and have some of their subject."""
+    draw, shares = np.random.default_rng(0), 1 / np.arange(1, 301)
+    return [
+        " ".join([
+            *(f"common{number}" for number in draw.choice(300, 60, p=shares / shares.sum())),
+            *draw.choice(words.split(), 6),
+        ])
+        for words in WORDS
+        for _ in range(num_each)
+    ]  # fmt: skip
+
+
+def soft(scaling: Scaling, temperature: float) -> tuple[float, float]:
+    """The mean number of experts that weigh in (exponential of the weights' entropy), and the mean largest weight."""
+    *_, embedder = fit_tfidf(documents(30), TfidfConfig(scaling=scaling))
+    assert isinstance(embedder, TfidfEmbedder)
+    vectors_ND = embedder.embed(documents(30)).vectors_ND
+    *_, clusters = find_clusters(vectors_ND, ClusterConfig(num_clusters=NUM_CLUSTERS))
+    assert isinstance(clusters, Clusters)
+    gate = ClusterGate(EVEN, Routing(range(NUM_CLUSTERS)), temperature=temperature)
+    weights_EN = gate.weigh(torch.from_numpy(squared_distances(vectors_ND, clusters.centres_KD).T)).exp()
+    return float(torch.special.entr(weights_EN).sum(0).exp().mean()), float(weights_EN.amax(0).mean())
+
+
+def test_with_the_defaults_several_experts_weigh_in() -> None:
+    num_experts, largest = soft(TfidfConfig().scaling, GateConfig().temperature)
+    assert num_experts > 1.5
+    assert largest < 0.8
+
+
+def test_the_papers_pair_takes_one_expert_alone_and_another_temperature_does_not() -> None:
+    assert soft("standardise", 0.1)[1] > 0.98
+    assert soft("standardise", 3.0)[1] < 0.8
 
 
 @pytest.mark.parametrize("power", [2, 4])
