@@ -27,8 +27,9 @@ from jobs.kinds.lending import Experts, at_once
 from jobs.kinds.scoring import register_scores, score_missing
 from jobs.kinds.tokens import DomainFiles, domain_files, pack
 from jobs.work import Register, Work
-from workbench.services.removal import COLUMNS, NOT_REMOVED, Column, Row, removal_row, sides_of, verdict
+from workbench.services.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
 from workbench.services.reports import register_report
+from workbench.services.unlearning import what_stays
 from workbench.specs import CertifyRemoval
 from workbench.tables import Expert
 
@@ -42,6 +43,7 @@ class _Inputs:
     without: tuple[str, ...]
     retrained: Experts | None
     heirs: tuple[str, ...]
+    not_removed: str
     domains: tuple[DomainFiles, ...]  # the expert's own first
 
 
@@ -76,12 +78,14 @@ def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
     sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
     homes = [expert.domain.name for expert in sides.with_expert if expert.domain is not None]
     names = dict.fromkeys([sides.domain.name, *homes])
+    removed = next(one for one in sides.with_expert if one not in sides.without_expert)
     return _Inputs(
-        expert_id=next(one.id for one in sides.with_expert if one not in sides.without_expert),
+        expert_id=removed.id,
         whole=_model(work, sides.with_expert),
         without=tuple(one.id for one in sides.without_expert),
         retrained=_model(work, sides.without_domain) if sides.without_domain else None,
         heirs=tuple(sides.heirs()),
+        not_removed=what_stays(session, spec.mixture, removed),
         domains=tuple(domain_files(session, work.storage, name) for name in names),
     )
 
@@ -240,7 +244,7 @@ def _findings(
             "prefix_length": spec.prefix_length, "continuation_length": spec.continuation_length,
             "temperature": spec.temperature, "seed": spec.seed, "confidence": CONFIDENCE, **asdict(extraction),
         },
-        "not_removed": NOT_REMOVED,
+        "not_removed": inputs.not_removed,
     }  # fmt: skip
     return {**found, "sentence": verdict(found)}
 

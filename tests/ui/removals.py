@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from workbench.cards import ReportCard
 from workbench.services.experts import get_expert
-from workbench.services.removal import NOT_REMOVED, verdict
+from workbench.services.removal import verdict
 from workbench.services.reports import register_report
 
 
@@ -38,7 +38,7 @@ def findings(expert: str, mixture: str, domain: str, ok: bool = True) -> dict[st
             "means": {name: dict.fromkeys(measures, interval) for name in ("with_expert", "without_expert")},
             "changes": {"without_expert": dict.fromkeys(measures, less)},
         },
-        "not_removed": NOT_REMOVED,
+        "not_removed": "Removing this expert is not unlearning: what it shares stays.",
     }  # fmt: skip
     return {**found, "sentence": verdict(found)}
 

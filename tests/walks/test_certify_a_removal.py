@@ -69,6 +69,7 @@ def test_a_removal_is_certified_with_all_three_columns(trained: Do) -> None:
     assert "is, to the last bit, the mixture that never loaded it" in found["sentence"]
     assert f"from {own['with_expert']:.2f} to {own['without_expert']:.2f}" in found["sentence"]
     assert "not unlearning" in found["not_removed"]
+    assert "trained on “court”, too" in found["not_removed"]
 
 
 def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: Do) -> None:
@@ -151,6 +152,14 @@ def test_an_heir_that_stays_is_named(trained: Do) -> None:
     assert found["heirs"] == ["advocate"]
     assert "still there: “advocate”" in found["sentence"]
     assert certified(trained, expert="small/kitchen").findings["heirs"] == []
+
+
+def test_of_an_expert_that_was_added_later_nothing_is_said_to_stay(trained: Do) -> None:
+    new = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "parent": "small/court"}
+    assert trained({**new, "training": {"num_steps": 1, "block_size": 32}}).state == "done"
+    told = certified(trained, expert="sailor").findings["not_removed"]
+    assert told.startswith("All that this expert learned on “sea” is taken out with its feed-forward networks")
+    assert "trained on the domain, too" not in told
 
 
 def test_the_same_held_out_text_is_scored_at_two_lengths_when_the_prior_needs_more_of_it(trained: Do) -> None:

@@ -69,6 +69,8 @@ class World:
 
     def expert(self, name: str, domain: str, *, base: Artifact | None = None, **other: Any) -> ExpertCard:
         facts: dict[str, Any] = {
+            "method": "demix",
+            "domain_id": corpora.get_domain(self.session, domain).id,
             "seed_id": None,
             "parent_id": None,
             "tokenizer_sha256": "t" * 64,
@@ -79,8 +81,6 @@ class World:
             self.session,
             id=uuid.uuid4().hex,
             name=name,
-            method="demix",
-            domain_id=corpora.get_domain(self.session, domain).id,
             base=base or self.artifact("base"),
             artifact=self.artifact("expert"),
             data_sha256="d" * 64,

@@ -20,7 +20,9 @@ from ui.parts.words import clock, plain
 from workbench.cards import ExpertCard, MixtureCard, ReportCard
 from workbench.database import reading
 from workbench.services import mixtures, removal
+from workbench.services.experts import expert_row
 from workbench.services.retrained import candidates
+from workbench.services.unlearning import what_stays
 from workbench.settings import get_settings
 from workbench.specs import CertifyRemoval
 
@@ -91,9 +93,12 @@ def _tell_gaps(rows: Sequence[Row]) -> None:
 
 
 def _show_certificates(expert: str, places: Sequence[str]) -> None:
-    st.info(removal.NOT_REMOVED, icon=":material/info:")
     with reading() as session:
         reports = removal.removal_reports(session, expert)
+        row = expert_row(session, expert)
+        told = dict.fromkeys(what_stays(session, place, row) for place in places)
+    for sentence in filter(None, told):
+        st.info(plain(sentence), icon=":material/info:")
     for place, report in enumerate(reports):
         icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
         with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):

@@ -67,6 +67,11 @@ def extraction_words(found: Mapping[str, Any]) -> str:
     )
 
 
+def not_removed(rows: Iterable[Row]) -> list[str]:
+    """What of its domain stays in the mixture without each expert."""
+    return [f"{row['expert']}: {row['not_removed']}" for row in rows if row["not_removed"]]
+
+
 def prior_words(findings: Mapping[str, Any]) -> str:
     """Where the priors behind the perplexities come from."""
     return (

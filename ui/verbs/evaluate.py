@@ -15,6 +15,7 @@ from ui.parts.correlations import affinity_words
 from ui.parts.forgetting_words import forgetting_rows, forgetting_words
 from ui.parts.measures import in_percent, table_measure_words, unknown_accuracy_words
 from ui.parts.posterior_words import posterior_title, stable_words
+from ui.parts.removal_words import not_removed
 from ui.parts.retention_words import (
     domain_rows,
     left_out_words,
@@ -179,7 +180,7 @@ def removal(
 ) -> None:
     """What removing each expert costs on its own domain (DEMix table 7), from stored scores alone."""
     from workbench.database import reading
-    from workbench.services.removal import NOT_REMOVED, removal_table
+    from workbench.services.removal import removal_table
     from workbench.storage import get_storage
 
     with reading() as session:
@@ -197,7 +198,8 @@ def removal(
     if any(row["why"] for row in found["rows"]):
         least = f"--split dev --max-tokens {blocks} x the block size, at least"
         say(f"Score what is missing with: workbench eval run {shlex.quote(mixture)}, and for the priors with {least}.")
-    say(NOT_REMOVED)
+    for told in not_removed(found["rows"]):
+        say(told)
 
 
 def _retrained(pair: str) -> tuple[str, str]:

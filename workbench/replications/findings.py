@@ -12,7 +12,7 @@ import numpy as np
 from engine.replication.bootstrap import Ints
 from engine.replication.estimates import Estimate
 from workbench.replications.evidence import Evidence
-from workbench.replications.verdicts import MARKS, REPRODUCED, Verdict
+from workbench.replications.verdicts import MARKS, REPRODUCED, WEAKER, Verdict
 
 Row = dict[str, Any]
 Findings = Mapping[str, Any]
@@ -82,9 +82,12 @@ def interval_columns(found: Estimate | None, name: str = "ours") -> Row:
 
 
 def summary(findings: Findings) -> str:
-    """`9 of 24 claims reproduced, 8 not reproduced, 7 not testable here. 3 jobs are not done: 1 failed, 2 queued.`"""
+    """`9 of 24 claims reproduced, 8 not reproduced, 7 not testable here. 3 jobs are not done: 1 failed, 2 queued.`
+
+    Between them stands how many came out only in a weaker form, where some did.
+    """
     marks = findings["marks"]
-    rest = ", ".join(f"{marks[mark]} {mark}" for mark in MARKS[1:])
+    rest = ", ".join(f"{marks[mark]} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
     told = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
     open_jobs = not_done(findings)
     if not open_jobs:

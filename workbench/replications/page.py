@@ -18,6 +18,7 @@ table { border-collapse: collapse; font-size: 0.85rem; } .wide { overflow-x: aut
 th, td { border-bottom: 1px solid #ddd; padding: 0.25rem 0.6rem; text-align: left; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 tr.reproduced td:nth-last-child(2) { color: #1b6e3c; font-weight: bold; }
+tr.reproduced-only-in-a-weaker-form td:nth-last-child(2) { color: #8a5a00; font-weight: bold; }
 tr.not-reproduced td:nth-last-child(2) { color: #a4161a; font-weight: bold; }
 summary { cursor: pointer; } figure { margin: 1rem 0; } figcaption { color: #555; }
 """

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.replication.estimates import LEVEL, NUM_DRAWS
 from workbench.replications.findings import Findings, not_done, summary
+from workbench.replications.sizes import SMOKE
 from workbench.replications.verdicts import NOT_REPRODUCED, UNTESTABLE
 
 Rows = Sequence[Mapping[str, Any]]
@@ -25,8 +26,15 @@ class Section:
 
 
 def in_short(findings: Findings, *words: str) -> Section:
-    """How many claims came out, and what was not done."""
-    return Section("In short", (summary(findings), *words, *_missing(findings)))
+    """How many claims came out, and what was not done; before that whether the numbers mean anything."""
+    told = (*([_SMOKE] if findings["size"] == SMOKE else []), summary(findings), *words, *_missing(findings))
+    return Section("In short", told)
+
+
+_SMOKE = (
+    "**The numbers of this report say nothing.** Size “smoke” trains models far too small for seconds, to see that every "
+    "job runs. No mark below is evidence for the paper or against it."
+)
 
 
 def the_claims(findings: Findings, words: str) -> Section:
@@ -36,7 +44,8 @@ def the_claims(findings: Findings, words: str) -> Section:
 
 _MARKS = (
     "*Reproduced*: the whole interval of the difference lies on the claim's side, and so does the value of every seed "
-    "by itself (the value alone: a seed has no interval of its own). *Not reproduced*: it does not; the reason says "
+    "by itself (the value alone: a seed has no interval of its own). *Reproduced only in a weaker form*: so it is with "
+    "less than the paper says; the reason says what was judged. *Not reproduced*: it does not; the reason says "
     "whether it is the other way round or undecided."
 )
 

@@ -8,6 +8,7 @@ from typing import Literal
 from engine.config import ModelConfig, TrainingConfig
 
 SizeName = Literal["tiny", "small", "smoke"]
+SMOKE: SizeName = "smoke"  # whose numbers say nothing
 
 
 @dataclass(frozen=True, kw_only=True)

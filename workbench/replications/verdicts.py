@@ -1,8 +1,9 @@
-"""How a claim fared: the paper's number, ours, the interval, and one of three marks.
+"""How a claim fared: the paper's number, ours, the interval, and one of four marks.
 
 A claim is *reproduced* when the whole interval lies on the claim's side of its border and so does the value of every
 seed by itself (the value, not an interval of its own); else it is *not reproduced*, also where the interval holds the
-border, and the reason says which. *Not testable here* is what needs scores, sizes or domains that are not there.
+border, and the reason says which. Where less is judged than the paper says, a claim that comes out is *reproduced only
+in a weaker form*. *Not testable here* is what needs scores, sizes or domains that are not there.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Any, Literal
 
 from engine.replication.estimates import Estimate
 
-Mark = Literal["reproduced", "not reproduced", "not testable here"]
+Mark = Literal["reproduced", "reproduced only in a weaker form", "not reproduced", "not testable here"]
 REPRODUCED: Mark = "reproduced"
+WEAKER: Mark = "reproduced only in a weaker form"
 NOT_REPRODUCED: Mark = "not reproduced"
 UNTESTABLE: Mark = "not testable here"
-MARKS: tuple[Mark, ...] = (REPRODUCED, NOT_REPRODUCED, UNTESTABLE)
+MARKS: tuple[Mark, ...] = (REPRODUCED, WEAKER, NOT_REPRODUCED, UNTESTABLE)
 NO_SCORES = "Not all of its scores are there: the table of jobs shows which are not done."
 
 
@@ -27,6 +29,7 @@ class Claim:
     where: str  # table or figure
     sentence: str
     paper: str
+    weaker: str = ""  # what is judged instead, where that is less than the sentence says
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,13 @@ class Verdict:
         return {**asdict(self.claim), "mark": self.mark, "why": self.why, "ours": self.ours, "unit": self.unit, **found}
 
 
+def _judged(claim: Claim, why: str, ours: str, found: Estimate, unit: str) -> Verdict:
+    """The verdict on a claim that could be tested; `why` says what speaks against it."""
+    mark = NOT_REPRODUCED if why else WEAKER if claim.weaker else REPRODUCED
+    less = f"Judged was only the weaker claim that {claim.weaker}." if claim.weaker else ""
+    return Verdict(claim, mark, f"{why} {less}".strip(), ours, found, unit)
+
+
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
     """A claim that nothing here can speak to."""
     return Verdict(claim, UNTESTABLE, why, ours)
@@ -56,7 +66,7 @@ def is_below(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours:
     if found is None:
         return untestable(claim, ours=ours)
     why = _doubt(found, border, border)
-    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
+    return _judged(claim, why, ours, found, unit)
 
 
 def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = "") -> Verdict:
@@ -65,7 +75,7 @@ def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours:
         return untestable(claim, ours=ours)
     turned = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
     why = _doubt(turned, -border, border)
-    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
+    return _judged(claim, why, ours, found, unit)
 
 
 def is_within(claim: Claim, found: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
@@ -79,7 +89,7 @@ def is_within(claim: Claim, found: Estimate | None, border: float, *, ours: str 
         why = f"Undecided: the interval includes {border:g} or -{border:g}."
     elif max(map(abs, found.by_seed)) >= border:
         why = "Undecided: by the interval yes, but not in every seed."
-    return Verdict(claim, NOT_REPRODUCED if why else REPRODUCED, why, ours, found, unit)
+    return _judged(claim, why, ours, found, unit)
 
 
 def _doubt(found: Estimate, border: float, told: float) -> str:

@@ -23,14 +23,11 @@ from workbench.services.mixtures import mixture_row, taking_part
 from workbench.services.reports import list_reports
 from workbench.services.retrained import Retrained, retrained_without
 from workbench.services.scores import PAPER_BLOCKS, load, shared_scores
+from workbench.services.unlearning import what_stays
 from workbench.storage import Storage
 from workbench.tables import Domain, Evaluation, Expert, Mixture
 
 COLUMNS = ("with_expert", "without_expert", "without_domain")  # the paper's +Expert, –Expert, –Domain
-NOT_REMOVED = (
-    "Removing an expert is not unlearning: attention, embeddings and everything else that the experts share has been "
-    "trained on the domain, too, and stays as it is."
-)
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,8 @@ def removal_table(
 ) -> dict[str, Any]:  # fmt: skip
     """Table 7: `rows` holds every expert that takes part, on its own domain; nothing is computed anew.
 
-    `retrained` names for a domain the mixture that was trained without it.
+    `not_removed` says of each what of its domain stays in the mixture. `retrained` names for a domain the mixture that
+    was trained without it.
     """
     told = dict(retrained or {})
     members = [expert for expert in taking_part(mixture_row(session, mixture)) if expert.domain is not None]
@@ -105,7 +103,7 @@ def removal_table(
     for expert, home in zip(members, homes, strict=True):
         sides = sides_of(session, mixture, expert.name, told.get(home))
         row = removal_row(session, storage, sides, home, split=split, evidence=evidence, num_blocks=num_blocks)
-        rows.append({"expert": expert.name, **row.told()})
+        rows.append({"expert": expert.name, **row.told(), "not_removed": what_stays(session, mixture, expert)})
     return {"mixture": mixture, "split": split, "evidence": evidence, "num_blocks": num_blocks, "rows": rows}
 
 

@@ -5,15 +5,16 @@ A domain is told by its text and not by its name: the same text may have been im
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
-from workbench.services.experts import domains_of, expert_row, origins
+from workbench.services.experts import AVERAGE, ancestors, domains_of, expert_row, origins, put_together_of
 from workbench.services.mixtures import mixture_row, taking_part
+from workbench.services.seeds import made_of
 from workbench.tables import Domain, Expert, Job, Mixture
 
 
@@ -53,31 +54,55 @@ def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> 
     for one in experts:
         if one.tokenizer_sha256 != removed.tokenizer_sha256:
             return f"“{one.name}” has another: perplexities per token do not compare"
-        if seen := _seen(session, one, removed.domain):
-            return f"“{one.name}” or what it was trained from has seen it{seen}"
+        if found := seen(session, one, removed.domain):
+            return f"“{one.name}” or what it was trained from has seen it{found}"
     return ""
 
 
-def _seen(session: Session, expert: Expert, domain: Domain) -> str:
-    """Under which name an expert, its base or an ancestor was trained on a domain's text; empty: on none of it."""
+def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
+    """Under which name an expert, its base or an ancestor was trained on a domain's text; empty: on none of it.
+
+    Without bases only what trained the experts themselves counts.
+    """
     for one in (expert, *origins(session, expert)):
         if one.data_sha256 == domain.data_sha256:
             return ": the same text"
-        for name in _trained_on(session, one):
-            if name == domain.name:
-                return f", as “{name}”"
-            other = session.scalar(select(Domain).where(Domain.name == name))
-            if other is not None and _is_same_text(other, domain):
-                return f", as “{name}”: text of the same source"
+        of_base = base_domains(session, one) if with_bases else []
+        if found := _same_text(session, [*domains_of(one), *of_base], domain):
+            return found
     return ""
 
 
-def _trained_on(session: Session, expert: Expert) -> Iterator[str]:
-    """The names of the domains that trained an expert or its base, those too that are gone."""
-    yield from domains_of(expert)
+def seen_by_base(session: Session, expert: Expert, domain: Domain) -> str:
+    """The same of the base that an expert stands on alone, with all that it was made of."""
+    for one in (expert, *ancestors(expert)):  # a base is that of the parent, or a copy of it that was trained on
+        if found := _same_text(session, base_domains(session, one), domain):
+            return found
+        whole = put_together_of(session, one) if one.method == AVERAGE else []
+        copied = made_of(session, one.seed)
+        for part in [*whole, *([copied] if copied else [])]:
+            if found := seen(session, part, domain):
+                return found
+    return ""
+
+
+def base_domains(session: Session, expert: Expert) -> list[str]:
+    """The names of the domains that trained an expert's base, those too that are gone."""
     job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
-    if job is not None and job.kind != "make-seed":  # whose domains trained a tokenizer
-        yield from filter(None, (*job.spec.get("domains", ()), job.spec.get("domain")))
+    if job is None or job.kind == "make-seed":  # whose domains trained a tokenizer
+        return []
+    return [name for name in (*job.spec.get("domains", ()), job.spec.get("domain")) if name]
+
+
+def _same_text(session: Session, names: Iterable[str], domain: Domain) -> str:
+    """Which of these domains has a domain's text; empty: none."""
+    for name in names:
+        if name == domain.name:
+            return f", as “{name}”"
+        other = session.scalar(select(Domain).where(Domain.name == name))
+        if other is not None and _is_same_text(other, domain):
+            return f", as “{name}”: text of the same source"
+    return ""
 
 
 def _is_same_text(one: Domain, other: Domain) -> bool:

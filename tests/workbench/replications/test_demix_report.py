@@ -56,6 +56,30 @@ def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -
     assert "what needs it is marked not testable here: Train (failed), Score (queued)." in markdown(found)
 
 
+def test_weaker_claims_are_counted_by_themselves() -> None:
+    found = findings({})
+    found["marks"] = {
+        "reproduced": 3,
+        "reproduced only in a weaker form": 2,
+        "not reproduced": 1,
+        "not testable here": 4,
+    }
+    assert summary(found) == (
+        "3 of 10 claims reproduced, 2 reproduced only in a weaker form, 1 not reproduced, 4 not testable here."
+    )
+    found["marks"] = {"reproduced": 3, "not reproduced": 1, "not testable here": 4}  # as reports of before have it
+    assert summary(found) == "3 of 8 claims reproduced, 1 not reproduced, 4 not testable here."
+
+
+def test_a_report_of_the_smallest_size_begins_with_that_its_numbers_say_nothing() -> None:
+    found = findings({})
+    told = "The numbers of this report say nothing."
+    for shown in (markdown, page):
+        assert told not in shown(found)
+        text = shown(found | {"size": "smoke"})
+        assert text.index(told) < text.index("claims reproduced")
+
+
 def test_a_crossing_and_its_absence_are_said_in_words() -> None:
     early = [training("demix", 0, 3.5, 3.0, 2.5), training("dense", 0, 3.4, 3.1, 2.9)]
     assert "is below Dense from 200,000 tokens on" in markdown(findings({}, *early))

@@ -7,7 +7,7 @@ from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import System
 from workbench.replications.verdicts import Claim, Verdict, is_below
 
-COMPARABLE = 1.0  # %: what is “comparable” or “without a drop” rises by less than this
+COMPARABLE = 1.0  # %: what is “comparable” rises by less than this
 
 
 def has_less(evidence: CbtmEvidence, claim: Claim, lower: System, higher: System) -> Verdict:

@@ -39,8 +39,8 @@ def sections(findings: Findings) -> list[Section]:
 
 _MARKS = (
     "Perplexities are averages over the training domains; the paper's are those of one corpus (C4), from table 9 where "
-    f"it prints any. Nearness at T = {T:g}, all models asked, unless said otherwise. “Comparable” and “without a drop” "
-    "are a rise of less than 1 %."
+    f"it prints any. Nearness at T = {T:g}, all models asked, unless said otherwise. “Comparable” is a rise "
+    "of less than 1 %."
 )
 _HOW = (
     "Clusters of a seed are its own, so claims on each cluster count all seeds' clusters. Shares of labels and sizes "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.replication.bootstrap import Change
 from workbench.replications.demix.evidence import DemixEvidence
@@ -22,7 +22,10 @@ DENSE_NOVEL = Claim("Table 13, Figure 6", "dense-DAPT lowers the perplexity on i
 DEMIX_TRAINING = Claim(
     "Figure 6", f"DEMix-DAPT does not raise it on the training domains (by {SMALL_RISE:g} % or more)", "unchanged"
 )
-DEMIX_NOVEL = Claim("Figure 6", "DEMix-DAPT lowers the perplexity on its target", "close to dense-DAPT, or better")
+DEMIX_NOVEL = Claim(
+    "Figure 6", "DEMix-DAPT comes close to dense-DAPT on its target, or is better", "close to dense-DAPT, or better",
+    weaker="DEMix-DAPT lowers the perplexity on its target",
+)  # fmt: skip
 
 
 def judge_growth(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
@@ -46,9 +49,19 @@ def judge_adding(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
             unit="perplexity",
         ),
         is_below(MORE_TRAINING, rise, SMALL_RISE, unit="%"),
-        is_below(DEMIX_NOVEL, resampled.changes(targets), unit="%"),
+        is_below(DEMIX_NOVEL, resampled.changes(targets), ours=_against_dense(evidence, reading, dapt), unit="%"),
         is_below(DEMIX_TRAINING, resampled.changes(old), SMALL_RISE, unit="%"),
     ]
+
+
+def _against_dense(evidence: DemixEvidence, reading: Reading, adapted: Sequence[str]) -> str:
+    """How far DEMix-DAPT is from dense-DAPT on each target, in words; empty without scores."""
+    changes = {
+        novel: evidence.resampled.changes([Change(demix_dapt(novel, reading), dense_dapt(novel), novel)])
+        for novel in adapted
+    }
+    told = [f"{novel} {found.value:+.0f} %" for novel, found in changes.items() if found]
+    return f"perplexity against dense-DAPT's: {', '.join(told)}" if told else ""
 
 
 def _judge_dense(evidence: DemixEvidence) -> list[Verdict]:

@@ -1,0 +1,81 @@
+"""What a mixture still holds of a domain's text when the domain's expert is removed, as far as the registry knows.
+
+Methods differ: DEMix trains what its experts share with all of them, an expert that was added later, an adapter and a
+part beside a backbone were trained while that was frozen, and of a whole model nothing is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from workbench.services.experts import MODE
+from workbench.services.mixtures import mixture_row
+from workbench.services.retrained import seen, seen_by_base
+from workbench.tables import Domain, Expert
+
+_SEED = "seed"  # the kind of artifact of a base that is a seed model as it came
+_IMPORTED = ("folder:", "hub:")
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What an expert of a method is, and what it shares with the others on its base."""
+
+    own: str
+    shared: str
+
+
+_DEMIX = _Words("feed-forward networks", "attention, embeddings and everything else that the experts share")
+_WORDS = {
+    "domain-token": _Words("one learned vector", "the whole model that reads it"),
+    "lora": _Words("low-rank change", "the seed model beneath it"),
+    "lora-mixed": _Words("low-rank change", "the seed model beneath it"),
+    MODE: _Words("layers and gates", "the backbone beside them"),
+}
+
+
+def what_stays(session: Session, mixture: str, removed: Expert) -> str:
+    """Whether what is left of a mixture without an expert was trained on the expert's domain, in sentences.
+
+    Empty for an expert of several domains: a removal is of one.
+    """
+    if removed.domain is None:
+        return ""
+    left = [one.expert for one in mixture_row(session, mixture).members if one.expert is not removed]
+    if any(one.base_id == removed.base_id for one in left):
+        told = _of_base(session, removed, removed.domain)
+    else:
+        told = "No other expert of the mixture shares a parameter with this one: all of its model is taken out."
+    return " ".join(filter(None, (told, _of_experts(session, removed, removed.domain, left))))
+
+
+def _of_base(session: Session, removed: Expert, domain: Domain) -> str:
+    """Whether what the expert shares was trained on the domain."""
+    words = _WORDS.get(removed.method, _DEMIX)
+    if seen_by_base(session, removed, domain):
+        return (
+            f"Removing this expert is not unlearning: {words.shared} was trained on “{domain.name}”, too, "
+            "and stays as it is."
+        )
+    if removed.base.kind != _SEED and removed.base.job_id is None:
+        return (
+            f"Whether removing this expert is unlearning is not known: {words.shared} stays, "
+            "and which text trained it is not recorded."
+        )
+    imported = removed.seed is not None and removed.seed.source.startswith(_IMPORTED)
+    before = f" What “{removed.seed.name}” had read before it was imported is not recorded." if imported else ""
+    return (
+        f"All that this expert learned on “{domain.name}” is taken out with its {words.own}: {words.shared} "
+        f"was frozen, and no training of it on “{domain.name}” is recorded.{before}"
+    )
+
+
+def _of_experts(session: Session, removed: Expert, domain: Domain, left: Sequence[Expert]) -> str:
+    """Which of the other experts know the domain, themselves or by what they began from."""
+    names = [f"“{one.name}”" for one in left if seen(session, one, domain, with_bases=one.base_id != removed.base_id)]
+    if not names:
+        return ""
+    return f"Still there and trained on “{domain.name}”, or begun from what was: {', '.join(names)}."
