@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenize
 class Tokenizer:
     """Text to ids and back. `bos_id` begins every document and ends the one before.
 
-    No text can spell a special token: `<s>` inside a document is four ordinary characters.
+    No text can spell a special token, unless its caller asks for it: `<s>` inside a document is ordinary characters.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer, bos_id: int) -> None:
@@ -43,15 +44,23 @@ class Tokenizer:
         """How the beginning token is written."""
         return str(self._inner.id_to_token(self.bos_id))
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special tokens."""
-        return self.encode_many([text])[0]
+    @cached_property
+    def _with_special(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, but the texts of special tokens are those tokens: one of its own, as threads share it."""
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.encode_special_tokens = False
+        return inner
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens."""
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
+        """The ids of a text, nothing added. With `allow_special`, for trusted text alone, `<s>` is the token itself."""
+        return self.encode_many([text], allow_special=allow_special)[0]
+
+    def encode_many(self, texts: Sequence[str], *, allow_special: bool = False) -> list[list[int]]:
+        """The ids of each text, as `encode` gives them."""
+        inner = self._with_special if allow_special else self._inner
         found: list[list[int]] = [[] for _ in texts]
         for batch in _batches(texts):
-            encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+            encodings = inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (i, _), encoding in zip(batch, encodings, strict=True):
                 found[i].extend(encoding.ids)
         return found
