@@ -25,7 +25,7 @@ from engine.mixing.combine import mix
 from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
 from engine.sampling import StopPhrases, dice, draw
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizer import TextStream, Tokenizer
 
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at once while a prompt is read: 64 MiB
 
@@ -195,14 +195,14 @@ def generate(
             "Shorten it.",
         )
     mixing.feed(ids)
-    yield from _continue(mixing, keys, tokenizer, sampling, StopPhrases(stop), len(ids), room)
+    text = tokenizer.stream(ids)
+    yield from _continue(mixing, keys, tokenizer, text, sampling, StopPhrases(stop), len(ids), room)
 
 
 def _continue(
-    mixing: Mixing, keys: Sequence[str], tokenizer: Tokenizer, sampling: SamplingConfig,
+    mixing: Mixing, keys: Sequence[str], tokenizer: Tokenizer, text: TextStream, sampling: SamplingConfig,
     phrases: StopPhrases, num_prompt: int, room: int,
 ) -> Iterator[Token | Done]:  # fmt: skip
-    text = tokenizer.stream()
     generator = dice(sampling.seed)
     limit = min(sampling.max_tokens, room)
     for number in range(limit):
@@ -240,12 +240,13 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     for token, (log_weights_E, observed_E) in zip(ids, mixing.read([tokenizer.bos_id, *ids]), strict=True):
         _, logprobs_V = mixing.distribution()  # still the one before this token
         best = int(logprobs_V.argmax())
+        best_text = spoken.peek(best) or tokenizer.written(best)
         shown = spoken.push(token)
         found["tokens"].append(shown)
         weights_E = log_weights_E.exp()
         found["weights"].append(weights_E.tolist())
         found["gates"].append(mixing.gates(weights_E))
         found["logprobs"].append(float(mix(log_weights_E, observed_E)))
-        best_text = shown if best == token else tokenizer.decode([best]) or tokenizer.bos_token
-        found["best"].append((best_text, float(logprobs_V[best])))
+        found["best"].append((shown if best == token else best_text, float(logprobs_V[best])))
+    found["tokens"][-1] += spoken.rest()
     return found

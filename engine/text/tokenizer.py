@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ MAX_PIECE = 1 << 18  # characters tokenized in one go: that takes a hundred time
 MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cores
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
+BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte that falls back from a character
+MAX_CHARACTER = 4  # bytes of a character in UTF-8
 
 
 class Tokenizer:
@@ -37,12 +41,18 @@ class Tokenizer:
         self._inner = inner
         self.bos_id = bos_id
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+        self.special_ids = frozenset(id for id, one in inner.get_added_tokens_decoder().items() if one.special)
         self.sha256 = _fingerprint(inner, bos_id)
+        self._falls_back = inner.decoder is not None and b'"ByteFallback"' in inner.decoder.__getstate__()
 
     @property
     def bos_token(self) -> str:
         """How the beginning token is written."""
-        return str(self._inner.id_to_token(self.bos_id))
+        return self.written(self.bos_id)
+
+    def written(self, id: int) -> str:
+        """How the vocabulary writes a token, a special one too; empty for an id that has none."""
+        return str(self._inner.id_to_token(id) or "")
 
     @cached_property
     def _with_special(self) -> tokenizers.Tokenizer:
@@ -66,12 +76,18 @@ class Tokenizer:
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids; special tokens have none."""
-        return str(self._inner.decode(list(ids), skip_special_tokens=True))
+        """The text of the ids; special tokens have none, and each byte that is of no character is a `�`."""
+        text = str(self._inner.decode(list(ids), skip_special_tokens=True))
+        return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
 
-    def stream(self) -> TextStream:
-        """Turns ids into text one by one; the parts joined are the text of all."""
-        return TextStream(self)
+    def _decode_bytes(self, ids: Sequence[int]) -> str:
+        """As SentencePiece does it: the library gives up all characters of a run of bytes for one that is none."""
+        tokens = [self._inner.id_to_token(id) for id in ids if id not in self.special_ids]
+        return str(self._inner.decoder.decode(list(_whole_bytes(token for token in tokens if token is not None))))
+
+    def stream(self, before: Sequence[int] = ()) -> TextStream:
+        """Turns ids into text one by one; the parts joined are what they add to the text of the ids `before`."""
+        return TextStream(self, before)
 
     def save(self, folder: Path) -> None:
         """Writes tokenizer.json and tokenizer_config.json, which transformers reads too."""
@@ -87,31 +103,63 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text out of ids that come one by one; a character is held back until its last byte is there."""
+    """Text out of ids that come one by one; a character is held back until its last byte is there.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    How a token is written depends on whether another comes before it (the first loses its blank), and on the bytes
+    before it. So each is decoded after some whose text is out already.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._shown: list[int] = []  # context that decides on leading spaces
+        self._shown = self._tail(before)
+        self._shown_text = tokenizer.decode(self._shown)
         self._held: list[int] = []
 
     def push(self, id: int) -> str:
         """The text that is certain now; empty while a character is incomplete."""
         self._held.append(id)
-        text = self._text()
+        text = self._text(self._held)
         if not text or text.endswith(INCOMPLETE):
             return ""
-        self._shown, self._held = self._held, []
+        self._show()
         return text
 
     def rest(self) -> str:
         """The text still held back at the end."""
-        text = self._text()
-        self._shown, self._held = [], []
+        text = self._text(self._held)
+        self._show()
         return text
 
-    def _text(self) -> str:
-        before = self._tokenizer.decode(self._shown)
-        return self._tokenizer.decode(self._shown + self._held)[len(before) :]
+    def peek(self, id: int) -> str:
+        """The text that an id would add to that of those before it; nothing changes."""
+        whole, held = self._text([*self._held, id]), self._text(self._held)
+        return _added(held, whole)
+
+    def _show(self) -> None:
+        self._shown, self._held = self._tail(self._shown + self._held), []
+        self._shown_text = self._tokenizer.decode(self._shown)
+
+    def _text(self, held: Sequence[int]) -> str:
+        """What ids add to the text shown."""
+        return _added(self._shown_text, self._tokenizer.decode([*self._shown, *held]))
+
+    def _tail(self, ids: Sequence[int]) -> list[int]:
+        """The last ids that have text, as many as decide about those after them.
+
+        A character that is not complete has at most three bytes here, each in a token of its own at worst; one token
+        more, or what it takes to have any text, stands for all before it.
+        """
+        written = [id for id in ids if id not in self._tokenizer.special_ids]
+        size = MAX_CHARACTER
+        while size < len(written) and not self._tokenizer.decode(written[-size:]):
+            size *= 2
+        return written[-size:]
+
+
+def _added(before: str, text: str) -> str:
+    """What a text has that was not there before; the bytes that ended it may have become a character."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(before, text, strict=False))
+    return text[sum(1 for _ in same) :]
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -202,6 +250,18 @@ def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
     parts = {name: whole.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     canonical = json.dumps({**parts, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _whole_bytes(tokens: Iterable[str]) -> Iterator[str]:
+    """The same tokens, but `�` for each byte that is of no character."""
+    for is_bytes, run in groupby(tokens, lambda token: BYTE.fullmatch(token) is not None):
+        if not is_bytes:
+            yield from run
+            continue
+        found = bytes(int(token[3:5], 16) for token in run)
+        for character in found.decode("utf-8", "surrogateescape"):
+            is_lost = "\udc80" <= character <= "\udcff"
+            yield from [INCOMPLETE] if is_lost else [f"<0x{byte:02X}>" for byte in character.encode()]
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
