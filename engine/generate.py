@@ -9,8 +9,9 @@ Shapes: E experts, A awake experts, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -180,13 +181,15 @@ def generate(
     prompt: str,
     sampling: SamplingConfig,
     stop: Sequence[str] = (),
+    stop_ids: Collection[int] | None = None,
 ) -> Iterator[Token | Done]:
     """Tokens as they are drawn, then one Done. Closing the iterator stops the work.
 
-    `keys` are the experts that take part, in the order of the gate's weights. Raises MixtureError when none does
-    or the prompt is longer than the models' context.
+    `keys` are the experts that take part, in the order of the gate's weights. `stop_ids` are the tokens that end the
+    answer (None: the tokenizer's). Raises MixtureError when no expert takes part or the prompt is longer than the
+    models' context.
     """
-    ids = [tokenizer.bos_id, *tokenizer.encode(prompt)]
+    ids = tokenizer.as_prompt(tokenizer.encode(prompt))
     mixing = Mixing(models, keys, gate)
     room = models.max_positions - len(ids)
     if room < 1:
@@ -195,12 +198,12 @@ def generate(
             "Shorten it.",
         )
     mixing.feed(ids)
-    text = tokenizer.stream(ids)
-    yield from _continue(mixing, keys, tokenizer, text, sampling, StopPhrases(stop), len(ids), room)
+    text, ends = tokenizer.stream(ids), tokenizer.stop_ids if stop_ids is None else stop_ids
+    yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), room)
 
 
 def _continue(
-    mixing: Mixing, keys: Sequence[str], tokenizer: Tokenizer, text: TextStream, sampling: SamplingConfig,
+    mixing: Mixing, keys: Sequence[str], text: TextStream, stop_ids: Collection[int], sampling: SamplingConfig,
     phrases: StopPhrases, num_prompt: int, room: int,
 ) -> Iterator[Token | Done]:  # fmt: skip
     generator = dice(sampling.seed)
@@ -208,7 +211,7 @@ def _continue(
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()
         token = draw(logprobs_V, sampling, generator)
-        if token == tokenizer.bos_id:
+        if token in stop_ids:
             yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
             return
         shown = phrases.push(text.push(token))
@@ -226,18 +229,21 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
 
     `best` holds at each place the token that was the most probable there, as (text, log-probability), and `gates` those
-    inside experts of MoDE.
+    inside experts of MoDE. Where nothing comes before a prompt, the text is that of a document: its first token, too,
+    is predicted.
     Raises MixtureError when the text is empty or longer than the models' context.
     """
-    ids = tokenizer.encode(text)
-    if not ids or len(ids) >= models.max_positions:
+    ids, before = tokenizer.encode(text), tokenizer.prefix or (tokenizer.bos_id,)
+    most = models.max_positions - len(before)
+    if not 0 < len(ids) <= most:
         raise MixtureError(
-            f"The text must have 1 to {models.max_positions - 1} tokens, but has {len(ids)} instead.",
+            f"The text must have 1 to {most} tokens, but has {len(ids)} instead.",
             "Give more text." if not ids else "Give a shorter text.",
         )
     mixing, spoken = Mixing(models, keys, gate), tokenizer.stream()
     found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
-    for token, (log_weights_E, observed_E) in zip(ids, mixing.read([tokenizer.bos_id, *ids]), strict=True):
+    predicted = islice(mixing.read([*before, *ids]), len(before) - 1, None)  # from the first token of the text on
+    for token, (log_weights_E, observed_E) in zip(ids, predicted, strict=True):
         _, logprobs_V = mixing.distribution()  # still the one before this token
         best = int(logprobs_V.argmax())
         best_text = spoken.peek(best) or tokenizer.written(best)

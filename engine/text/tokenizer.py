@@ -5,41 +5,53 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
+from engine.text.special_tokens import FRESH, read_special_tokens
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
 MAX_PIECE = 1 << 18  # characters tokenized in one go: that takes a hundred times their memory
 MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cores
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte that falls back from a character
 MAX_CHARACTER = 4  # bytes of a character in UTF-8
+KEPT_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
+    "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja", "vocab.json", "vocab.txt",
+    "vocab.bpe", "merges.txt", "tekken.json", "*.model", "*.tiktoken",
+)  # fmt: skip
 
 
 class Tokenizer:
-    """Text to ids and back. `bos_id` begins every document and ends the one before.
+    """Text to ids and back. `bos_id` begins every document in training and ends the one before.
 
+    `prefix` comes before a prompt, `eos_ids` are those that the model's files name; any of `stop_ids` ends an answer.
     No text can spell a special token, unless its caller asks for it: `<s>` inside a document is ordinary characters.
     """
 
-    def __init__(self, inner: tokenizers.Tokenizer, bos_id: int) -> None:
+    def __init__(
+        self, inner: tokenizers.Tokenizer, bos_id: int, *,
+        prefix: Sequence[int] | None = None, eos_ids: Sequence[int] | None = None, folder: Path | None = None,
+    ) -> None:  # fmt: skip
+        """Without `prefix` and `eos_ids` both are `bos_id`. `folder` is where the tokenizer's own files lie."""
         inner.no_padding()
         inner.no_truncation()
         inner.encode_special_tokens = True
         if hasattr(inner.model, "dropout"):
             inner.model.dropout = None  # a training device of some tokenizers: draws ids at random
-        self._inner = inner
+        self._inner, self._folder = inner, folder
         self.bos_id = bos_id
+        self.prefix = (bos_id,) if prefix is None else tuple(prefix)
+        self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
         self.special_ids = frozenset(id for id, one in inner.get_added_tokens_decoder().items() if one.special)
         self.sha256 = _fingerprint(inner, bos_id)
@@ -50,9 +62,22 @@ class Tokenizer:
         """How the beginning token is written."""
         return self.written(self.bos_id)
 
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """The ids that end an answer: those of the model's files, and the beginning of another document."""
+        return frozenset({*self.eos_ids, self.bos_id})
+
+    def stop_ids_of(self, folder: Path) -> frozenset[int]:
+        """The same for a model in another folder that has this very tokenizer."""
+        return frozenset({*read_special_tokens(folder, self._inner).eos_ids, self.bos_id})
+
     def written(self, id: int) -> str:
         """How the vocabulary writes a token, a special one too; empty for an id that has none."""
         return str(self._inner.id_to_token(id) or "")
+
+    def as_prompt(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a text with what comes before a prompt; a text of none begins a document."""
+        return [*self.prefix, *ids] or [self.bos_id]
 
     @cached_property
     def _with_special(self) -> tokenizers.Tokenizer:
@@ -90,16 +115,22 @@ class Tokenizer:
         return TextStream(self, before)
 
     def save(self, folder: Path) -> None:
-        """Writes tokenizer.json and tokenizer_config.json, which transformers reads too."""
+        """Writes a folder for transformers: the files that the tokenizer came with, byte for byte; new ones else."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._inner.save(str(folder / "tokenizer.json"))
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": self.bos_token,
-            "eos_token": self.bos_token,
-            "clean_up_tokenization_spaces": False,
-        }
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+        kept = dict(_own_files(self._folder)) if self._folder else {}
+        for name, file in kept.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, folder / name)
+        if "tokenizer.json" not in kept:
+            self._inner.save(str(folder / "tokenizer.json"))
+        if "tokenizer_config.json" not in kept:
+            config = {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": self.bos_token if self.prefix else None,
+                "eos_token": self.written(self.eos_ids[0]) if self.eos_ids else self.bos_token,
+                "clean_up_tokenization_spaces": False,
+            }
+            (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
 class TextStream:
@@ -186,7 +217,16 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder."""
     file = folder / "tokenizer.json"
     inner = _read(file) if file.is_file() else _convert(folder)
-    return Tokenizer(inner, _boundary_id(folder, inner))
+    special = read_special_tokens(folder, inner)
+    return Tokenizer(inner, special.bos_id, prefix=special.prefix, eos_ids=special.eos_ids, folder=folder)
+
+
+def _own_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a tokenizer that lie in a folder, by their names there."""
+    for pattern in KEPT_FILES:
+        for file in sorted(folder.glob(pattern)):
+            if file.is_file():
+                yield str(file.relative_to(folder)), file
 
 
 def _read(file: Path) -> tokenizers.Tokenizer:
@@ -208,40 +248,6 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
     if not isinstance(inner, tokenizers.Tokenizer):
         raise TokenizerError(f"{folder} must hold a tokenizer of the fast kind, but does not.", FRESH)
     return inner
-
-
-def _boundary_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
-    """The id of the beginning token, else of the ending one, as the folder's configuration names them."""
-    for name in ("tokenizer_config.json", "special_tokens_map.json", "config.json"):
-        config = _json(folder / name)
-        for role in ("bos_token", "eos_token"):
-            id = _id_of(config.get(role), config.get(f"{role}_id"), inner)
-            if id is not None:
-                return id
-    raise TokenizerError(
-        f"The tokenizer in {folder} must name a beginning or ending token, but names none.",
-        "Add bos_token to its tokenizer_config.json.",
-    )
-
-
-def _id_of(token: Any, id: Any, inner: tokenizers.Tokenizer) -> int | None:
-    if isinstance(token, dict):
-        token = token.get("content")
-    if isinstance(token, str):
-        return inner.token_to_id(token)
-    if isinstance(id, int) and inner.id_to_token(id) is not None:
-        return id
-    return None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise TokenizerError(f"{file} must be JSON, but cannot be read ({error}).", FRESH) from None
-    return value if isinstance(value, dict) else {}
 
 
 def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
