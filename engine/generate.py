@@ -9,8 +9,9 @@ Shapes: E experts, A awake experts, T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -181,32 +182,34 @@ def generate(
     prompt: Prompt,
     sampling: SamplingConfig,
     stop: Sequence[str] = (),
+    stop_ids: Collection[int] | None = None,
 ) -> Iterator[Token | Done]:
     """Tokens as they are drawn, then one Done. Closing the iterator stops the work.
 
-    `keys` are the experts that take part, in the order of the gate's weights. Raises MixtureError when none does,
-    ContextLengthExceeded when the prompt leaves no room in the models' context.
+    `keys` are the experts that take part, in the order of the gate's weights. `stop_ids` are the tokens that end the
+    answer (None: the tokenizer's). Raises MixtureError when no expert takes part, ContextLengthExceeded when the prompt
+    leaves no room in the models' context.
     """
     require_readable(prompt, tokenizer, models)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate)
     require_room(len(ids), models.max_positions - 1)
     mixing.feed(ids)
+    text, ends = tokenizer.stream(ids), tokenizer.stop_ids if stop_ids is None else stop_ids
     room = models.max_positions - len(ids)
-    yield from _continue(mixing, keys, tokenizer, sampling, StopPhrases(stop), len(ids), room)
+    yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), room)
 
 
 def _continue(
-    mixing: Mixing, keys: Sequence[str], tokenizer: Tokenizer, sampling: SamplingConfig,
+    mixing: Mixing, keys: Sequence[str], text: TextStream, stop_ids: Collection[int], sampling: SamplingConfig,
     phrases: StopPhrases, num_prompt: int, room: int,
 ) -> Iterator[Token | Done]:  # fmt: skip
-    text = tokenizer.stream()
     generator = dice(sampling.seed)
     limit = min(sampling.max_tokens, room)
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()
         token = draw(logprobs_V, sampling, generator)
-        if token == tokenizer.bos_id:
+        if token in stop_ids:
             yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
             return
         shown = phrases.push(text.push(token))
@@ -243,26 +246,31 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
 
     `best` holds at each place the token that was the most probable there, as (text, log-probability), and `gates` those
-    inside experts of MoDE.
+    inside experts of MoDE. Where nothing comes before a prompt, the text is that of a document: its first token, too,
+    is predicted.
     Raises MixtureError when the text is empty, ContextLengthExceeded when it is longer than the models' context.
     """
     require_readable(text, tokenizer, models)
-    ids = tokenizer.encode(text)
-    if not ids or len(ids) >= models.max_positions:
+    ids, before = tokenizer.encode(text), tokenizer.prefix or (tokenizer.bos_id,)
+    most = models.max_positions - len(before)
+    if not 0 < len(ids) <= most:
         cause = ContextLengthExceeded if ids else MixtureError
         raise cause(
-            f"The text must have 1 to {models.max_positions - 1} tokens, but has {len(ids)} instead.",
+            f"The text must have 1 to {most} tokens, but has {len(ids)} instead.",
             "Give a shorter text." if ids else "Give more text.",
         )
     mixing = Mixing(models, keys, gate)
     found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
-    for one in _score(mixing, tokenizer, [tokenizer.bos_id, *ids], tokenizer.stream()):
+    spoken = tokenizer.stream()
+    scored = _score(mixing, tokenizer, [*before, *ids], spoken)
+    for one in islice(scored, len(before) - 1, None):  # from the first token of the text on
         weights_E = one.log_weights_E.exp()
         found["tokens"].append(one.text)
         found["weights"].append(weights_E.tolist())
         found["gates"].append(mixing.gates(weights_E))
         found["logprobs"].append(one.logprob)
         found["best"].append(one.best)
+    found["tokens"][-1] += spoken.rest()
     return found
 
 
@@ -280,15 +288,15 @@ def _score(mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], spoken: Tex
     """Every token but the first; while one is looked at, `mixing` stands before it."""
     for token, (log_weights_E, observed_E) in zip(ids[1:], mixing.read(ids), strict=True):
         _, logprobs_V = mixing.distribution()
-        shown, logprob = _shown(tokenizer, spoken, token), float(mix(log_weights_E, observed_E))
         best = int(logprobs_V.argmax())
+        best_text = spoken.peek(best) or tokenizer.written(best)
+        shown, logprob = _shown(tokenizer, spoken, token), float(mix(log_weights_E, observed_E))
         if best == token:  # one number for one token: clients compare the two
             yield _Scored(shown, log_weights_E, logprob, (shown, logprob))
         else:
-            best_text = tokenizer.decode([best]) or tokenizer.bos_token
             yield _Scored(shown, log_weights_E, logprob, (best_text, float(logprobs_V[best])))
 
 
 def _shown(tokenizer: Tokenizer, spoken: TextStream, token: int) -> str:
-    """The text that a token adds; the beginning token is spelled out."""
-    return spoken.rest() + tokenizer.bos_token if token == tokenizer.bos_id else spoken.push(token)
+    """The text that a token adds; a special token is spelled out."""
+    return spoken.rest() + tokenizer.written(token) if token in tokenizer.special_ids else spoken.push(token)

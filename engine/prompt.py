@@ -1,7 +1,7 @@
 """What a generation goes on from: a text, or token ids that are read exactly as they are.
 
-A text begins a document, so the beginning token comes before it; a text that spells that token out at its very start
-means the same. Anywhere else no text can spell a special token. Token ids get nothing before them.
+A text gets before it what its tokenizer puts there, usually the beginning token; a text that spells that token out at
+its very start has it once. Anywhere else no text can spell a special token. Token ids get nothing before them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,12 @@ def require_room(num_tokens: int, most: int) -> None:
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]:
-    """The ids that are read, and how many of the first ones the prompt itself does not hold: 1 or 0."""
+    """The ids that are read, and how many of the first ones the prompt itself does not hold."""
     if not isinstance(prompt, str):
         return list(prompt), 0
     text = prompt.removeprefix(tokenizer.bos_token)
-    return [tokenizer.bos_id, *tokenizer.encode(text)], int(text == prompt)
+    ids = tokenizer.encode(text)
+    if text != prompt:
+        return [tokenizer.bos_id, *ids], 0
+    whole = tokenizer.as_prompt(ids)
+    return whole, len(whole) - len(ids)

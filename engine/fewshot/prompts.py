@@ -143,11 +143,12 @@ class _Builder:
     def prompt(self, shots: Sequence[Example], example: Example) -> Prompt:
         told = [self.task.answered(shot) for shot in shots]
         question = self.task.question(example.text)
+        room = self.room - len(self.tokenizer.prefix)
         for left_out in range(len(told) + 1):
             ids = self.tokenizer.encode(BETWEEN.join([*told[left_out:], question]))
-            if len(ids) < self.room:
+            if len(ids) <= room:
                 return self._made(ids, example, len(told) - left_out, is_cut=left_out > 0)
-        return self._made(ids[-(self.room - 1) :], example, 0, is_cut=True)
+        return self._made(ids[-room:], example, 0, is_cut=True)
 
     def _made(self, ids: Sequence[int], example: Example, num_shots: int, *, is_cut: bool) -> Prompt:
-        return Prompt((self.tokenizer.bos_id, *ids), example.label, num_shots, is_cut)
+        return Prompt(tuple(self.tokenizer.as_prompt(ids)), example.label, num_shots, is_cut)

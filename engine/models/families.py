@@ -176,7 +176,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt"]
+_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _MEND = "Give a causal language model in safetensors format, without code of its own."
 
 

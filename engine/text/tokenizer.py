@@ -4,111 +4,198 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby, takewhile
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
+from engine.text.special_tokens import FRESH, read_special_tokens
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
 MAX_PIECE = 1 << 18  # characters tokenized in one go: that takes a hundred times their memory
 MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cores
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
+BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte that falls back from a character
+MAX_CHARACTER = 4  # bytes of a character in UTF-8
+KEPT_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
+    "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja", "vocab.json", "vocab.txt",
+    "vocab.bpe", "merges.txt", "tekken.json", "*.model", "*.tiktoken",
+)  # fmt: skip
 
 
 class Tokenizer:
-    """Text to ids and back. `bos_id` begins every document and ends the one before.
+    """Text to ids and back. `bos_id` begins every document in training and ends the one before.
 
-    No text can spell a special token: `<s>` inside a document is four ordinary characters.
+    `prefix` comes before a prompt, `eos_ids` are those that the model's files name; any of `stop_ids` ends an answer.
+    No text can spell a special token, unless its caller asks for it: `<s>` inside a document is ordinary characters.
     """
 
-    def __init__(self, inner: tokenizers.Tokenizer, bos_id: int) -> None:
+    def __init__(
+        self, inner: tokenizers.Tokenizer, bos_id: int, *,
+        prefix: Sequence[int] | None = None, eos_ids: Sequence[int] | None = None, folder: Path | None = None,
+    ) -> None:  # fmt: skip
+        """Without `prefix` and `eos_ids` both are `bos_id`. `folder` is where the tokenizer's own files lie."""
         inner.no_padding()
         inner.no_truncation()
         inner.encode_special_tokens = True
         if hasattr(inner.model, "dropout"):
             inner.model.dropout = None  # a training device of some tokenizers: draws ids at random
-        self._inner = inner
+        self._inner, self._folder = inner, folder
         self.bos_id = bos_id
+        self.prefix = (bos_id,) if prefix is None else tuple(prefix)
+        self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+        self.special_ids = frozenset(id for id, one in inner.get_added_tokens_decoder().items() if one.special)
         self.sha256 = _fingerprint(inner, bos_id)
+        self._falls_back = inner.decoder is not None and b'"ByteFallback"' in inner.decoder.__getstate__()
 
     @property
     def bos_token(self) -> str:
         """How the beginning token is written."""
-        return str(self._inner.id_to_token(self.bos_id))
+        return self.written(self.bos_id)
 
     @cached_property
     def longest_token(self) -> int:
         """The characters of the longest entry of the vocabulary."""
         return max(map(len, self._inner.get_vocab(with_added_tokens=True)))
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special tokens."""
-        return self.encode_many([text])[0]
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """The ids that end an answer: those of the model's files, and the beginning of another document."""
+        return frozenset({*self.eos_ids, self.bos_id})
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without special tokens."""
+    def stop_ids_of(self, folder: Path) -> frozenset[int]:
+        """The same for a model in another folder that has this very tokenizer."""
+        return frozenset({*read_special_tokens(folder, self._inner).eos_ids, self.bos_id})
+
+    def written(self, id: int) -> str:
+        """How the vocabulary writes a token, a special one too; empty for an id that has none."""
+        return str(self._inner.id_to_token(id) or "")
+
+    def as_prompt(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a text with what comes before a prompt; a text of none begins a document."""
+        return [*self.prefix, *ids] or [self.bos_id]
+
+    @cached_property
+    def _with_special(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, but the texts of special tokens are those tokens: one of its own, as threads share it."""
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.encode_special_tokens = False
+        return inner
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
+        """The ids of a text, nothing added. With `allow_special`, for trusted text alone, `<s>` is the token itself."""
+        return self.encode_many([text], allow_special=allow_special)[0]
+
+    def encode_many(self, texts: Sequence[str], *, allow_special: bool = False) -> list[list[int]]:
+        """The ids of each text, as `encode` gives them."""
+        inner = self._with_special if allow_special else self._inner
         found: list[list[int]] = [[] for _ in texts]
         for batch in _batches(texts):
-            encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+            encodings = inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (i, _), encoding in zip(batch, encodings, strict=True):
                 found[i].extend(encoding.ids)
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids; special tokens have none."""
-        return str(self._inner.decode(list(ids), skip_special_tokens=True))
+        """The text of the ids; special tokens have none, and each byte that is of no character is a `�`."""
+        text = str(self._inner.decode(list(ids), skip_special_tokens=True))
+        return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
 
-    def stream(self) -> TextStream:
-        """Turns ids into text one by one; the parts joined are the text of all."""
-        return TextStream(self)
+    def _decode_bytes(self, ids: Sequence[int]) -> str:
+        """As SentencePiece does it: the library gives up all characters of a run of bytes for one that is none."""
+        tokens = [self._inner.id_to_token(id) for id in ids if id not in self.special_ids]
+        return str(self._inner.decoder.decode(list(_whole_bytes(token for token in tokens if token is not None))))
+
+    def stream(self, before: Sequence[int] = ()) -> TextStream:
+        """Turns ids into text one by one; the parts joined are what they add to the text of the ids `before`."""
+        return TextStream(self, before)
 
     def save(self, folder: Path) -> None:
-        """Writes tokenizer.json and tokenizer_config.json, which transformers reads too."""
+        """Writes a folder for transformers: the files that the tokenizer came with, byte for byte; new ones else."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._inner.save(str(folder / "tokenizer.json"))
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": self.bos_token,
-            "eos_token": self.bos_token,
-            "clean_up_tokenization_spaces": False,
-        }
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+        kept = dict(_own_files(self._folder)) if self._folder else {}
+        for name, file in kept.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, folder / name)
+        if "tokenizer.json" not in kept:
+            self._inner.save(str(folder / "tokenizer.json"))
+        if "tokenizer_config.json" not in kept:
+            config = {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "bos_token": self.bos_token if self.prefix else None,
+                "eos_token": self.written(self.eos_ids[0]) if self.eos_ids else self.bos_token,
+                "clean_up_tokenization_spaces": False,
+            }
+            (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
 class TextStream:
-    """Text out of ids that come one by one; a character is held back until its last byte is there."""
+    """Text out of ids that come one by one; a character is held back until its last byte is there.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    How a token is written depends on whether another comes before it (the first loses its blank), and on the bytes
+    before it. So each is decoded after some whose text is out already.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._shown: list[int] = []  # context that decides on leading spaces
+        self._shown = self._tail(before)
+        self._shown_text = tokenizer.decode(self._shown)
         self._held: list[int] = []
 
     def push(self, id: int) -> str:
         """The text that is certain now; empty while a character is incomplete."""
         self._held.append(id)
-        text = self._text()
+        text = self._text(self._held)
         if not text or text.endswith(INCOMPLETE):
             return ""
-        self._shown, self._held = self._held, []
+        self._show()
         return text
 
     def rest(self) -> str:
         """The text still held back at the end."""
-        text = self._text()
-        self._shown, self._held = [], []
+        text = self._text(self._held)
+        self._show()
         return text
 
-    def _text(self) -> str:
-        before = self._tokenizer.decode(self._shown)
-        return self._tokenizer.decode(self._shown + self._held)[len(before) :]
+    def peek(self, id: int) -> str:
+        """The text that an id would add to that of those before it; nothing changes."""
+        whole, held = self._text([*self._held, id]), self._text(self._held)
+        return _added(held, whole)
+
+    def _show(self) -> None:
+        self._shown, self._held = self._tail(self._shown + self._held), []
+        self._shown_text = self._tokenizer.decode(self._shown)
+
+    def _text(self, held: Sequence[int]) -> str:
+        """What ids add to the text shown."""
+        return _added(self._shown_text, self._tokenizer.decode([*self._shown, *held]))
+
+    def _tail(self, ids: Sequence[int]) -> list[int]:
+        """The last ids that have text, as many as decide about those after them.
+
+        A character that is not complete has at most three bytes here, each in a token of its own at worst; one token
+        more, or what it takes to have any text, stands for all before it.
+        """
+        written = [id for id in ids if id not in self._tokenizer.special_ids]
+        size = MAX_CHARACTER
+        while size < len(written) and not self._tokenizer.decode(written[-size:]):
+            size *= 2
+        return written[-size:]
+
+
+def _added(before: str, text: str) -> str:
+    """What a text has that was not there before; the bytes that ended it may have become a character."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(before, text, strict=False))
+    return text[sum(1 for _ in same) :]
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -135,7 +222,16 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder."""
     file = folder / "tokenizer.json"
     inner = _read(file) if file.is_file() else _convert(folder)
-    return Tokenizer(inner, _boundary_id(folder, inner))
+    special = read_special_tokens(folder, inner)
+    return Tokenizer(inner, special.bos_id, prefix=special.prefix, eos_ids=special.eos_ids, folder=folder)
+
+
+def _own_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of a tokenizer that lie in a folder, by their names there."""
+    for pattern in KEPT_FILES:
+        for file in sorted(folder.glob(pattern)):
+            if file.is_file():
+                yield str(file.relative_to(folder)), file
 
 
 def _read(file: Path) -> tokenizers.Tokenizer:
@@ -159,46 +255,24 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
     return inner
 
 
-def _boundary_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
-    """The id of the beginning token, else of the ending one, as the folder's configuration names them."""
-    for name in ("tokenizer_config.json", "special_tokens_map.json", "config.json"):
-        config = _json(folder / name)
-        for role in ("bos_token", "eos_token"):
-            id = _id_of(config.get(role), config.get(f"{role}_id"), inner)
-            if id is not None:
-                return id
-    raise TokenizerError(
-        f"The tokenizer in {folder} must name a beginning or ending token, but names none.",
-        "Add bos_token to its tokenizer_config.json.",
-    )
-
-
-def _id_of(token: Any, id: Any, inner: tokenizers.Tokenizer) -> int | None:
-    if isinstance(token, dict):
-        token = token.get("content")
-    if isinstance(token, str):
-        return inner.token_to_id(token)
-    if isinstance(id, int) and inner.id_to_token(id) is not None:
-        return id
-    return None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise TokenizerError(f"{file} must be JSON, but cannot be read ({error}).", FRESH) from None
-    return value if isinstance(value, dict) else {}
-
-
 def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
     """The hash of what decides the ids: not of the file's format, nor of how ids become text."""
     whole = json.loads(inner.to_str())
     parts = {name: whole.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     canonical = json.dumps({**parts, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _whole_bytes(tokens: Iterable[str]) -> Iterator[str]:
+    """The same tokens, but `�` for each byte that is of no character."""
+    for is_bytes, run in groupby(tokens, lambda token: BYTE.fullmatch(token) is not None):
+        if not is_bytes:
+            yield from run
+            continue
+        found = bytes(int(token[3:5], 16) for token in run)
+        for character in found.decode("utf-8", "surrogateescape"):
+            is_lost = "\udc80" <= character <= "\udcff"
+            yield from [INCOMPLETE] if is_lost else [f"<0x{byte:02X}>" for byte in character.encode()]
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:

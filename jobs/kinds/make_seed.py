@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -58,6 +58,7 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
             f"The tokenizer must fit the model's {lm.config.vocab_size} embeddings, but has "
             f"{tokenizer.vocab_size} entries instead.", "Give the tokenizer that the model was trained with.",
         )  # fmt: skip
+    lm.config.bos_token_id, lm.config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
     artifact_id = made_by(work.job_id, "seed")
     with work.storage.new(artifact_id) as folder:
         lm.save_pretrained(folder, safe_serialization=True)
@@ -104,6 +105,11 @@ def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
         return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
     folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
     return load_tokenizer(folder), load_model(folder)
+
+
+def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:
+    """Token ids as configurations write them; said even if there is none, as transformers else makes one up."""
+    return ids[0] if len(ids) == 1 else list(ids) or None
 
 
 def _sample(documents: Path) -> Iterator[str]:

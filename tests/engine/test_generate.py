@@ -17,6 +17,7 @@ from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel, Rows
 from engine.sampling import StopPhrases, dice, draw, tempered
 from engine.text.tokenizer import Tokenizer
+from tests.engine.tokenizer_shapes import llama_like
 
 PROMPT = "the court held"
 GREEDY = SamplingConfig(max_tokens=12, temperature=0)
@@ -153,6 +154,59 @@ def test_a_document_that_ends_stops_the_generation(model: DemixModel, tokenizer:
         if done.reason == "stop":
             return
     pytest.fail("the end of document was never drawn")
+
+
+LLAMA = Tokenizer(llama_like(), 1, eos_ids=(2, 260))
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
+    """Makes the models say these tokens."""
+    drawn = iter(ids)
+    monkeypatch.setattr("engine.generate.draw", lambda *_: next(drawn))
+
+
+def test_prompt_and_completion_are_the_text_of_all_tokens(make_model, monkeypatch) -> None:
+    scripted(monkeypatch, LLAMA.encode("ab ab 😀"))
+    *said, done = say(make_model(["law"]), ["law"], LLAMA, prompt="ab", sampling=SamplingConfig(max_tokens=7))
+    assert said[0].text == " ab"
+    ids = LLAMA.as_prompt(LLAMA.encode("ab")) + [event.id for event in said]
+    assert "ab" + "".join(event.text for event in [*said, done]) == LLAMA.decode(ids) == "ab ab ab 😀"
+
+
+@pytest.mark.parametrize("end", [1, 2, 260])
+def test_any_end_of_a_text_stops_the_generation_and_is_not_shown(model: DemixModel, end: int, monkeypatch) -> None:
+    word = LLAMA.encode("ab")
+    scripted(monkeypatch, [*word, end, *word])
+    token, done = say(model, model.keys, LLAMA, prompt="ab")
+    assert (token.text, done) == (" ab", Done("stop", 2, 1))
+
+
+def test_who_asks_may_say_what_ends_a_text(make_model, monkeypatch) -> None:
+    scripted(monkeypatch, [2, 260, 7])
+    gate = make_gate(GateConfig(), [1.0])
+    events = generate(make_model(["law"]), ["law"], gate, LLAMA, "ab", SamplingConfig(max_tokens=5), stop_ids={7})
+    assert list(events)[-1] == Done("stop", 2, 2)
+
+
+def test_a_model_without_a_beginning_token_reads_the_prompt_alone(make_model, monkeypatch) -> None:
+    bare, read, model = Tokenizer(llama_like(), 2, prefix=()), [], make_model(["law"])
+    feed = Mixing.feed
+    monkeypatch.setattr(Mixing, "feed", lambda self, ids: (read.append(list(ids)), feed(self, ids))[1])
+    for prompt, ids in (("ab", bare.encode("ab")), ("", [2])):
+        done = say(model, ["law"], bare, prompt=prompt, sampling=SamplingConfig(max_tokens=1, temperature=0))[-1]
+        assert (read.pop(), done.num_prompt_tokens) == (ids, 1)
+    assert len(read_text(model, ["law"], make_gate(GateConfig(), [1.0]), bare, "ab ab")["weights"]) == 2
+
+
+def test_another_token_is_told_with_its_blank(make_model) -> None:
+    (word,), model = LLAMA.encode("ab"), make_model(["law"])
+    with torch.no_grad():  # the most probable one everywhere
+        head = model.lm.get_output_embeddings()
+        head.weight[:] = 0
+        head.bias = torch.nn.Parameter(torch.zeros(len(head.weight)).index_fill(0, torch.tensor(word), 9.0))
+    reading = read_text(model, ["law"], make_gate(GateConfig(), [1.0]), LLAMA, "ab ab cd�")
+    assert "".join(reading["tokens"]) == "ab ab cd�"
+    assert [text for text, _ in reading["best"]][:4] == ["ab", " ab", " ab", " ab"]
 
 
 def test_a_stop_phrase_is_never_shown() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from pathlib import Path
 
 from engine.config import GateConfig
 from engine.files import Kept, write_manifest
 from tests.engine.clustered import tiny_clustering
-from workbench.services.generation import Host, Plan
+from tests.engine.tokenizer_shapes import llama_like
+from workbench.services.generation import Host, Plan, PlannedExpert
 from workbench.services.routing import Route
 
 
@@ -32,3 +34,17 @@ def test_of_many_clusterings_only_the_last_used_stay_in_memory(tmp_path: Path) -
     gc.collect()
     assert [one() is not None for one in loaded] == [True, False, True, True, True, True]
     assert host._clustering(plans[0]) is loaded[0]()
+
+
+def test_a_mixture_ends_where_a_model_on_any_of_its_bases_would(tmp_path: Path) -> None:
+    experts = []
+    for name, ends in (("one", [2]), ("other", [2, 260]), ("before", None)):
+        base = tmp_path / name
+        base.mkdir()
+        llama_like().save(str(base / "tokenizer.json"))
+        (base / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+        (base / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+        experts.append(PlannedExpert(name, name, "", base, 1.0, Kept(base)))
+    for order in (experts, experts[::-1]):
+        plan = Plan("mix", tuple(order), (), "", GateConfig())
+        assert Host(device="cpu")._stop_ids(plan) == {1, 2, 260}

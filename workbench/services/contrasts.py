@@ -54,7 +54,7 @@ def contrast(
 
     def told(n: int) -> dict[str, Any]:
         differences, start = passages[n], int(starts_N[n]) + 1
-        shown = tokenizer.stream()
+        shown = tokenizer.stream(tokens.array[start - 1 : start].tolist())
         ids = tokens.array[start : start + len(differences)][:max_tokens].tolist()
         return {
             "document": int(documents_N[n]), "mean": float(differences.mean()), "num_tokens": len(differences),

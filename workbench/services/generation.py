@@ -249,6 +249,7 @@ class Host:
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
         self._tokenizers: dict[Kept, Tokenizer] = {}
+        self._stops: dict[Kept, frozenset[int]] = {}  # the tokens that end an answer of a model on each base
         self._limits: dict[Kept, Limits] = {}
         self._reading = Lock()  # the first to read a base wakes transformers, which two threads must not do at once
         self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
@@ -261,7 +262,8 @@ class Host:
 
         models, tokenizer = self._models(plan), self._tokenizer(plan)
         names = {expert.id: expert.name for expert in plan.experts}
-        for event in generate(models, list(names), self._gate(plan), tokenizer, prompt, sampling, stop):
+        ends = self._stop_ids(plan)
+        for event in generate(models, list(names), self._gate(plan), tokenizer, prompt, sampling, stop, ends):
             if isinstance(event, Token):
                 event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
             yield event
@@ -336,6 +338,13 @@ class Host:
         if plan.base not in self._tokenizers:
             self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
         return self._tokenizers[plan.base]
+
+    def _stop_ids(self, plan: Plan) -> frozenset[int]:
+        """What ends an answer: whatever ends it for a model on any of the bases."""
+        for base in plan.by_base():
+            if base not in self._stops:
+                self._stops[base] = self._tokenizer(plan).stop_ids_of(base.folder)
+        return frozenset().union(*(self._stops[base] for base in plan.by_base()))
 
 
 def _named(told: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:

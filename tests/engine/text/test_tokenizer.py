@@ -11,11 +11,12 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import pre_tokenizers
 
 from engine.errors import TokenizerError
 from engine.text import tokenizer as module
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from tests.engine.tokenizer_shapes import byte_level, llama_like
 
 TEXTS = [
     f"The {noun} of the {thing} number {i} was näher than expected.\n\n  def f(x):\n\treturn x + {i}\n"
@@ -23,21 +24,6 @@ TEXTS = [
 ]
 TRAINED = train_tokenizer(TEXTS, 400)
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-
-
-def llama_like() -> tokenizers.Tokenizer:
-    """As Llama's: spaces written as ▁, unknown characters as bytes, the beginning token put in front."""
-    words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghij", "ab", "▁ab"]
-    vocab = {word: id for id, word in enumerate(words)}
-    merges = [("a", "b"), ("▁", "ab")]
-    inner = tokenizers.Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    inner.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    inner.add_special_tokens([AddedToken(word, special=True) for word in words[:3]])
-    inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return inner
 
 
 LLAMA = Tokenizer(llama_like(), 1)
@@ -81,6 +67,15 @@ def test_the_beginning_token_is_id_zero_and_has_no_text() -> None:
 def test_no_text_can_spell_a_special_token(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.bos_id not in tokenizer.encode(text)
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@BOTH
+def test_a_text_spells_special_tokens_only_where_its_caller_allows_it(tokenizer: Tokenizer) -> None:
+    text = "<s>ab<s> ab"
+    first, *rest = tokenizer.encode(text, allow_special=True)
+    assert (first, rest.count(tokenizer.bos_id)) == (tokenizer.bos_id, 1)
+    assert tokenizer.encode_many([text, "ab"], allow_special=True) == [[first, *rest], tokenizer.encode("ab")]
+    assert tokenizer.bos_id not in tokenizer.encode(text)  # as before, once the other way was used
 
 
 def test_many_texts_are_encoded_as_each_alone() -> None:
@@ -166,15 +161,6 @@ def write_folder(folder: Path, inner: tokenizers.Tokenizer, name: str, config: d
     inner.save(str(folder / "tokenizer.json"))
     (folder / name).write_text(json.dumps(config))
     return folder
-
-
-def byte_level(*special: str) -> tokenizers.Tokenizer:
-    vocab = {sign: id for id, sign in enumerate([*sorted(pre_tokenizers.ByteLevel.alphabet()), *special])}
-    inner = tokenizers.Tokenizer(models.BPE(vocab, []))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([AddedToken(word, special=True) for word in special])
-    return inner
 
 
 FOLDERS = {

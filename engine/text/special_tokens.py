@@ -1,0 +1,125 @@
+"""Which tokens begin and end a text, as the files of a model's folder say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from engine.errors import TokenizerError
+
+FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
+_NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
+_MODEL, _GENERATION = "config.json", "generation_config.json"
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """`bos_id` separates documents in training, `prefix` comes before a prompt, `eos_ids` end an answer."""
+
+    bos_id: int
+    prefix: tuple[int, ...]
+    eos_ids: tuple[int, ...] = ()
+
+
+def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer) -> SpecialTokens:
+    """The special tokens of a model's folder; raises TokenizerError where it names none to begin a document."""
+    bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
+    return SpecialTokens(bos_id, _prefix(folder, inner, bos_id), eos_ids)
+
+
+def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
+    """The beginning token as the tokenizer names it, else the model; else an ending token.
+
+    Where a chat model's tokenizer has none (Qwen), the model's is the one that its texts were separated by, while the
+    tokenizer's ending token ends turns. It counts only if it is a special token: transformers makes ids up.
+    """
+    named, model = [_json(folder / name) for name in _NAMED_BY], _json(folder / _MODEL)
+    of_model = list(_known(_ids(model.get("bos_token_id")), inner))
+    found = _first(
+        [
+            *(_id_of(config.get("bos_token"), inner) for config in named),
+            *(id for id in of_model if _is_special(id, inner)),
+            *(_id_of(config.get("eos_token"), inner) for config in named),
+            *of_model,
+            *_known(_ids(model.get("eos_token_id")), inner),
+        ]
+    )
+    if found is None:
+        raise TokenizerError(
+            f"The tokenizer in {folder} must name a beginning or ending token, but names none.",
+            "Add bos_token to its tokenizer_config.json.",
+        )
+    return found
+
+
+def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """As generation_config.json says, else config.json, else the tokenizer."""
+    for name in (_GENERATION, _MODEL):
+        if ids := _ids(_json(folder / name).get("eos_token_id")):
+            return ids
+    id = _first(_id_of(_json(folder / name).get("eos_token"), inner) for name in _NAMED_BY)
+    return () if id is None else (id,)
+
+
+def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int, ...]:
+    """What the tokenizer puts before a text by itself; where that is nothing, the beginning token that it names.
+
+    None where its configuration says no, or names an ending token alone: what separates documents then begins no text.
+    """
+    if before := _added_before(inner):
+        return before
+    named = [_json(folder / name) for name in _NAMED_BY]
+    bos, eos = (_first(_id_of(config.get(role), inner) for config in named) for role in ("bos_token", "eos_token"))
+    has_one = bos is not None or eos is None
+    return (bos_id,) if has_one and named[0].get("add_bos_token") is not False else ()
+
+
+def _added_before(inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """What the tokenizer puts before a text by itself, told from a text of one letter."""
+    try:
+        encoding = inner.encode("a", add_special_tokens=True)
+    except Exception:  # the library raises bare Exception for a letter that the vocabulary does not have
+        return ()
+    is_added = [bool(one) for one in encoding.special_tokens_mask]
+    return () if all(is_added) else tuple(encoding.ids[: is_added.index(False)])
+
+
+def _first(ids: Iterable[int | None]) -> int | None:
+    return next((id for id in ids if id is not None), None)
+
+
+def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
+    """The id of a token as configurations write it: its text, or an object with its text."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return inner.token_to_id(token) if isinstance(token, str) else None
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    """One id or a list of them; what is no id is left out."""
+    ids = value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(id for id in ids if isinstance(id, int) and not isinstance(id, bool) and id >= 0))
+
+
+def _known(ids: Iterable[int], inner: tokenizers.Tokenizer) -> Iterator[int]:
+    return (id for id in ids if inner.id_to_token(id) is not None)
+
+
+def _is_special(id: int, inner: tokenizers.Tokenizer) -> bool:
+    token = inner.get_added_tokens_decoder().get(id)
+    return token is not None and token.special
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise TokenizerError(f"{file} must be JSON, but cannot be read ({error}).", FRESH) from None
+    return value if isinstance(value, dict) else {}

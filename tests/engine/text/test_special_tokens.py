@@ -1,0 +1,155 @@
+"""How texts begin and end is what a model's folder says, and stays so wherever its tokenizer is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, processors
+
+from engine.errors import TokenizerError
+from engine.text.special_tokens import SpecialTokens, read_special_tokens
+from engine.text.tokenizer import load_tokenizer, train_tokenizer
+from tests.engine.tokenizer_shapes import byte_level, llama_like
+
+END, TURN = "<|endoftext|>", "<|im_end|>"  # 256 and 257 of the tokenizers below
+
+
+def write(folder: Path, inner: tokenizers.Tokenizer, **files: Any) -> Path:
+    """A model's folder: its tokenizer, and JSON files by their names without an ending."""
+    folder.mkdir(exist_ok=True)
+    inner.save(str(folder / "tokenizer.json"), pretty=False)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=3), encoding="utf-8")
+    return folder
+
+
+def llama_3() -> tokenizers.Tokenizer:
+    inner = byte_level("<|begin|>", END, TURN)
+    inner.post_processor = processors.TemplateProcessing(single="<|begin|> $A", special_tokens=[("<|begin|>", 256)])
+    return inner
+
+
+LLAMA = {"tokenizer_config": {"bos_token": "<s>", "eos_token": {"content": "</s>"}}}
+QWEN = {"tokenizer_config": {"bos_token": None, "eos_token": TURN, "add_bos_token": False}}
+SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
+    "Llama 2": (llama_like(), {**LLAMA, "config": {"eos_token_id": 2}}, SpecialTokens(1, (1,), (2,))),
+    "Llama 2 of a tokenizer alone": (llama_like(), LLAMA, SpecialTokens(1, (1,), (2,))),
+    "Llama 3 that chats": (
+        llama_3(),
+        {
+            "tokenizer_config": {"bos_token": "<|begin|>", "eos_token": TURN}, "config": {"eos_token_id": 257},
+            "generation_config": {"eos_token_id": [257, 258]},
+        },
+        SpecialTokens(256, (256,), (257, 258)),
+    ),
+    "GPT-2": (
+        byte_level(END), {"tokenizer_config": {"bos_token": END, "eos_token": END}}, SpecialTokens(256, (256,), (256,))
+    ),
+    "Pythia": (
+        byte_level(END),
+        {"tokenizer_config": {"bos_token": END, "eos_token": END, "add_bos_token": False}},
+        SpecialTokens(256, (), (256,)),
+    ),
+    "Qwen": (
+        byte_level(END, TURN),
+        {"tokenizer_config": {"bos_token": None, "eos_token": END}},
+        SpecialTokens(256, (), (256,)),
+    ),
+    "Qwen that chats": (
+        byte_level(END, TURN),
+        {
+            **QWEN, "config": {"bos_token_id": 256, "eos_token_id": 257},
+            "generation_config": {"eos_token_id": [257, 256]},
+        },
+        SpecialTokens(256, (), (257, 256)),
+    ),
+    "an id that is no special token": (
+        byte_level(END, TURN), {**QWEN, "config": {"bos_token_id": 1}}, SpecialTokens(257, (), (257,))
+    ),
+    "a vocabulary without letters": (
+        tokenizers.Tokenizer(models.WordLevel({"<s>": 0, "court": 1})),
+        {"tokenizer_config": {"bos_token": "<s>"}},
+        SpecialTokens(0, (0,)),
+    ),
+    "what is no id": (
+        byte_level(END),
+        {
+            "tokenizer_config": {"bos_token": END}, "config": {"eos_token_id": [256]},
+            "generation_config": {"eos_token_id": [None, True, -1, "2"]},
+        },
+        SpecialTokens(256, (256,), (256,)),
+    ),
+    "a home of the version before": (
+        llama_like(),
+        {"tokenizer_config": {"bos_token": "<s>", "eos_token": "<s>"}, "config": {"eos_token_id": 2}},
+        SpecialTokens(1, (1,), (2,)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("inner", "files", "said"), SAID.values(), ids=SAID)
+def test_a_folder_says_how_texts_begin_and_end(inner, files, said: SpecialTokens, tmp_path: Path) -> None:
+    assert read_special_tokens(write(tmp_path, inner, **files), inner) == said
+    tokenizer = load_tokenizer(tmp_path)
+    assert (tokenizer.bos_id, tokenizer.prefix, tokenizer.eos_ids) == (said.bos_id, said.prefix, said.eos_ids)
+    assert tokenizer.stop_ids == {said.bos_id, *said.eos_ids} == tokenizer.stop_ids_of(tmp_path)
+    assert tokenizer.as_prompt([7]) == [*said.prefix, 7]
+    assert tokenizer.as_prompt([]) == list(said.prefix or (said.bos_id,))
+
+
+def test_a_tokenizer_made_here_begins_and_ends_texts_with_one_token(tmp_path: Path) -> None:
+    made = train_tokenizer(["the court held"], 300)
+    made.save(tmp_path)
+    for tokenizer in (made, load_tokenizer(tmp_path)):
+        assert (tokenizer.prefix, tokenizer.eos_ids, tokenizer.stop_ids) == ((0,), (0,), {0})
+
+
+@pytest.mark.parametrize(("inner", "files", "said"), SAID.values(), ids=SAID)
+def test_a_tokenizers_own_files_are_kept_byte_for_byte(inner, files, said: SpecialTokens, tmp_path: Path) -> None:
+    source = write(tmp_path / "model", inner, special_tokens_map={}, added_tokens={TURN: 257}, **files)
+    (source / "tokenizer.model").write_bytes(b"\0pieces\xff")
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates" / "tool.jinja").write_text("{{ tools }}")
+    (source / "model.safetensors").write_bytes(b"weights")
+    (source / "code.py").write_text("raise SystemExit")
+    first = load_tokenizer(source)
+    for before, copy in (("model", "seed"), ("seed", "base")):
+        load_tokenizer(tmp_path / before).save(tmp_path / copy)
+        (tmp_path / copy / "config.json").write_text(json.dumps(files.get("config", {}), indent=3))  # the model's part
+        left_out = {"model.safetensors", "code.py"}
+        expected = {name: data for name, data in bytes_of(source).items() if name not in left_out}
+        assert bytes_of(tmp_path / copy) == {"config.json": b"{}", **expected}
+        again = load_tokenizer(tmp_path / copy)
+        assert (again.sha256, again.prefix, again.eos_ids) == (first.sha256, first.prefix, first.eos_ids)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_tokenizer_without_tokenizer_json_is_kept_with_one_beside_its_own_files(tmp_path: Path) -> None:
+    source = tmp_path / "model"
+    source.mkdir()
+    inner = byte_level("<|endoftext|>")
+    (source / "vocab.json").write_text(json.dumps(inner.get_vocab()))
+    (source / "merges.txt").write_text("#version: 0.2\n")
+    (source / "config.json").write_text(json.dumps({"model_type": "gpt2", "eos_token_id": 256}))
+    first = load_tokenizer(source)
+    first.save(tmp_path / "seed")
+    own = {name: data for name, data in bytes_of(source).items() if name != "config.json"}
+    assert bytes_of(tmp_path / "seed").items() > own.items()
+    again = load_tokenizer(tmp_path / "seed")
+    assert (again.sha256, again.prefix, again.stop_ids) == (first.sha256, first.prefix, first.stop_ids)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json", "special_tokens_map.json"])
+def test_a_file_that_is_no_json_is_named(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, llama_like(), **LLAMA)
+    (folder / name).write_text("{")
+    with pytest.raises(TokenizerError, match=name):
+        load_tokenizer(folder)
