@@ -32,8 +32,8 @@ def in_short(findings: Findings, *words: str) -> Section:
 
 
 _SMOKE = (
-    "**The numbers of this report say nothing.** Size “smoke” trains models far too small for seconds, to see that every "
-    "job runs. No mark below is evidence for the paper or against it."
+    "**The numbers of this report say nothing.** Size “smoke” trains models far too small for seconds, to see that "
+    "every job runs. No mark below is evidence for the paper or against it."
 )
 
 

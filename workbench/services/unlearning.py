@@ -65,8 +65,9 @@ def _of_base(session: Session, removed: Expert, domain: Domain) -> str:
             f"Whether removing this expert is unlearning is not known: {words.shared} stays, "
             "and which text trained it is not recorded."
         )
-    imported = removed.seed is not None and removed.seed.source.startswith(_IMPORTED)
-    before = f" What “{removed.seed.name}” had read before it was imported is not recorded." if imported else ""
+    before = ""
+    if removed.seed is not None and removed.seed.source.startswith(_IMPORTED):
+        before = f" What “{removed.seed.name}” had read before it was imported is not recorded."
     return (
         f"All that this expert learned on “{domain.name}” is taken out with its {words.own}: {words.shared} "
         f"was frozen, and no training of it on “{domain.name}” is recorded.{before}"

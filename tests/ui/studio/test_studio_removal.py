@@ -65,7 +65,7 @@ def test_a_certificate_is_shown_on_the_card_of_its_expert_with_what_is_not_remov
         certify(session, "first/code", "first", ok=False)
     app = open_room("experts", experts__chosen=["first/code"])
     assert not app.exception
-    assert "not unlearning" in "".join(one.value for one in app.info)
+    assert "which text trained it is not recorded" in told(app) + "".join(one.value for one in app.info)
     headlines = [one.label.replace("\\", "") for one in app.expander if "Removal of" in one.label]
     assert [("NOT certified" in one) for one in headlines] == [True, False]
     assert "is, to the last bit, the mixture that never loaded it" in told(app)
