@@ -84,23 +84,15 @@ class Tokenizer:
         """The ids of a text with what comes before a prompt; a text of none begins a document."""
         return [*self.prefix, *ids] or [self.bos_id]
 
-    @cached_property
-    def _with_special(self) -> tokenizers.Tokenizer:
-        """The same tokenizer, but the texts of special tokens are those tokens: one of its own, as threads share it."""
-        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
-        inner.encode_special_tokens = False
-        return inner
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, nothing added; no text spells a special token."""
+        return self.encode_many([text])[0]
 
-    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """The ids of a text, nothing added. With `allow_special`, for trusted text alone, `<s>` is the token itself."""
-        return self.encode_many([text], allow_special=allow_special)[0]
-
-    def encode_many(self, texts: Sequence[str], *, allow_special: bool = False) -> list[list[int]]:
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""
-        inner = self._with_special if allow_special else self._inner
         found: list[list[int]] = [[] for _ in texts]
         for batch in _batches(texts):
-            encodings = inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+            encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (i, _), encoding in zip(batch, encodings, strict=True):
                 found[i].extend(encoding.ids)
         return found

@@ -69,15 +69,6 @@ def test_no_text_can_spell_a_special_token(tokenizer: Tokenizer, text: str) -> N
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@BOTH
-def test_a_text_spells_special_tokens_only_where_its_caller_allows_it(tokenizer: Tokenizer) -> None:
-    text = "<s>ab<s> ab"
-    first, *rest = tokenizer.encode(text, allow_special=True)
-    assert (first, rest.count(tokenizer.bos_id)) == (tokenizer.bos_id, 1)
-    assert tokenizer.encode_many([text, "ab"], allow_special=True) == [[first, *rest], tokenizer.encode("ab")]
-    assert tokenizer.bos_id not in tokenizer.encode(text)  # as before, once the other way was used
-
-
 def test_many_texts_are_encoded_as_each_alone() -> None:
     assert TRAINED.encode_many(TEXTS) == [TRAINED.encode(text) for text in TEXTS]
     assert TRAINED.encode_many([]) == []
