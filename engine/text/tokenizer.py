@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,21 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
+from engine.foreign_files import read_bytes, read_object, read_text, short
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
 MAX_PIECE = 1 << 18  # characters tokenized in one go: that takes a hundred times their memory
 MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cores
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt", "tokenizer.model",
+)  # fmt: skip
+_VOCABULARY, _ADDED = ("vocab.json", "merges.txt", "tokenizer.model"), ("added_tokens.json", "special_tokens_map.json")
+_SETTINGS = ("tokenizer_class", "add_prefix_space", "add_bos_token", "add_eos_token", "legacy", "added_tokens_decoder")
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # whose tokenizer a model type means
+_MAX_BYTES, _MAX_CONFIG_BYTES = 128 << 20, 16 << 20
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 
 
@@ -126,31 +136,53 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder."""
-    file = folder / "tokenizer.json"
-    inner = _read(file) if file.is_file() else _convert(folder)
+    """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder and opens nothing else."""
+    text = read_text(folder, "tokenizer.json", _MAX_BYTES, TokenizerError)
+    inner = _convert(folder) if text is None else _read(folder / "tokenizer.json", text)
     return Tokenizer(inner, _boundary_id(folder, inner))
 
 
-def _read(file: Path) -> tokenizers.Tokenizer:
+def _read(file: Path, text: str) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception for whatever is wrong with the file
-        raise TokenizerError(f"{file} must be a tokenizer, but cannot be read ({error}).", FRESH) from None
+        return tokenizers.Tokenizer.from_str(text)
+    except BaseException as error:  # the library raises bare Exception for whatever is wrong with the file
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+            raise
+        raise TokenizerError(f"{file} must be a tokenizer, but cannot be read ({short(error)}).", FRESH) from None
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with tempfile.TemporaryDirectory() as copy:  # a tokenizer_config.json may name files anywhere
+            _copy_vocabulary(folder, Path(copy))
+            loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
+    except TokenizerError:
+        raise
     except Exception as error:  # each tokenizer class fails in its own way on a file that is not there
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TokenizerError(f"{folder} must hold a tokenizer, but does not ({reason}).", FRESH) from None
+        raise TokenizerError(f"{folder} must hold a tokenizer, but does not ({short(error)}).", FRESH) from None
     inner = getattr(loaded, "backend_tokenizer", None)
     if not isinstance(inner, tokenizers.Tokenizer):
         raise TokenizerError(f"{folder} must hold a tokenizer of the fast kind, but does not.", FRESH)
     return inner
+
+
+def _copy_vocabulary(folder: Path, copy: Path) -> None:
+    """Copies the files that older tokenizers consist of, with the settings that change ids; nothing leads elsewhere."""
+    told = _json(folder / "tokenizer_config.json")
+    if told.get("auto_map"):
+        raise TokenizerError(f"{folder} must hold a tokenizer without code of its own (auto_map).", FRESH)
+    for name in (*_VOCABULARY, *_ADDED):
+        if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
+            (copy / name).write_bytes(content)
+    if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
+        raise TokenizerError(f"{folder} must hold a tokenizer, but does not.", FRESH)
+    kept = {name: value for name, value in told.items() if name in _SETTINGS or name.endswith("_token")}
+    (copy / "tokenizer_config.json").write_text(json.dumps(kept), encoding="utf-8")
+    kind = _json(folder / "config.json").get("model_type")
+    if isinstance(kind, str) and kind in _FAMILIES:
+        (copy / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
 
 
 def _boundary_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
@@ -171,20 +203,14 @@ def _id_of(token: Any, id: Any, inner: tokenizers.Tokenizer) -> int | None:
     if isinstance(token, dict):
         token = token.get("content")
     if isinstance(token, str):
-        return inner.token_to_id(token)
-    if isinstance(id, int) and inner.id_to_token(id) is not None:
+        return None if any("\ud800" <= sign <= "\udfff" for sign in token) else inner.token_to_id(token)
+    if type(id) is int and 0 <= id < 1 << 32 and inner.id_to_token(id) is not None:
         return id
     return None
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise TokenizerError(f"{file} must be JSON, but cannot be read ({error}).", FRESH) from None
-    return value if isinstance(value, dict) else {}
+    return read_object(file.parent, file.name, _MAX_CONFIG_BYTES, TokenizerError) or {}
 
 
 def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
