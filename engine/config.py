@@ -63,10 +63,10 @@ class ModelConfig(Checked):
 
     family: Family = knob("llama", "Architecture of the decoder: llama, gpt2 or opt.")
     num_layers: int = knob(4, "Transformer layers.", ge=1, le=200)
-    width: int = knob(128, "Hidden size; must be a multiple of the number of heads.", ge=8)
-    num_heads: int = knob(4, "Attention heads.", ge=1)
-    ffn_width: int = knob(512, "Inner size of each feed-forward network.", ge=8)
-    max_positions: int = knob(1024, "Longest context in tokens.", ge=16)
+    width: int = knob(128, "Hidden size; must be a multiple of the number of heads.", ge=8, le=65_536)
+    num_heads: int = knob(4, "Attention heads.", ge=1, le=4096)
+    ffn_width: int = knob(512, "Inner size of each feed-forward network.", ge=8, le=262_144)
+    max_positions: int = knob(1024, "Longest context in tokens.", ge=16, le=1 << 24)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
 from engine.files import EXPERT_CARD, Kept
 from engine.models.demix import DemixModel
-from engine.models.families import load_model, longest_context
+from engine.models.families import load_model, longest_context, read_config
 
 _SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
 _BASE_CARD = "base.json"
@@ -104,7 +104,7 @@ class Limits:
 def read_limits(base: Path) -> Limits:
     """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
     try:
-        config = _read_config(base)
+        config = read_config(base)
         longest = longest_context(config) - (_experts_in(base) == "token")  # its token takes a position of its own
         return Limits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
@@ -126,13 +126,7 @@ def _experts_in(base: Path) -> ExpertsIn:
 def _empty_lm(base: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_config(_read_config(base), dtype=torch.float32, trust_remote_code=False)
-
-
-def _read_config(base: Path) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(base, local_files_only=True, trust_remote_code=False)
+    return AutoModelForCausalLM.from_config(read_config(base), dtype=torch.float32, trust_remote_code=False)
 
 
 def _load(model: DemixModel, shared: Mapping[str, Tensor], expert: Mapping[str, Tensor], key: str) -> None:

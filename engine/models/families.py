@@ -5,7 +5,9 @@ Another family is another row: surgery, training and mixing follow this table al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +17,9 @@ from torch import nn
 
 from engine.config import Family, ModelConfig, Targets
 from engine.errors import ModelError
+from engine.foreign_files import short
+from engine.models import model_files
+from engine.text.tokenizer import TEMPLATES, TOKENIZER_FILES
 
 
 @dataclass(frozen=True)
@@ -95,13 +100,20 @@ def longest_context(config: Any) -> int:
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     """A randomly initialised decoder of the given shape; the same seed gives the same weights.
 
-    Raises ModelError for a family that has no fresh models.
+    Raises ModelError for a family that has no fresh models, and for a model larger than the memory.
     """
     from transformers import AutoModelForCausalLM
 
+    hf_config = _hf_config(config, vocab_size)
+    size_bytes, memory = 4 * _count_parameters(hf_config), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size_bytes > memory:
+        raise ModelError(
+            f"A model of this shape takes {size_bytes >> 30:,} GB, but this machine has {memory >> 30:,} GB of memory.",
+            "Choose fewer layers, or a smaller width.",
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(_hf_config(config, vocab_size), dtype=torch.float32)
+        return AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
 
 
 def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
@@ -137,47 +149,118 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
     )
 
 
+def read_config(folder: Path) -> Any:
+    """The configuration of a model in a local folder; raises ModelError with the cause."""
+    return model_files.read_config(folder, LAYOUTS)
+
+
 def load_model(folder: Path) -> Any:
     """A causal LM in float32 from a local folder.
 
-    Reads safetensors only and never runs code that comes with the model. Raises ModelError with the cause.
+    Reads safetensors of this folder only and never runs code that comes with the model. Raises ModelError with the
+    cause, before anything is built where the configuration asks for more than the files hold.
     """
-    from transformers import AutoModelForCausalLM
-
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} must be a folder with a config.json, but is not.", "Give a model's folder.")
+    config, weights = read_config(folder), model_files.find_weights(folder)
+    token_ids = model_files.read_token_ids(folder, config.vocab_size)
     try:
-        lm = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32
-        )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ModelError(f"The model in {folder} cannot be loaded: {_first_line(error)}", _MEND) from error
-    layout_of(lm)
+        _refuse_missing(folder, config, weights)
+        lm, report = _model_class(config).from_pretrained(
+            None, config=config, state_dict=weights.read(), dtype=torch.float32, local_files_only=True,
+            ignore_mismatched_sizes=True, output_loading_info=True,
+        )  # fmt: skip
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # transformers fails in many ways on a model that it does not expect
+        raise ModelError(f"The model in {folder} cannot be loaded: {short(error)}", _MEND) from error
+    _refuse_unlike(folder, report)
+    lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
+    for name, value in token_ids.items():
+        setattr(lm.generation_config, name, value)
     return lm
+
+
+def import_model(folder: Path) -> Any:
+    """The model in a folder of somebody else's, once it was seen to compute; raises ModelError with the cause."""
+    model_files.refuse_foreign_code(folder)
+    lm = load_model(folder)
+    try:
+        with torch.no_grad():
+            logits = lm(input_ids=torch.tensor([[0, 0]])).logits
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a configuration that fits its weights may still get wrong
+        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", _MEND) from error
+    if not torch.isfinite(logits).all():
+        raise ModelError(
+            f"The model in {folder} computes infinite numbers or NaN.", "Give a model that is not damaged."
+        )
+    return lm
+
+
+def _model_class(config: Any) -> Any:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+
+
+def _count_parameters(config: Any) -> int:
+    """The parameters of a model of this configuration; takes memory for none."""
+    with torch.device("meta"):
+        return num_parameters(_model_class(config)(copy.deepcopy(config)))
+
+
+def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> None:
+    """Refuses a model of more layers or parameters than the files hold, without memory for any."""
+    if config.num_hidden_layers > weights.num_layers:
+        raise ModelError(
+            f"{folder / model_files.CONFIG} asks for {config.num_hidden_layers:,} layers, but the weights hold "
+            f"{weights.num_layers:,}.", _MISMATCH,
+        )  # fmt: skip
+    wanted = _count_parameters(config)
+    if wanted > weights.num_parameters:
+        raise ModelError(
+            f"{folder / model_files.CONFIG} asks for {wanted:,} parameters, but the weights hold "
+            f"{weights.num_parameters:,}.", _MISMATCH,
+        )  # fmt: skip
+
+
+def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
+    """Refuses weights that are missing or of another shape, which would be random numbers."""
+    for key, words in _UNLIKE.items():
+        if report.get(key):
+            name = min(one if isinstance(one, str) else one[0] for one in report[key])
+            raise ModelError(
+                f"The weights in {folder} do not fit its {model_files.CONFIG}: “{name}” {words}.", _MISMATCH
+            )
 
 
 def download_model(name: str) -> Path:
     """The local folder of a model on the Hugging Face hub, downloaded now: configuration, safetensors, tokenizer.
 
-    Raises ModelError when it cannot be had.
+    The small files first, which say what weights there are. Raises ModelError when it cannot be had.
     """
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=_WANTED))
+        folder = Path(snapshot_download(name, allow_patterns=[*model_files.SMALL_FILES, *TOKENIZER_FILES, TEMPLATES]))
+        read_config(folder)
+        weights = model_files.shard_names(folder) if (folder / model_files.INDEX).exists() else [model_files.WEIGHTS]
+        return Path(snapshot_download(name, revision=folder.name, allow_patterns=weights))
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(
-            f"The model “{name}” cannot be downloaded: {_first_line(error)}",
+            f"The model “{name}” cannot be downloaded: {short(error)}",
             "Check its name and the network, or give a local folder.",
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _MEND = "Give a causal language model in safetensors format, without code of its own."
+_MISMATCH = "Give a model whose configuration and weights belong together."
+_UNLIKE = {
+    "missing_keys": "is missing",
+    "mismatched_keys": "is of another shape",
+    "conversion_errors": "cannot be converted",
+    "error_msgs": "cannot be loaded",
+}
 
 
 def num_parameters(module: nn.Module) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import Any
 import tokenizers
 
 from engine.errors import TokenizerError
+from engine.foreign_files import read_object
 
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 _NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
 _MODEL, _GENERATION = "config.json", "generation_config.json"
+_MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
     Where a chat model's tokenizer has none (Qwen), the model's is the one that its texts were separated by, while the
     tokenizer's ending token ends turns. It counts only if it is a special token: transformers makes ids up.
     """
-    named, model = [_json(folder / name) for name in _NAMED_BY], _json(folder / _MODEL)
+    named, model = [_read(folder, name) for name in _NAMED_BY], _read(folder, _MODEL)
     of_model = list(_known(_ids(model.get("bos_token_id")), inner))
     found = _first(
         [
@@ -60,9 +61,9 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
 def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     """As generation_config.json says, else config.json, else the tokenizer."""
     for name in (_GENERATION, _MODEL):
-        if ids := _ids(_json(folder / name).get("eos_token_id")):
+        if ids := _ids(_read(folder, name).get("eos_token_id")):
             return ids
-    id = _first(_id_of(_json(folder / name).get("eos_token"), inner) for name in _NAMED_BY)
+    id = _first(_id_of(_read(folder, name).get("eos_token"), inner) for name in _NAMED_BY)
     return () if id is None else (id,)
 
 
@@ -73,7 +74,7 @@ def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int
     """
     if before := _added_before(inner):
         return before
-    named = [_json(folder / name) for name in _NAMED_BY]
+    named = [_read(folder, name) for name in _NAMED_BY]
     bos, eos = (_first(_id_of(config.get(role), inner) for config in named) for role in ("bos_token", "eos_token"))
     has_one = bos is not None or eos is None
     return (bos_id,) if has_one and named[0].get("add_bos_token") is not False else ()
@@ -97,13 +98,17 @@ def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
     """The id of a token as configurations write it: its text, or an object with its text."""
     if isinstance(token, dict):
         token = token.get("content")
-    return inner.token_to_id(token) if isinstance(token, str) else None
+    if not isinstance(token, str) or any("\ud800" <= sign <= "\udfff" for sign in token):
+        return None
+    return inner.token_to_id(token)
 
 
 def _ids(value: Any) -> tuple[int, ...]:
     """One id or a list of them; what is no id is left out."""
     ids = value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(id for id in ids if isinstance(id, int) and not isinstance(id, bool) and id >= 0))
+    return tuple(
+        dict.fromkeys(id for id in ids if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < 1 << 32)
+    )
 
 
 def _known(ids: Iterable[int], inner: tokenizers.Tokenizer) -> Iterator[int]:
@@ -115,11 +120,5 @@ def _is_special(id: int, inner: tokenizers.Tokenizer) -> bool:
     return token is not None and token.special
 
 
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise TokenizerError(f"{file} must be JSON, but cannot be read ({error}).", FRESH) from None
-    return value if isinstance(value, dict) else {}
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    return read_object(folder, name, _MAX_BYTES, TokenizerError) or {}

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby, takewhile
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
+from engine.foreign_files import read_bytes, read_object, read_text, short
 from engine.text.special_tokens import FRESH, read_special_tokens
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
@@ -24,11 +26,16 @@ MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cor
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte that falls back from a character
 MAX_CHARACTER = 4  # bytes of a character in UTF-8
-KEPT_FILES = (
+TEMPLATES = "additional_chat_templates/*.jinja"
+TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
-    "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja", "vocab.json", "vocab.txt",
-    "vocab.bpe", "merges.txt", "tekken.json", "*.model", "*.tiktoken",
+    "chat_template.jinja", "chat_template.json", "vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "tekken.json",
+    "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
+_VOCABULARY, _ADDED = ("vocab.json", "merges.txt", "tokenizer.model"), ("added_tokens.json", "special_tokens_map.json")
+_SETTINGS = ("tokenizer_class", "add_prefix_space", "add_bos_token", "add_eos_token", "legacy", "added_tokens_decoder")
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # whose tokenizer a model type means
+_MAX_BYTES, _MAX_CONFIG_BYTES = 128 << 20, 16 << 20
 
 
 class Tokenizer:
@@ -115,9 +122,9 @@ class Tokenizer:
         """Writes a folder for transformers: the files that the tokenizer came with, byte for byte; new ones else."""
         folder.mkdir(parents=True, exist_ok=True)
         kept = dict(_own_files(self._folder)) if self._folder else {}
-        for name, file in kept.items():
+        for name, content in kept.items():
             (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, folder / name)
+            (folder / name).write_bytes(content)
         if "tokenizer.json" not in kept:
             self._inner.save(str(folder / "tokenizer.json"))
         if "tokenizer_config.json" not in kept:
@@ -211,40 +218,66 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder."""
-    file = folder / "tokenizer.json"
-    inner = _read(file) if file.is_file() else _convert(folder)
+    """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder and opens nothing else."""
+    text = read_text(folder, "tokenizer.json", _MAX_BYTES, TokenizerError)
+    inner = _convert(folder) if text is None else _read(folder / "tokenizer.json", text)
     special = read_special_tokens(folder, inner)
     return Tokenizer(inner, special.bos_id, prefix=special.prefix, eos_ids=special.eos_ids, folder=folder)
 
 
-def _own_files(folder: Path) -> Iterator[tuple[str, Path]]:
+def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a tokenizer that lie in a folder, by their names there."""
-    for pattern in KEPT_FILES:
-        for file in sorted(folder.glob(pattern)):
-            if file.is_file():
-                yield str(file.relative_to(folder)), file
+    templates = (str(file.relative_to(folder)) for file in sorted(folder.glob(TEMPLATES)))
+    for name in (*TOKENIZER_FILES, *templates):
+        if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
+            yield name, content
 
 
-def _read(file: Path) -> tokenizers.Tokenizer:
+def _read(file: Path, text: str) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception for whatever is wrong with the file
-        raise TokenizerError(f"{file} must be a tokenizer, but cannot be read ({error}).", FRESH) from None
+        return tokenizers.Tokenizer.from_str(text)
+    except BaseException as error:  # the library raises bare Exception for whatever is wrong with the file
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+            raise
+        raise TokenizerError(f"{file} must be a tokenizer, but cannot be read ({short(error)}).", FRESH) from None
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        loaded = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        with tempfile.TemporaryDirectory() as copy:  # a tokenizer_config.json may name files anywhere
+            _copy_vocabulary(folder, Path(copy))
+            loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
+    except TokenizerError:
+        raise
     except Exception as error:  # each tokenizer class fails in its own way on a file that is not there
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TokenizerError(f"{folder} must hold a tokenizer, but does not ({reason}).", FRESH) from None
+        raise TokenizerError(f"{folder} must hold a tokenizer, but does not ({short(error)}).", FRESH) from None
     inner = getattr(loaded, "backend_tokenizer", None)
     if not isinstance(inner, tokenizers.Tokenizer):
         raise TokenizerError(f"{folder} must hold a tokenizer of the fast kind, but does not.", FRESH)
     return inner
+
+
+def _copy_vocabulary(folder: Path, copy: Path) -> None:
+    """Copies the files that older tokenizers consist of, with the settings that change ids; nothing leads elsewhere."""
+    told = _settings(folder, "tokenizer_config.json")
+    if told.get("auto_map"):
+        raise TokenizerError(f"{folder} must hold a tokenizer without code of its own (auto_map).", FRESH)
+    for name in (*_VOCABULARY, *_ADDED):
+        if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
+            (copy / name).write_bytes(content)
+    if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
+        raise TokenizerError(f"{folder} must hold a tokenizer, but does not.", FRESH)
+    kept = {name: value for name, value in told.items() if name in _SETTINGS or name.endswith("_token")}
+    (copy / "tokenizer_config.json").write_text(json.dumps(kept), encoding="utf-8")
+    kind = _settings(folder, "config.json").get("model_type")
+    if isinstance(kind, str) and kind in _FAMILIES:
+        (copy / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
+
+
+def _settings(folder: Path, name: str) -> dict[str, Any]:
+    return read_object(folder, name, _MAX_CONFIG_BYTES, TokenizerError) or {}
 
 
 def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:

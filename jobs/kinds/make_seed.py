@@ -15,7 +15,7 @@ from engine.errors import ModelError, TokenizerError
 from engine.events import Event, Progress
 from engine.files import Kept
 from engine.models.demix_files import load_demix
-from engine.models.families import download_model, fresh_model, load_model, num_parameters
+from engine.models.families import download_model, fresh_model, import_model, num_parameters
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from jobs.kinds.ids import made_by
@@ -104,7 +104,7 @@ def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
         )
         return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
     folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
-    return load_tokenizer(folder), load_model(folder)
+    return load_tokenizer(folder), import_model(folder)
 
 
 def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:

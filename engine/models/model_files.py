@@ -1,0 +1,238 @@
+"""A model folder that somebody else may have made: its configuration and its safetensors, checked before use.
+
+transformers never sees the folder, since a folder can lead it elsewhere: to pickles by an index, to another model by an
+adapter, to code by a configuration. It gets a configuration of known fields, and tensors that safetensors read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from engine.errors import ModelError
+from engine.foreign_files import confined, read_object, short
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+_GENERATION, _ADAPTER = "generation_config.json", "adapter_config.json"
+SMALL_FILES = (CONFIG, _GENERATION, _ADAPTER, INDEX)
+_CONFIG_BYTES, _INDEX_BYTES = 1 << 20, 32 << 20
+_HEADER_BYTES = 32 << 20  # of all files together: some 200,000 tensors
+_MAX_FILES = 1000
+_SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
+_FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
+_MEND = "Give a causal language model in safetensors format, without code of its own."
+_AGAIN = "Get the model again from where it was published."
+
+_SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
+_LARGEST = {  # the sizes that a configuration may ask for, several times those of the largest models known
+    "num_hidden_layers": _LAYERS, "n_layer": _LAYERS, "max_window_layers": _LAYERS,
+    "hidden_size": _SIZE, "n_embd": _SIZE, "word_embed_proj_dim": _SIZE,
+    "intermediate_size": _SIZE, "ffn_dim": _SIZE, "n_inner": _SIZE,
+    "num_attention_heads": _COUNT, "n_head": _COUNT, "num_key_value_heads": _COUNT, "head_dim": 1 << 14,
+    "vocab_size": 1 << 22,
+    "max_position_embeddings": _LENGTH, "n_positions": _LENGTH, "sliding_window": _LENGTH,
+    "num_local_experts": _COUNT, "num_experts": _COUNT, "num_experts_per_tok": _COUNT,
+}  # fmt: skip
+_NONE_MEANS_DEFAULT = frozenset(
+    ("n_inner", "num_key_value_heads", "head_dim", "sliding_window", "word_embed_proj_dim", "max_window_layers")
+)
+_MAY_BE_ZERO = frozenset(("max_window_layers", "sliding_window"))
+_FORMER_NAMES = ("rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base", "partial_rotary_factor")
+
+
+def read_config(folder: Path, families: Collection[str]) -> Any:
+    """The configuration of a model of one of these families, as transformers has it; ModelError says what is wrong.
+
+    Known fields only, each of its type and within bounds; others are left out.
+    """
+    told = read_object(folder, CONFIG, _CONFIG_BYTES)
+    if told is None:
+        raise ModelError(f"{folder} must be a folder with a {CONFIG}, but is not.", "Give a model's folder.")
+    kind = told.get("model_type")
+    if kind not in families if isinstance(kind, str) else True:
+        raise ModelError(
+            f"The model's family must be one of {', '.join(sorted(families))}, but is “{short(kind)}” instead.",
+            "Choose a seed of one of these families.",
+        )
+    _refuse_other_weights(folder, told)
+    return _build_config(folder, str(kind), told)
+
+
+def refuse_foreign_code(folder: Path) -> None:
+    """Raises ModelError when the model needs code of its own, which is never run."""
+    if (read_object(folder, CONFIG, _CONFIG_BYTES) or {}).get("auto_map"):
+        raise ModelError(f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", _MEND)
+
+
+def _refuse_other_weights(folder: Path, told: dict[str, Any]) -> None:
+    """Weights that are quantized, lie in another file, or belong to another model."""
+    if told.get("quantization_config") is not None:
+        raise ModelError(
+            f"The weights in {folder} are quantized.", "Give the model in float32, float16 or bfloat16 instead."
+        )
+    if told.get("transformers_weights") not in (None, WEIGHTS, INDEX):
+        raise ModelError(
+            f"{folder / CONFIG} names {short(told['transformers_weights'])} as its weights.",
+            f"Give a folder with {WEIGHTS}, or with {INDEX}.",
+        )
+    if confined(folder, _ADAPTER) is not None:
+        raise ModelError(
+            f"{folder} holds an adapter ({_ADAPTER}) for another model.",
+            "Merge the two, save the result, and give that.",
+        )
+
+
+def _build_config(folder: Path, kind: str, told: dict[str, Any]) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    config_class: Any = CONFIG_MAPPING[kind]
+    known = {*inspect.get_annotations(config_class), *config_class.attribute_map, *_FORMER_NAMES}
+    fields = {name: value for name, value in told.items() if name in known}
+    for name, value in fields.items():
+        _check(folder, name, value)
+    try:
+        config = config_class(**fields)
+    except MemoryError:
+        raise
+    except Exception as error:  # transformers fails in many ways on values that it does not expect
+        raise ModelError(f"{folder / CONFIG} does not describe a model: {short(error)}.", _AGAIN) from None
+    rope = getattr(config, "rope_parameters", None) or {}
+    if not (_between(rope.get("partial_rotary_factor", 1), 0, 1) and _between(rope.get("rope_theta", 1), 1e-3, 1e15)):
+        raise ModelError(f"{folder / CONFIG} has no usable rotary embedding: {short(rope)}.", _AGAIN)
+    return config
+
+
+def _check(folder: Path, name: str, value: Any) -> None:
+    """Refuses a size that is no size, and any other value that is not plain and small."""
+    largest = _LARGEST.get(name)
+    if largest is None:
+        if not _is_plain(value):
+            raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", _AGAIN)
+    elif value is None and name in _NONE_MEANS_DEFAULT:
+        return
+    elif type(value) is not int or not (0 if name in _MAY_BE_ZERO else 1) <= value <= largest:
+        raise ModelError(
+            f"“{name}” in {folder / CONFIG} must be a whole number from 1 to {largest:,}, but is {short(value)}.",
+            _AGAIN,
+        )
+
+
+def _is_plain(value: Any, depth: int = 3) -> bool:
+    if isinstance(value, dict):
+        return depth > 0 and len(value) <= 100 and all(_is_plain(one, depth - 1) for one in value.values())
+    if isinstance(value, list):
+        return depth > 0 and len(value) <= 10_000 and all(_is_plain(one, depth - 1) for one in value)
+    if isinstance(value, str):
+        return len(value) <= 1000
+    return value is None or abs(value) < 1e15  # neither infinite nor NaN
+
+
+def _between(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The safetensors files of a model's folder, and what their headers say."""
+
+    files: tuple[Path, ...]
+    num_parameters: int
+    num_layers: int
+
+    def read(self) -> dict[str, Any]:
+        """The tensors by their names."""
+        return {name: tensor for file in self.files for name, tensor in load_file(file).items()}
+
+
+def find_weights(folder: Path) -> Weights:
+    """The weights of a folder: one safetensors file, or those that an index names; ModelError says what is wrong.
+
+    Reads their headers alone, which safetensors checks against the files' lengths.
+    """
+    names = [WEIGHTS] if confined(folder, WEIGHTS) else shard_names(folder)
+    files = {name: _weight_file(folder, name) for name in names}
+    length = sum(_header_length(folder / name, file) for name, file in files.items())
+    if length > _HEADER_BYTES:
+        raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
+    tensors: dict[str, int] = {}
+    for name, file in files.items():
+        found = _read_header(folder / name, file)
+        if twice := tensors.keys() & found.keys():
+            raise ModelError(f"Several files in {folder} hold the tensor “{short(min(twice))}”.", _AGAIN)
+        tensors |= found
+    layers = {match[1] for match in map(_LAYER.search, tensors) if match}
+    return Weights(tuple(files.values()), sum(tensors.values()), len(layers))
+
+
+def shard_names(folder: Path) -> list[str]:
+    """The files that the index names: safetensors of the folder itself, nothing else."""
+    index = read_object(folder, INDEX, _INDEX_BYTES)
+    if index is None:
+        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", _MEND)
+    told = index.get("weight_map")
+    if not isinstance(told, dict) or not told:
+        raise ModelError(f"{folder / INDEX} does not say which file holds which weight.", _AGAIN)
+    for name in told.values():
+        if not (isinstance(name, str) and _SHARD.fullmatch(name)):
+            raise ModelError(
+                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", _MEND
+            )
+    names = sorted(set(told.values()))
+    if len(names) > _MAX_FILES:
+        raise ModelError(f"{folder / INDEX} names {len(names):,} files, more than {_MAX_FILES:,}.", _AGAIN)
+    return names
+
+
+def _weight_file(folder: Path, name: str) -> Path:
+    file = confined(folder, name)
+    if file is None:
+        raise ModelError(f"The model in {folder} cannot be loaded: {name} is missing.", _AGAIN)
+    return file
+
+
+def _header_length(path: Path, file: Path) -> int:
+    try:
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from None
+    if not 0 < length <= file.stat().st_size - 8:
+        raise ModelError(f"{path} is not a whole safetensors file.", _AGAIN)
+    return length
+
+
+def _read_header(path: Path, file: Path) -> dict[str, int]:
+    """The number of elements of each tensor; 0 for one that is not of floating-point numbers."""
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return {name: _num_elements(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path} is not a whole safetensors file: {short(error)}.", _AGAIN) from None
+
+
+def _num_elements(tensor: Any) -> int:
+    return math.prod(tensor.get_shape()) if tensor.get_dtype() in _FLOATS else 0
+
+
+def read_token_ids(folder: Path, vocab_size: int) -> dict[str, Any]:
+    """The beginning, ending and padding tokens that the folder's generation_config.json names.
+
+    Ids outside the vocabulary are left out: published models have them.
+    """
+    told = read_object(folder, _GENERATION, _CONFIG_BYTES) or {}
+    found = {}
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        value = told.get(name)
+        ids = value if isinstance(value, list) and name == "eos_token_id" else [value]
+        if 0 < len(ids) <= 100 and all(type(id) is int and 0 <= id < vocab_size for id in ids):
+            found[name] = value
+    return found
