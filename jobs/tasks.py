@@ -24,6 +24,7 @@ from typing import NamedTuple
 from celery.signals import worker_shutting_down
 
 from engine.device import process_environment
+from engine.subprocesses import python_command, python_environment
 from jobs.app import RUN, make_app
 from jobs.attempt import new_owner, take
 from jobs.endings import Ending
@@ -35,7 +36,7 @@ from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.tables import Job
 
-RUNNER = [sys.executable, "-m", "jobs.runner"]
+RUNNER = python_command("jobs.runner")
 
 _TAIL_BYTES = 8_000
 _WORDS = 500
@@ -118,7 +119,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=[end],
-            env={**process_environment(settings.threads), **_OUTPUT, **os.environ},
+            env={**process_environment(settings.threads), **_OUTPUT, **os.environ, **python_environment()},
         )
         return Exit(wait_for(process), last_line(log, start))
 

@@ -1,4 +1,4 @@
-"""`python -m ui.studio_server`: the studio, on this machine only, on the port of this machine's settings."""
+"""`python -P -m ui.studio_server`: the studio, on this machine only, on the port of this machine's settings."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def arguments(settings: Settings) -> list[str]:
         # A name that was rebound to our address (DNS rebinding) is not one of these.
         "--server.allowedHosts=127.0.0.1",
         "--server.allowedHosts=localhost",
+        # A .streamlit folder where the studio happens to be started must not loosen or move it.
+        "--server.enableCORS=true",
+        "--server.enableXsrfProtection=true",
+        "--server.enableStaticServing=false",
+        "--server.baseUrlPath=",
+        f"--secrets.files={SCRIPT.with_name('.streamlit') / 'secrets.toml'}",
         "--browser.serverAddress=127.0.0.1",
         "--browser.gatherUsageStats=false",
         "--global.developmentMode=false",
