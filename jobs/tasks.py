@@ -33,6 +33,7 @@ from jobs.work import Claim, log_path
 from workbench import database
 from workbench.errors import RegistryAway
 from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings, get_settings
 from workbench.tables import Job
 
@@ -183,7 +184,7 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     cause = f"Its process {in_words(end.code)} in attempt {claim.attempt} of {settings.max_attempts}"
     # What a signal ended had no time for words: its last line is not the cause.
     cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
-    if claim.attempt < settings.max_attempts:
+    if claim.attempt < settings.max_attempts or _has_progressed(settings, job_id):
         settle(claim, settings, Ending("queued", cause))
     else:
         settle(
@@ -191,6 +192,11 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
             settings,
             Ending("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
         )
+
+
+def _has_progressed(settings: Settings, job_id: str) -> bool:
+    with database.reading(settings) as session:
+        return leases.has_progressed(session, job_id)
 
 
 def in_words(code: int) -> str:
