@@ -5,6 +5,7 @@ Another family is another row: surgery, training and mixing follow this table al
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,13 +96,34 @@ def longest_context(config: Any) -> int:
 def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     """A randomly initialised decoder of the given shape; the same seed gives the same weights.
 
-    Raises ModelError for a family that has no fresh models.
+    Raises ModelError for a family that has no fresh models, and for a shape that this machine's memory cannot hold.
     """
     from transformers import AutoModelForCausalLM
 
+    _require_memory(config, vocab_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(_hf_config(config, vocab_size), dtype=torch.float32)
+
+
+def _require_memory(config: ModelConfig, vocab_size: int) -> None:
+    """Before anything is allocated, since Linux grants more memory than there is and then ends the process."""
+    positions = 0 if config.family == "llama" else config.max_positions
+    maps = 3 if config.family == "llama" else 2
+    in_layers = config.num_layers * config.width * (4 * config.width + maps * config.ffn_width)
+    size_bytes = 4 * (in_layers + (vocab_size + positions) * config.width)
+    there = memory_bytes()
+    if size_bytes > there:
+        raise ModelError(
+            f"A model of this shape takes about {size_bytes / 1e9:,.0f} GB, but this machine has {there / 1e9:,.0f} GB "
+            "of memory.",
+            "Choose fewer layers, or a smaller width or ffn_width.",
+        )
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
