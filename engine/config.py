@@ -1,11 +1,13 @@
 """The engine's knobs. Each field is written once: its description becomes form help, `--help` and the docs.
 
 Bounds stand in the field's metadata (`ge`, `gt`, `le`, `lt`), under the names pydantic knows, so that a spec
-holding one of these validates it without a second list.
+holding one of these validates it without a second list. A number that names no upper bound has one all the same.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -23,9 +25,48 @@ Normalise = Literal["none", "tokens"]
 GateKind = Literal["posterior", "updating", "fixed", "cluster", "cluster-posterior"]
 
 
+MOST = 2**31 - 1  # of whole numbers without a tighter bound
+LARGEST = 1e30  # of other numbers: float32 still holds it
+SMALLEST = sys.float_info.min  # but 0: what is nearer has lost digits
+MOST_SEED = 2**63 - 1
+MOST_TOKENS = 2**20  # of one sequence
+MOST_BATCH_TOKENS = 2**24  # of one domain in one batch
+
+
 def knob(default: Any, description: str, **bounds: float) -> Any:
-    """A dataclass field with its sentence and its bounds."""
-    return field(default=default, metadata={"description": description, **bounds})
+    """A dataclass field with its sentence and its bounds; the upper one of a number may be left out."""
+    return field(default=default, metadata={"description": description, **_usual(default), **bounds})
+
+
+def _usual(default: Any) -> dict[str, float]:
+    match default:
+        case bool():
+            return {}
+        case int():
+            return {"le": MOST}
+        case float():
+            return {"le": LARGEST}
+    return {}
+
+
+def absurdity(value: Any, has_bound: bool = False) -> str | None:
+    """What a number, or one of several, must be and is not, whatever it stands for; None when nothing is wrong.
+
+    `has_bound`: its own upper bound is looked at elsewhere.
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return next(filter(None, (absurdity(one, has_bound) for one in value)), None)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, int):
+        return None if has_bound or abs(value) <= MOST else f"at most {MOST}"
+    if not math.isfinite(value):
+        return "finite"
+    if abs(value) > LARGEST:
+        return f"at most {LARGEST:g}"
+    return f"0 or at least {SMALLEST:g}" if 0 < abs(value) < SMALLEST else None
 
 
 _TESTS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -45,7 +86,15 @@ def complaints(config: Any) -> list[str]:
             bound = one.metadata.get(name)
             if bound is not None and value is not None and not holds(value, bound):
                 found.append(f"{one.name} must be {words} {bound}, but is {value} instead.")
+                break
+        else:
+            if wanted := _wrong_kind(one.type, value) or absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata)):
+                found.append(f"{one.name} must be {wanted}, but is {value} instead.")
     return found
+
+
+def _wrong_kind(annotation: Any, value: Any) -> str | None:
+    return "a whole number" if annotation in ("int", "int | None") and isinstance(value, float) else None
 
 
 class Checked:
@@ -63,10 +112,10 @@ class ModelConfig(Checked):
 
     family: Family = knob("llama", "Architecture of the decoder: llama, gpt2 or opt.")
     num_layers: int = knob(4, "Transformer layers.", ge=1, le=200)
-    width: int = knob(128, "Hidden size; must be a multiple of the number of heads.", ge=8, le=65_536)
-    num_heads: int = knob(4, "Attention heads.", ge=1, le=4096)
-    ffn_width: int = knob(512, "Inner size of each feed-forward network.", ge=8, le=262_144)
-    max_positions: int = knob(1024, "Longest context in tokens.", ge=16, le=1 << 24)
+    width: int = knob(128, "Hidden size; must be a multiple of the number of heads.", ge=8, le=2**16)
+    num_heads: int = knob(4, "Attention heads.", ge=1, le=2**12)
+    ffn_width: int = knob(512, "Inner size of each feed-forward network.", ge=8, le=2**18)
+    max_positions: int = knob(1024, "Longest context in tokens.", ge=16, le=MOST_TOKENS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,50 +131,64 @@ class AdaptingConfig(Checked):
     """How to train a copy of an expert: as `TrainingConfig`, but the peak rate may follow from its line's (§6)."""
 
     num_steps: int = knob(300, "Optimizer updates.", ge=1)
-    block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8)
-    sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1)
+    block_size: int = knob(256, "Tokens per sequence (the paper: 1024).", ge=8, le=MOST_TOKENS)
+    sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1, le=2**16)
     max_sequences: int | None = knob(
-        None, "Different sequences of each domain to train on at most, evenly spread over its text; empty: all.", ge=1
+        None,
+        "Different sequences of each domain to train on at most, evenly spread over its text; empty: all.",
+        ge=1,
+        le=MOST,
     )
-    accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1)
+    accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1, le=2**16)
     learning_rate: float | None = knob(
         None,
         "Peak learning rate; empty: a tenth of what the first of the parent's line was trained with (paper).",
         gt=0,
+        le=100,
     )
     warmup: float = knob(0.08, "Share of the steps in which the rate rises from zero.", ge=0, le=1)
-    decay_power: float = knob(1.0, "Power of the polynomial decay; 1 is a straight line to zero.", ge=0)
-    weight_decay: float = knob(0.1, "Decoupled weight decay.", ge=0)
+    decay_power: float = knob(1.0, "Power of the polynomial decay; 1 is a straight line to zero.", ge=0, le=100)
+    weight_decay: float = knob(0.1, "Decoupled weight decay.", ge=0, le=100)
     beta1: float = knob(0.9, "Adam's first decay rate.", ge=0, lt=1)
     beta2: float = knob(0.95, "Adam's second decay rate.", ge=0, lt=1)
-    epsilon: float = knob(1e-8, "Adam's epsilon.", gt=0)
+    epsilon: float = knob(1e-8, "Adam's epsilon.", ge=1e-30, le=1)
     clip: float = knob(0.1, "Largest norm of all gradients together; 0 switches clipping off.", ge=0)
     precision: Precision = knob("fp32", "Arithmetic of the forward and backward pass: fp32 or bf16.")
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
-    evaluation_blocks: int = knob(8, "Held-out blocks per domain in such an evaluation.", ge=1)
+    evaluation_blocks: int = knob(8, "Held-out blocks per domain in such an evaluation.", ge=1, le=2**20)
     patience: int | None = knob(
         None,
         "Stop after this many evaluations in a row without a better held-out loss, and keep the best weights; "
         "empty makes every step and keeps the last.",
         ge=1,
+        le=MOST,
     )
-    seed: int = knob(0, "Seed of everything random.", ge=0)
+    seed: int = knob(0, "Seed of everything random.", ge=0, le=MOST_SEED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sequences_per_domain * self.block_size > MOST_BATCH_TOKENS:
+            raise EngineError(
+                f"A batch must hold at most {MOST_BATCH_TOKENS:,} tokens of each domain, but sequences_per_domain "
+                f"{self.sequences_per_domain:,} of block_size {self.block_size:,} are more.",
+                "Choose fewer or shorter sequences; accumulate sums the gradients of several batches.",
+            )
 
 
 @dataclass(frozen=True)
 class TrainingConfig(AdaptingConfig):
     """How to train. Defaults follow DEMix tables 9–12 where they carry over to any size."""
 
-    learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0)
+    learning_rate: float = knob(1e-3, "Peak learning rate (the paper: 1e-4 to 5e-4 at 125M).", gt=0, le=100)
 
 
 @dataclass(frozen=True)
 class LoraConfig(Checked):
     """The shape of a low-rank adapter (Hu et al. 2021)."""
 
-    rank: int = knob(16, "LoRA: rank of each map's change (MoDE: 16).", ge=1)
-    alpha: float = knob(32.0, "LoRA: the change is multiplied by alpha / rank.", gt=0)
+    rank: int = knob(16, "LoRA: rank of each map's change (MoDE: 16).", ge=1, le=2**16)
+    alpha: float = knob(32.0, "LoRA: the change is multiplied by alpha / rank.", gt=0, le=1e6)
     targets: Targets = knob(
         "all", "LoRA: the maps that get an adapter: all, those of attention, or those of the feed-forward networks."
     )
@@ -135,9 +198,11 @@ class LoraConfig(Checked):
 class MoeConfig(Checked):
     """The shape of a sparsely upcycled mixture of experts (Komatsuzaki et al. 2022)."""
 
-    num_experts: int = knob(8, "MoE: feed-forward networks in each layer, all copies at first (C-BTM §6: 32).", ge=2)
-    active_experts: int = knob(2, "MoE: networks that each token goes through (C-BTM §6: 2).", ge=1)
-    balance: float = knob(0.01, "MoE: weight of the loss that spreads tokens evenly over the networks.", ge=0)
+    num_experts: int = knob(
+        8, "MoE: feed-forward networks in each layer, all copies at first (C-BTM §6: 32).", ge=2, le=2**12
+    )
+    active_experts: int = knob(2, "MoE: networks that each token goes through (C-BTM §6: 2).", ge=1, le=2**12)
+    balance: float = knob(0.01, "MoE: weight of the loss that spreads tokens evenly over the networks.", ge=0, le=1e6)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,7 +230,7 @@ class GateConfig(Checked):
     update_every: int = knob(
         256, "Updating: tokens after which the prior learns (paper: 1024), in generation and in scores alike.", ge=1
     )
-    top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1)
+    top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1, le=MOST)
     clustering: str | None = knob(
         None, "Cluster gates: the id of the clustering whose clusters the experts were trained on."
     )
@@ -173,14 +238,16 @@ class GateConfig(Checked):
         0.1,
         "Cluster gates: how soft the choice is (paper: 0.1; clusters of standardised vectors need 1 to 3); "
         "lower is sharper.",
-        gt=0,
+        ge=1e-12,
+        le=1e6,
     )
-    distance_power: float = knob(2.0, "Cluster gates: the power of the distance (paper: 2; code: 4).", gt=0)
+    distance_power: float = knob(2.0, "Cluster gates: the power of the distance (paper: 2; code: 4).", gt=0, le=100)
     freeze_after: int | None = knob(
         None,
         "Cluster gates: tokens of a text after which nearness stays (paper: after half of a document nothing is lost); "
         "empty: never.",
         ge=1,
+        le=MOST,
     )
 
     @property
@@ -193,7 +260,7 @@ class GateConfig(Checked):
 class SamplingConfig(Checked):
     """How the next token is drawn from the mixture."""
 
-    max_tokens: int = knob(128, "Tokens to generate at most.", ge=1)
-    temperature: float = knob(1.0, "0 takes the most probable token; 1 samples from the mixture itself.", ge=0)
+    max_tokens: int = knob(128, "Tokens to generate at most.", ge=1, le=MOST_TOKENS)
+    temperature: float = knob(1.0, "0 takes the most probable token; 1 samples from the mixture itself.", ge=0, le=1e6)
     top_p: float = knob(1.0, "Sample from the smallest set of tokens with this much probability.", gt=0, le=1)
     seed: int | None = knob(None, "Seed of the draw; empty draws anew each time.", ge=0, le=2**64 - 1)

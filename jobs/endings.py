@@ -21,7 +21,7 @@ class Ending:
     state: Literal["queued", "paused", "failed", "cancelled"]
     problem: str = ""
     next_step: str = ""
-    attempt_counts: bool = True  # of the starts a job has before it fails for good
+    attempt_counts: bool = True  # of the starts without a new checkpoint that a job has
 
 
 STOPPED = {

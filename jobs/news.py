@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.events import Decided, Evaluated, Event, Progress, Saved, Settled, Step
 from jobs.estimate import Pace
+from workbench.services.leases import CHECKPOINT
 
 CURVE_POINTS = 1000  # a longer curve keeps every so-manieth step, always the same ones
 SAVED_SECONDS = 60.0  # between two lines about checkpoints
@@ -102,7 +103,7 @@ class Reporter:
                     self._metrics += _evaluated_points(event)
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
-                    self._messages.append(f"Checkpoint at step {event.step:,}.")
+                    self._messages.append(f"{CHECKPOINT} {event.step:,}.")
                 case Decided():
                     self._messages.append(event.sentence)
                 case Settled() if event.step < event.num_steps:

@@ -1,4 +1,4 @@
-"""Brings back what was lost: `python -m jobs.reconcile`.
+"""Brings back what was lost: `python -P -m jobs.reconcile`.
 
 Every few seconds it takes back jobs whose worker fell silent and calls workers for jobs that wait. Any number
 may run at the same time. A registry or a broker that is away is tried again in the next round.

@@ -1,4 +1,4 @@
-"""One attempt at a job in a process of its own: `python -m jobs.runner JOB_ID`.
+"""One attempt at a job in a process of its own: `python -P -m jobs.runner JOB_ID`.
 
 It claims the job before anything heavy is imported, so that a second delivery ends quickly and quietly. A
 worker gives it one end of a pipe (`--lifeline`): when the other end closes, whether in order or because the
@@ -30,7 +30,7 @@ LOG_SECONDS = 5.0
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one attempt and ends the process: nothing that a library left behind keeps it alive."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.runner", description="Run one attempt at a job.")
+    parser = argparse.ArgumentParser(prog="python -P -m jobs.runner", description="Run one attempt at a job.")
     parser.add_argument("job_id")
     parser.add_argument("--owner", default="", help="Name under which to claim the job.")
     parser.add_argument("--lifeline", type=int, help="Descriptor of a pipe; stop when it closes.")

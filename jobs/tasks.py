@@ -24,6 +24,7 @@ from typing import NamedTuple
 from celery.signals import worker_shutting_down
 
 from engine.device import process_environment
+from engine.subprocesses import python_command, python_environment
 from jobs.app import RUN, make_app
 from jobs.attempt import new_owner, take
 from jobs.endings import Ending
@@ -32,10 +33,11 @@ from jobs.work import Claim, log_path
 from workbench import database
 from workbench.errors import RegistryAway
 from workbench.services import jobs as rows
+from workbench.services import leases
 from workbench.settings import Settings, get_settings
 from workbench.tables import Job
 
-RUNNER = [sys.executable, "-m", "jobs.runner"]
+RUNNER = python_command("jobs.runner")
 
 _TAIL_BYTES = 8_000
 _WORDS = 500
@@ -118,7 +120,7 @@ def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=[end],
-            env={**process_environment(settings.threads), **_OUTPUT, **os.environ},
+            env={**process_environment(settings.threads), **_OUTPUT, **os.environ, **python_environment()},
         )
         return Exit(wait_for(process), last_line(log, start))
 
@@ -182,7 +184,7 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     cause = f"Its process {in_words(end.code)} in attempt {claim.attempt} of {settings.max_attempts}"
     # What a signal ended had no time for words: its last line is not the cause.
     cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
-    if claim.attempt < settings.max_attempts:
+    if claim.attempt < settings.max_attempts or _has_progressed(settings, job_id):
         settle(claim, settings, Ending("queued", cause))
     else:
         settle(
@@ -190,6 +192,11 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
             settings,
             Ending("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
         )
+
+
+def _has_progressed(settings: Settings, job_id: str) -> bool:
+    with database.reading(settings) as session:
+        return leases.has_progressed(session, job_id)
 
 
 def in_words(code: int) -> str:

@@ -1,4 +1,4 @@
-"""A worker, `python -m jobs.worker`: waits for calls and runs jobs, WORKBENCH_WORKER_SLOTS at a time."""
+"""A worker, `python -P -m jobs.worker`: waits for calls and runs jobs, WORKBENCH_WORKER_SLOTS at a time."""
 
 from __future__ import annotations
 

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
 import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import httpx
+import pytest
+
+from workbench.database import reading, transaction
+from workbench.services.jobs import create_job, get_job
+from workbench.specs import SelfCheck
 
 ROOT = Path(__file__).parents[1]
 
@@ -15,3 +33,99 @@ def test_every_package_of_the_house_is_installed() -> None:
         ".".join(one.parent.relative_to(ROOT).parts) for room in rooms for one in (ROOT / room).rglob("__init__.py")
     }
     assert found == {name for name in told if not name.startswith("workbench.migrations")}
+
+
+ROOMS = ("engine", "workbench", "jobs", "ui", "alembic")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a source distribution, as a package index has both."""
+    tree, folder = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheels")
+    for room in ROOMS:
+        shutil.copytree(ROOT / room, tree / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "Procfile"):
+        shutil.copy(ROOT / name, tree)
+    code = f"from setuptools import build_meta; print(build_meta.build_sdist({str(folder)!r}))"
+    _run([sys.executable, "-c", code], tree)
+    [source] = folder.glob("*.tar.gz")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    _run([*pip, "--wheel-dir", str(folder), str(source)], folder)
+    [found] = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a new environment: the wheel is installed there, and the libraries are those of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    _run([*pip, str(wheel)], folder)
+    [packages] = folder.glob("lib/python*/site-packages")
+    libraries = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    (packages / "libraries.pth").write_text("\n".join(libraries), encoding="utf-8")  # their own .pth files do not count
+    return folder / "bin"
+
+
+def _run(command: list[str], folder: Path) -> str:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_the_wheel_holds_every_file_of_the_house(wheel: Path) -> None:
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = {str(path.relative_to(ROOT)) for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()}
+    kept = {name for name in files if "__pycache__" not in name and not name.endswith(".mako")}
+    assert held == {name.replace("alembic/", "workbench/migrations/", 1) for name in kept}
+
+
+def test_the_installed_workbench_starts_from_any_folder(installed: Path, tmp_path: Path, home: Path) -> None:
+    where = _run([str(installed / "python"), "-c", "import engine; print(engine.__file__)"], tmp_path)
+    assert where.startswith(str(installed.parent))
+    workbench = str(installed / "workbench")
+    assert "Start everything" in _run([workbench, "--help"], tmp_path)
+    assert "Registry" in _run([workbench, "migrate"], tmp_path) + _run([workbench, "doctor"], tmp_path)
+    with transaction() as session:
+        job_id = create_job(session, SelfCheck())
+    api, studio = _free_ports()
+    ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
+    with subprocess.Popen([workbench, "up", "--no-browser"], cwd=tmp_path, env={**os.environ, **ports}) as house:
+        try:
+            _answers(f"http://127.0.0.1:{api}/healthz")
+            _answers(f"http://127.0.0.1:{studio}/_stcore/health")
+            _starts(job_id)
+        finally:
+            house.send_signal(signal.SIGINT)
+            house.wait(60)
+    assert house.returncode == 130
+
+
+def _free_ports() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return iter([one.getsockname()[1], other.getsockname()[1]])
+
+
+def _starts(job_id: str) -> None:
+    """Waits until a worker has begun the job."""
+    over = time.monotonic() + 60
+    while time.monotonic() < over:
+        with reading() as session:
+            if get_job(session, job_id).attempt:
+                return
+        time.sleep(0.2)
+    raise AssertionError("no worker began the job")
+
+
+def _answers(url: str) -> None:
+    over = time.monotonic() + 60
+    while time.monotonic() < over:
+        try:
+            assert httpx.get(url, trust_env=False).is_success
+            return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError(f"{url} never answered")

@@ -1,4 +1,4 @@
-"""Opens the studio in the browser once it answers; `python -m ui.browser` does so beside the servers."""
+"""Opens the studio in the browser once it answers; `python -P -m ui.browser` does so beside the servers."""
 
 from __future__ import annotations
 

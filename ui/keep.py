@@ -1,4 +1,4 @@
-"""`python -m ui.keep MODULE`: runs a module as a process and starts it again when it dies of itself.
+"""`python -P -m ui.keep MODULE`: runs a module as a process and starts it again when it dies of itself.
 
 A worker that the system killed for its memory must not take the studio down with it; its jobs go on by
 themselves once there is a worker again. One that cannot even start is given up, so that its reason is seen.
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+
+from engine.subprocesses import python_command
 
 STAYED_SECONDS = 20.0  # one that lived so long did start: the next death is a new story
 QUICK_DEATHS = 3
@@ -47,4 +49,4 @@ def keep(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) ->
 
 
 if __name__ == "__main__":
-    sys.exit(keep([sys.executable, "-m", *sys.argv[1:]]))
+    sys.exit(keep(python_command(*sys.argv[1:])))

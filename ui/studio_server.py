@@ -1,4 +1,4 @@
-"""`python -m ui.studio_server`: the studio behind its guard, on this machine only, on the port of its settings."""
+"""`python -P -m ui.studio_server`: the studio behind its guard, on this machine only, on the port of its settings."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def options(settings: Settings) -> dict[str, Any]:
         "server.showEmailPrompt": False,
         # A name that was rebound to our address (DNS rebinding) is not one of these.
         "server.allowedHosts": [STUDIO_HOST, "localhost"],
+        # A .streamlit folder where the studio happens to be started must not loosen or move it.
+        "server.enableCORS": True,
+        "server.enableXsrfProtection": True,
+        "server.enableStaticServing": False,
+        "server.baseUrlPath": "",
+        "secrets.files": [str(SCRIPT.with_name(".streamlit") / "secrets.toml")],
         "browser.serverAddress": STUDIO_HOST,
         "browser.gatherUsageStats": False,
         "global.developmentMode": False,

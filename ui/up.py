@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from engine.device import process_environment
+from engine.subprocesses import python_command, python_environment
 from ui.addresses import (
     api_address,
     is_loopback,
@@ -24,7 +25,7 @@ from ui.errors import BadUsage, UiError
 from ui.login import login_link
 from workbench.settings import Settings
 
-PROCFILE = Path(__file__).resolve().parents[1] / "Procfile"
+PROCFILE = Path(__file__).with_name("Procfile")  # a link to the one at the top of the checkout
 GOODBYE_SECONDS = 4  # for a worker to go, after its job has
 
 
@@ -99,6 +100,7 @@ def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -
     return {
         **process_environment(settings.threads),
         **inherited,
+        **python_environment(inherited),
         "WORKBENCH_HOME": str(settings.root),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)]),
         "PYTHONUNBUFFERED": "1",
@@ -110,7 +112,7 @@ def processes(procfile: Path = PROCFILE) -> dict[str, str]:
     from honcho.environ import parse_procfile
 
     if not procfile.is_file():
-        raise UiError(f"There must be a file {procfile}, but there is none.", "Run from a checkout of the project.")
+        raise UiError(f"There must be a file {procfile}, but there is none.", "Install the workbench again.")
     return dict(parse_procfile(procfile.read_text(encoding="utf-8")).processes)
 
 
@@ -133,7 +135,7 @@ def _browser(settings: Settings, wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    opener = subprocess.Popen([sys.executable, "-m", "ui.browser"], env=environment(settings))
+    opener = subprocess.Popen(python_command("ui.browser"), env=environment(settings))
     try:
         yield
     finally:

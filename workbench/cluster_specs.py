@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from engine.clusters.config import ClusterConfig, ClusterMethod, Numbers, Scaling, TfidfConfig
+from engine.config import MOST_TOKENS
 from workbench.spec_base import Name, Spec, Stem
 
 
@@ -32,7 +33,7 @@ class _Clusters(Spec):
         "tfidf", description="tfidf: the words of a document (paper); hidden_states: how a seed model reads it."
     )
     seed_model: Name | None = Field(None, description="Seed model whose mean hidden state is the vector.")
-    max_tokens: int = Field(512, ge=1, description="Tokens of a document that the seed model reads.")
+    max_tokens: int = Field(512, ge=1, le=MOST_TOKENS, description="Tokens of a document that the seed model reads.")
     numbers: Numbers = _knob(TfidfConfig, "numbers")
     scaling: Scaling = _knob(TfidfConfig, "scaling")
     dimension: int = _knob(TfidfConfig, "dimension")
@@ -92,14 +93,14 @@ class SplitCluster(Spec):
     kind: Literal["split-cluster"] = "split-cluster"
     clustering: Name = Field(description="Name of the clustering.")
     cluster: str = Field(description="Cluster to split, by number or name.")
-    num_clusters: int = Field(2, ge=2, description="Clusters to make of it.")
+    num_clusters: int = Field(2, ge=2, le=2**16, description="Clusters to make of it.")
     method: Literal["balanced", "unbalanced"] = Field(
         "balanced", description="balanced: sizes differ by at most one; unbalanced: plain k-means."
     )
     sample_size: int = Field(
         100_000, ge=1, description="Training documents that the clusters are fitted on; the others go to the nearest."
     )
-    seed: int = Field(0, ge=0, description="Seed of the sample and the first centres.")
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample and the first centres.")
 
 
 class PinDocuments(Spec):

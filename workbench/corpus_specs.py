@@ -23,7 +23,9 @@ class ImportCorpus(Spec):
     domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
     group_field: str = Field("", description="Records that agree in this field stay in one split (such as source).")
     licence: str = Field("", description="Licence of the text, as you know it.")
-    max_bytes: int | None = Field(None, gt=0, description="Stop after this many bytes of text; empty reads all.")
+    max_bytes: int | None = Field(
+        None, gt=0, le=2**50, description="Stop after this many bytes of text; empty reads all."
+    )
     skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
     piece_length: int | None = Field(
         None, ge=100, description="Cut longer documents into pieces of at most this many characters; empty: never."

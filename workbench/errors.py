@@ -5,6 +5,7 @@ WorkbenchError
 │   └── NoModel      neither a mixture nor an expert of that name; lists both
 ├── NameTaken        names are unique within a kind
 ├── BadSpec          a wish that cannot be granted; all complaints at once
+├── BadSettings      variables of the environment that cannot be right; names each
 ├── InUse            something else depends on it
 ├── NoRegistry       there is no registry here, or it is of another version
 │   └── RegistryAway the database does not answer now; trying again may help
@@ -16,7 +17,8 @@ WorkbenchError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from engine.errors import Problem
 
@@ -62,6 +64,18 @@ class BadSpec(WorkbenchError):
     def __init__(self, complaints: Sequence[str], next_step: str = "Change what is named and submit again.") -> None:
         super().__init__(" ".join(complaints), next_step)
         self.complaints = list(complaints)
+
+
+class BadSettings(WorkbenchError):
+    """Variables of the environment that cannot be right."""
+
+    def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
+        told = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(str(one['msg']))}." for one in faults]
+        super().__init__(" ".join(told), "Set it anew, or leave it out.")
+
+
+def _wanted(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
 
 
 class InUse(WorkbenchError):

@@ -5,9 +5,19 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from workbench.errors import BadSettings
+
+LONGEST_SECONDS = 86_400.0
+SHORTEST_SECONDS = 0.001
+
+
+def _seconds(default: float, description: str) -> Any:
+    return Field(default, ge=SHORTEST_SECONDS, le=LONGEST_SECONDS, description=description)
 
 
 class Settings(BaseSettings):
@@ -37,21 +47,26 @@ class Settings(BaseSettings):
         "empty is the folder where the workbench was started.",
     )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
-    threads: int = Field(0, ge=0, description="Threads of each computing process; 0 is one for each core.")
+    threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0 is one for each core.")
     processes: int = Field(
         0,
         ge=0,
+        le=4096,
         description="Training processes of one job; 0 is one for each GPU (one on a machine without, and for MoDE).",
     )
-    worker_slots: int = Field(2, ge=1, description="Jobs that one worker runs at the same time.")
-    lease_seconds: float = Field(30.0, gt=0, description="Seconds after which a silent job is taken back.")
-    heartbeat_seconds: float = Field(10.0, gt=0, description="Seconds between two signs of life of a job.")
-    reconcile_seconds: float = Field(15.0, gt=0, description="Seconds between two looks for lost or dead jobs.")
-    max_attempts: int = Field(3, ge=1, description="Times a job is started before it fails for good.")
-    cancel_seconds: float = Field(8.0, gt=0, description="Seconds a job has to stop by itself once asked.")
-    max_streams: int = Field(4, ge=1, description="Generations that run at the same time; more wait.")
-    max_waiting: int = Field(64, ge=0, description="Generations that wait for their turn at most; more are refused.")
-    cache_bytes: int = Field(4 << 30, ge=1 << 20, description="Memory for loaded models in the API server.")
+    worker_slots: int = Field(2, ge=1, le=1024, description="Jobs that one worker runs at the same time.")
+    lease_seconds: float = _seconds(30.0, "Seconds after which a silent job is taken back.")
+    heartbeat_seconds: float = _seconds(10.0, "Seconds between two signs of life of a job.")
+    reconcile_seconds: float = _seconds(15.0, "Seconds between two looks for lost or dead jobs.")
+    max_attempts: int = Field(
+        3, ge=1, le=1_000_000, description="Starts without a new checkpoint after which a job fails for good."
+    )
+    cancel_seconds: float = _seconds(8.0, "Seconds a job has to stop by itself once asked.")
+    max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
+    max_waiting: int = Field(
+        64, ge=0, le=1_000_000, description="Generations that wait for their turn at most; more are refused."
+    )
+    cache_bytes: int = Field(4 << 30, ge=1 << 20, le=1 << 50, description="Memory for loaded models in the API server.")
 
     @property
     def root(self) -> Path:
@@ -80,5 +95,8 @@ class Settings(BaseSettings):
 
 @lru_cache(maxsize=1)
 def get_settings() -> Settings:
-    """The settings of this process, read once. Tests call `get_settings.cache_clear()`."""
-    return Settings()
+    """The settings of this process, read once. Tests call `get_settings.cache_clear()`. Raises BadSettings."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise BadSettings(error.errors()) from None

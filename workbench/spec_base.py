@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
+
+from engine.config import absurdity
 
 MOST_LETTERS = 80  # of a name
 LONGEST_STEM = 70
@@ -45,7 +47,20 @@ _ABSOLUTE = AfterValidator(absolute)
 LocalPath = Annotated[str, _ABSOLUTE]
 
 
-class Spec(BaseModel):
+class Sane(BaseModel):
+    """Refuses numbers that are infinite, next to nothing or huge, in every field; those of configs do it themselves."""
+
+    @field_validator("*")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        marks = cls.model_fields[info.field_name or ""].metadata
+        has_bound = any(getattr(mark, name, None) is not None for mark in marks for name in ("le", "lt"))
+        if wanted := absurdity(value, has_bound):
+            raise ValueError(f"must be {wanted}, but is {value} instead")
+        return value
+
+
+class Spec(Sane):
     """A wish. Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

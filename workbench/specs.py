@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from engine.config import Evidence, GateConfig, TrainingConfig
+from engine.config import MOST_SEED, MOST_TOKENS, Evidence, GateConfig, TrainingConfig
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import (
     ClusterPart,
@@ -39,7 +39,10 @@ class Evaluate(Spec):
     domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
     block_size: int | None = Field(
-        None, ge=8, description="Tokens of context at most; empty: as in its stored scores, or as it was trained."
+        None,
+        ge=8,
+        le=MOST_TOKENS,
+        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
     )
     max_tokens: int | None = Field(
         None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
@@ -59,15 +62,17 @@ class CertifyRemoval(Spec):
         None, description="Mixture that was trained without its domain, to compare with (the paper's –Domain)."
     )
     split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
-    block_size: int = Field(256, ge=8, description="Tokens of context at most.")
+    block_size: int = Field(256, ge=8, le=MOST_TOKENS, description="Tokens of context at most.")
     max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
     num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
     evidence: Evidence = Field("prefix", description="What the posterior sees: prefix (paper) or last_token (code).")
     num_prefixes: int = Field(50, ge=10, le=10_000, description="Pieces of training text to go on from.")
-    prefix_length: int = Field(32, ge=1, description="Tokens of each piece that are read.")
-    continuation_length: int = Field(32, ge=1, description="Tokens of each piece that are to be guessed.")
-    temperature: float = Field(0.0, ge=0, description="0 takes the most probable token; above, tokens are drawn.")
-    seed: int = Field(0, ge=0, description="Seed of the pieces and of what is drawn.")
+    prefix_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece that are read.")
+    continuation_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece to be guessed.")
+    temperature: float = Field(
+        0.0, ge=0, le=1e6, description="0 takes the most probable token; above, tokens are drawn."
+    )
+    seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the pieces and of what is drawn.")
 
 
 class MeasureOverlap(Spec):

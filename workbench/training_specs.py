@@ -6,7 +6,16 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from engine.config import AdaptingConfig, LoraConfig, MethodName, ModelConfig, MoeConfig, TrainingConfig
+from engine.config import (
+    MOST_SEED,
+    MOST_TOKENS,
+    AdaptingConfig,
+    LoraConfig,
+    MethodName,
+    ModelConfig,
+    MoeConfig,
+    TrainingConfig,
+)
 from engine.training.methods import METHODS
 from workbench.spec_base import RETAIN, ExpertName, Name, Spec, absolute, require_others
 
@@ -26,7 +35,7 @@ class MakeSeed(Spec):
     shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
     vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
     domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
-    seed: int = Field(0, ge=0, description="Seed of the fresh weights.")
+    seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the fresh weights.")
 
     @field_validator("location")
     @classmethod
@@ -97,7 +106,10 @@ class CertifyAddition(Spec):
     mixture: Name = Field(description="Mixture that holds it.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
     block_size: int | None = Field(
-        None, ge=8, description="Tokens of context at most; empty: as in its stored scores, or as it was trained."
+        None,
+        ge=8,
+        le=MOST_TOKENS,
+        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
     )
     max_tokens: int | None = Field(
         None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import Checked, knob
+from engine.config import MOST_SEED, Checked, knob
 
 Numbers = Literal["token", "drop"]
 Scaling = Literal["standardise", "unit_rows"]
@@ -25,9 +25,9 @@ class TfidfConfig(Checked):
         "unit_rows: length 1 (code), where a gate's temperature of 0.1 is a soft choice, as in the paper's tables; "
         "standardise: no mean, unit variance in each dimension (paper's text), where 0.1 takes one expert alone.",
     )
-    dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1)
+    dimension: int = knob(100, "Dimensions after the truncated SVD; fewer where the sample has fewer.", ge=1, le=2**16)
     max_words: int = knob(200_000, "Words known at most, the most frequent ones (the paper: all).", ge=1)
-    seed: int = knob(0, "Seed of the truncated SVD.", ge=0)
+    seed: int = knob(0, "Seed of the truncated SVD.", ge=0, le=MOST_SEED)
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,6 @@ class ClusterConfig(Checked):
     method: ClusterMethod = knob(
         "balanced", "balanced: sizes differ by at most one; unbalanced: plain k-means; random: by lot."
     )
-    num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", ge=1)
+    num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", ge=1, le=2**16)
     max_iterations: int = knob(20, "Rounds of k-means at most; it ends sooner when no document moves.", ge=1)
-    seed: int = knob(0, "Seed of the first centres, or of the lot.", ge=0)
+    seed: int = knob(0, "Seed of the first centres, or of the lot.", ge=0, le=MOST_SEED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import Checked, knob
+from engine.config import MOST_SEED, Checked, knob
 
 Init = Literal["copy", "random"]
 Start = Literal["backbone", "even"]
@@ -15,7 +15,7 @@ Start = Literal["backbone", "even"]
 class ModeConfig(Checked):
     """The shape of an expert, and what it is before its first update. Defaults are the paper's (§4.1)."""
 
-    num_blocks: int = knob(3, "Blocks that the backbone's layers are divided into (paper: 3).", ge=1)
+    num_blocks: int = knob(3, "Blocks that the backbone's layers are divided into (paper: 3).", ge=1, le=200)
     expert_layers: int = knob(
         2,
         "Transformer layers of the expert in each block (paper: 2); of more than the block has some start alike.",
@@ -28,4 +28,4 @@ class ModeConfig(Checked):
         "Where gates start: backbone: the model is the backbone (the expert closed; a copy of its whole block "
         "at an equal weight); even: all equal.",
     )
-    seed: int = knob(0, "Seed of layers that start at random.", ge=0)
+    seed: int = knob(0, "Seed of layers that start at random.", ge=0, le=MOST_SEED)

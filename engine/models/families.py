@@ -105,7 +105,7 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     from transformers import AutoModelForCausalLM
 
     hf_config = _hf_config(config, vocab_size)
-    size_bytes, memory = 4 * _count_parameters(hf_config), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size_bytes, memory = 4 * _count_parameters(hf_config), memory_bytes()
     if size_bytes > memory:
         raise ModelError(
             f"A model of this shape takes {size_bytes >> 30:,} GB, but this machine has {memory >> 30:,} GB of memory.",
@@ -114,6 +114,11 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _hf_config(config: ModelConfig, vocab_size: int) -> Any:

@@ -170,5 +170,43 @@ def _unpack(file: IO[bytes], packing: str) -> IO[bytes]:
     if packing == ".gz":
         return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
     if packing == ".xz":
-        return lzma.LZMAFile(file)
+        return _Xz(file)  # type: ignore[return-value]
     return file
+
+
+class _Xz:
+    """The streams of an xz file one after another, and nothing else: `lzma.LZMAFile` ends silently at what is none."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._stream = lzma.LZMADecompressor()
+        self._packed = b""  # read, not unpacked
+
+    def read(self, size: int) -> bytes:
+        """Up to so many bytes; none at the end. Raises EOFError or LZMAError for a damaged file."""
+        while not self._stream.eof or self._goes_on():
+            if self._stream.needs_input and not self._packed:
+                self._packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
+                if not self._packed:
+                    raise EOFError("it ends in the middle")
+            packed, self._packed = self._packed, b""
+            if data := self._stream.decompress(packed, size):
+                return data
+        return b""
+
+    def close(self) -> None:
+        """Nothing: the file is its opener's."""
+
+    def _goes_on(self) -> bool:
+        """Begins the stream behind the one that has ended, if there is one; zeros in fours may lie between."""
+        rest, padding = self._stream.unused_data, 0
+        while not (begin := rest.lstrip(b"\0")):
+            padding += len(rest)
+            rest = self._file.read(io.DEFAULT_BUFFER_SIZE)
+            if not rest:
+                break
+        padding += len(rest) - len(begin)
+        if padding % 4:
+            raise lzma.LZMAError("the zeros behind its end are not in fours")
+        self._stream, self._packed = lzma.LZMADecompressor(), begin
+        return bool(begin)

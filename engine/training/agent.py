@@ -1,4 +1,4 @@
-"""torchrun for `train_on`: `python -m engine.training.agent FOLDER NUM_PROCESSES WORKER`. Tells who failed first."""
+"""torchrun for `train_on`: `python -P -m engine.training.agent FOLDER NUM_PROCESSES WORKER`. Tells who failed first."""
 
 from __future__ import annotations
 

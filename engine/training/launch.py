@@ -10,7 +10,6 @@ import select
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from engine.config import TrainingConfig
 from engine.device import process_environment
 from engine.errors import TrainingError
 from engine.events import Event, Progress
+from engine.subprocesses import python_command, python_environment
 from engine.training.data import BlockSampler, PackedDomain
 from engine.training.layout import layout_of
 from engine.training.line import GO, INPUT, LIFE, NEWS, ORDERS, STOP, Task, failure_in, from_line
@@ -102,6 +102,7 @@ def _environment(num_processes: int, threads: int) -> dict[str, str]:
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     return {
         **os.environ,
+        **python_environment(),
         **process_environment(threads or max(1, (os.cpu_count() or 1) // num_processes)),
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
@@ -140,7 +141,7 @@ class _Crew:
         self.torchrun = self._start(worker, environment, log)
 
     def _start(self, worker: str, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "engine.training.agent", str(self.folder), str(self.num_processes), worker]
+        command = python_command("engine.training.agent", str(self.folder), str(self.num_processes), worker)
         with open(log or os.devnull, "ab") as file:
             out = file if log else None
             # A group of its own: Ctrl-C is for the caller, which then stops in order.

@@ -17,6 +17,7 @@ from jobs import submit
 from jobs.reconcile import Reconciler
 from workbench import database
 from workbench.services import jobs as rows
+from workbench.services.leases import CHECKPOINT
 
 
 @pytest.fixture
@@ -47,15 +48,30 @@ def test_the_job_outlives_its_process_killed_again_and_again(house: House, chanc
     house.start("tiny_worker.py", WORKBENCH_MAX_ATTEMPTS="20")
     job_id = submit.submit(wish(milliseconds=20))
     for number in range(1, 4):
-        eventually(lambda number=number: house.row(job_id).attempt >= number)  # type: ignore[misc]
+        eventually(lambda number=number: house.row(job_id).fence >= number)  # type: ignore[misc]
         time.sleep(chance.uniform(0, 0.8))
         for process in house.runners(job_id):
             process.kill()
-    card = house.wait_for(job_id, "done")
+    house.wait_for(job_id, "done")
     assert house.num_effects(job_id) == 1
-    assert house.num_starts(job_id) <= card.attempt <= 4
-    assert card.attempt > 1
+    assert house.num_starts(job_id) <= house.row(job_id).fence <= 4
     assert any("SIGKILL" in event for event in house.events(job_id))
+
+
+def test_a_job_killed_after_each_new_checkpoint_uses_up_no_attempts(house: House) -> None:
+    house.start("tiny_worker.py", WORKBENCH_MAX_ATTEMPTS="2")
+    job_id = submit.submit(wish(steps=100, milliseconds=50))
+    for number in range(1, 5):
+        eventually(lambda number=number: checkpoints(house, job_id) == number)  # type: ignore[misc]
+        for process in house.runners(job_id):
+            process.kill()
+    assert house.wait_for(job_id, "done").error == ""
+    assert sum("SIGKILL" in event for event in house.events(job_id)) == 4
+
+
+def checkpoints(house: House, job_id: str) -> int:
+    """Events of checkpoints; an attempt tells one a minute, the first one at once."""
+    return sum(event.startswith(CHECKPOINT) for event in house.events(job_id))
 
 
 def test_a_killed_worker_leaves_no_runner_and_the_next_one_goes_on(
@@ -81,8 +97,8 @@ def test_worker_and_runner_killed_together_the_job_goes_on(house: House, worker:
     assert house.card(job_id).state == "running"
     house.wait_for(job_id, "queued", seconds=10)
     house.start("tiny_worker.py")
-    assert house.wait_for(job_id, "done").attempt == 2
-    assert house.num_effects(job_id) == 1
+    house.wait_for(job_id, "done")
+    assert (house.row(job_id).fence, house.num_effects(job_id)) == (2, 1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

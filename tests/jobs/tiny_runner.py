@@ -1,5 +1,10 @@
 """`jobs.runner` with the counting kind."""
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # no process takes modules from beside its script by itself
+
 from tiny_kind import TINY
 
 from jobs.registry import KINDS

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from engine.config import GateConfig
 from engine.device import choose_device
 from ui import generations
 from ui.api.app import create_app
-from ui.api.schemas import NEUTRAL, CompletionRequest, MixRequest
+from ui.api.schemas import NEUTRAL, Asked, CompletionRequest, MixRequest
 from ui.generations import Generations
 from ui.parts.health import device_sign
 from ui.parts.mixing_desk import Choice, saved_choice
@@ -419,3 +421,27 @@ def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:
     status, told = refusal(api, model=name)
     assert status == 400
     assert f"The expert “{name}” must be enabled to answer, but is disabled in the registry." in told
+
+
+def requests(base: type[Asked] = Asked) -> Iterator[type[Asked]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from requests(one)
+
+
+ABSURD = {"int": [1.5, 2**64], "float": [5e-324, 1e31]}
+NUMBERS = {
+    f"{asked.__name__}.{name}": (asked, name, kind[0], kind.string)
+    for asked in requests()
+    for name, field in asked.model_fields.items()
+    if name not in NEUTRAL and (kind := re.search(r"\b(int|float)\b", str(field.annotation)))
+}
+
+
+@pytest.mark.parametrize(("asked", "name", "kind", "told"), NUMBERS.values(), ids=NUMBERS)
+def test_a_number_that_nobody_can_mean_is_refused(asked: type[Asked], name: str, kind: str, told: str) -> None:
+    for number in [json.loads("1e400"), float("-inf"), float("nan"), *ABSURD[kind]]:
+        value = [number] if told.startswith("list") else {"law": number} if told.startswith("dict") else number
+        with pytest.raises(ValidationError) as caught:
+            asked.model_validate({name: value})
+        assert name in {str(fault["loc"][0]) for fault in caught.value.errors()}, number

@@ -15,7 +15,9 @@ from typer.main import get_command
 
 from ui.cli import VERBS as SENTENCES
 from ui.cli import app, main
+from ui.errors import BadUsage
 from ui.verbs.output import shown
+from ui.verbs.wishes import number
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 HELP_SECONDS = 0.5
@@ -149,6 +151,35 @@ def test_a_wish_that_cannot_be_granted_lists_every_complaint(capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "vocab_size" in said
     assert "num_layers" in said
+
+
+@pytest.mark.parametrize("weight", ["inf", "nan", "1e400", "5e-324"])
+def test_a_weight_that_nobody_can_mean_is_refused(weight: str) -> None:
+    with pytest.raises(BadUsage, match="A weight must be"):
+        number(weight)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "options",
+    [
+        "train demix x --seed-model s --domains a --clip inf",
+        "train demix x --seed-model s --domains a --decay-power 1e400",
+        "train demix x --seed-model s --domains a --epsilon 5e-324",
+        "train demix x --seed-model s --domains a --sequences-per-domain 4294967296",
+        "seed make x --domains a --max-positions 9223372036854775808",
+        "eval grid x --temperature nan",
+        "jobs list --limit 9223372036854775808",
+    ],
+)
+def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
+    options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options.split()) == 2
+
+    said = capsys.readouterr().err
+    assert options.split("--")[-1].split()[0].replace("-", "_") in said
+    assert "Traceback" not in said
 
 
 def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,8 @@ import httpx
 import psutil
 import pytest
 
+from engine.subprocesses import python_environment
+from jobs.submit import ENDED, wait
 from ui import up
 from ui.addresses import require_safe_address
 from ui.browser import can_browse
@@ -24,7 +26,7 @@ from ui.studio_server import options
 from workbench.database import transaction
 from workbench.services.jobs import create_job
 from workbench.settings import Settings
-from workbench.specs import SelfCheck
+from workbench.specs import ImportCorpus, SelfCheck
 
 LONG = "a token with a good many characters"
 NAMES = ["api", "studio", "worker", "clock"]
@@ -150,18 +152,59 @@ def test_the_house_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp
     assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
+TRAPS = ["engine", "workbench", "jobs", "ui", "torch", "streamlit", "celery", "celeryconfig", "random", "sitecustomize"]
+LOOSE = """
+[server]
+enableCORS = false
+enableXsrfProtection = false
+corsAllowedOrigins = ["http://elsewhere.example"]
+baseUrlPath = "elsewhere"
+"""
+
+
+def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: Path) -> None:
+    """Neither modules that are called as ours nor Streamlit's files; in the servers, the worker and a job's process."""
+    folder = tmp_path / "folder"
+    (folder / ".streamlit").mkdir(parents=True)
+    (folder / ".streamlit" / "config.toml").write_text(LOOSE)
+    (folder / ".streamlit" / "secrets.toml").write_text("[broken")
+    for name in TRAPS:
+        (folder / f"{name}.py").write_text("raise RuntimeError('from the current folder')")
+    (folder / "text.jsonl").write_text("\n".join(f'{{"text": "The document {number}."}}' for number in range(300)))
+    with transaction() as session:
+        job_id = create_job(session, ImportCorpus(name="text", path=str(folder / "text.jsonl")))
+    api, studio = free_port(), free_port()
+    ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
+    command = [sys.executable, "-P", "-c", "import sys; from ui.cli import main; sys.exit(main())", "up"]
+    variables = {**os.environ, **ports, **python_environment(), "CI": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=folder, env=variables, **pipes) as house:
+        try:
+            _answers(f"http://127.0.0.1:{api}/healthz")
+            health = _answers(f"http://127.0.0.1:{studio}/_stcore/health", Origin="http://elsewhere.example")
+            card = next(card for card in wait(job_id, 0.1) if card.state in ENDED)
+        finally:
+            house.send_signal(signal.SIGINT)
+            printed, _ = house.communicate(timeout=30)
+
+    assert (card.state, card.error, card.attempt) == ("done", "", 1)
+    assert "access-control-allow-origin" not in health.headers
+    assert "died" not in printed.decode()
+
+
 def _server(house: int, module: str) -> psutil.Process:
     """The process that is a server, not the one that keeps it."""
     family = psutil.Process(house).children(recursive=True)
-    return next(one for one in family if one.cmdline()[1:] == ["-m", module])
+    return next(one for one in family if one.cmdline()[1:] == ["-P", "-m", module])
 
 
-def _answers(url: str) -> None:
+def _answers(url: str, **headers: str) -> httpx.Response:
     over = time.monotonic() + 60
     while time.monotonic() < over:
         try:
-            assert httpx.get(url, trust_env=False).is_success
-            return
+            found = httpx.get(url, headers=headers, trust_env=False)
+            assert found.is_success
+            return found
         except httpx.TransportError:
             time.sleep(0.2)
     raise AssertionError(f"{url} never answered")

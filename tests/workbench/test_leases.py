@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from workbench import database
 from workbench.errors import LeaseLost
 from workbench.services import jobs, leases
+from workbench.tables import Artifact, Job
 from workbench.training_specs import MakeSeed
 
 LEASE, ATTEMPTS = 30.0, 3
@@ -156,6 +158,46 @@ def test_a_released_job_is_claimed_at_once_and_only_so_often(session: Session) -
     assert claim(session, job) is None
     assert state(session, job) == "failed"
     assert "Back in the queue: The process died (signal 9)." in told(session, job)
+
+
+def falls_silent(session: Session, job_id: str, fence: int) -> None:
+    leases.expire(session, time.time() + LEASE + 1, ATTEMPTS)
+
+
+def is_let_go(session: Session, job_id: str, fence: int) -> None:
+    leases.release(session, job_id, fence)
+
+
+def lapses(session: Session, job_id: str, fence: int) -> None:
+    """Nobody looks until the next worker claims it."""
+    session.execute(update(Job).where(Job.id == job_id).values(lease_until=0))
+
+
+def saves(session: Session, job_id: str) -> None:
+    leases.tell(session, job_id, f"{leases.CHECKPOINT} 50.")
+
+
+def makes(session: Session, job_id: str) -> None:
+    session.add(Artifact(kind="scores", sha256="0" * 64, job_id=job_id, created_at=time.time()))
+    session.flush()
+
+
+@pytest.mark.parametrize("stops", [falls_silent, is_let_go, lapses])
+@pytest.mark.parametrize("progresses", [saves, makes])
+def test_only_attempts_that_left_nothing_new_are_counted(
+    session: Session, clock: Callable[[float], None], stops: Any, progresses: Any
+) -> None:
+    job = new_job(session)
+    for has_progress in [True] * (ATTEMPTS + 2) + [False] * (ATTEMPTS - 1) + [True] + [False] * ATTEMPTS:
+        fence = claim(session, job)
+        assert fence
+        if has_progress:
+            progresses(session, job)
+        clock(1)
+        stops(session, job, fence)
+    assert claim(session, job) is None
+    assert state(session, job) == "failed"
+    assert f"{ATTEMPTS} times" in jobs.get_job(session, job).error
 
 
 def test_a_worker_may_be_stopped_in_order_any_number_of_times(session: Session) -> None:

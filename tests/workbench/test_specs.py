@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from engine.errors import EngineError
 from engine.text.found import SOURCES
 from workbench.corpus_specs import ImportCorpus
-from workbench.errors import BadSpec
+from workbench.errors import BadSettings, BadSpec
+from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
+from workbench.settings import Settings, get_settings
+from workbench.spec_base import Spec
 from workbench.specs import SPECS, parse_spec
 from workbench.training_specs import MakeSeed
 
@@ -102,3 +111,55 @@ def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
         "seed_model: must be given, but is missing.",
     ]
     assert "but is 'many' instead" in " ".join(refused.value.complaints)
+
+
+NO_NUMBERS = [float("inf"), float("-inf"), float("nan"), json.loads("1e400")]
+ABSURD = {int: [*NO_NUMBERS, 1.5, 2**64], float: [*NO_NUMBERS, 5e-324, 1e31]}
+WIDE = {"seed", "max_bytes", "cache_bytes"}  # above 31 bits on purpose
+
+
+def kinds(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from kinds(one)
+
+
+def numbers_of(annotation: object) -> Iterator[type]:
+    """int, float, or both, where a field is one, or a list of them."""
+    if annotation in ABSURD:
+        yield annotation  # type: ignore[misc]
+    for part in get_args(annotation):
+        yield from numbers_of(part)
+
+
+FIELDS = {
+    f"{spec.__name__}.{name}": (spec, name, number, get_origin(field.annotation) is list or "list[" in str(field))
+    for spec in (*kinds(Spec), Settings)
+    if spec.__module__.startswith("workbench.")
+    for name, field in spec.model_fields.items()
+    for number in numbers_of(field.annotation)
+}
+
+
+@pytest.mark.parametrize(("spec", "name", "kind", "is_list"), FIELDS.values(), ids=FIELDS)
+def test_a_number_that_nobody_can_mean_is_refused(spec: type[BaseModel], name: str, kind: type, is_list: bool) -> None:
+    for number in [*ABSURD[kind], *([2**31, 2**32, 2**63] if kind is int and name not in WIDE else [])]:
+        with pytest.raises(ValidationError) as caught:
+            spec.model_validate({name: [number] if is_list else number})
+        assert name in {str(fault["loc"][0]) for fault in caught.value.errors()}, number
+
+
+def test_a_config_within_a_spec_refuses_them_too() -> None:
+    wish = {"kind": "train-demix", "name": "a", "seed_model": "s", "domains": ["law"]}
+    for training in ({"clip": float("inf")}, {"sequences_per_domain": 2**32}, {"decay_power": json.loads("1e400")}):
+        with pytest.raises(BadSpec, match=next(iter(training))):
+            parse_spec(wish | {"training": training})
+    with pytest.raises(EngineError, match="test_tokens must be"):
+        replace(DEMIX_SIZES["smoke"], test_tokens=2**40)
+
+
+def test_settings_that_cannot_be_right_are_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_LEASE_SECONDS", "inf")
+    monkeypatch.setenv("WORKBENCH_API_PORT", "http")
+    with pytest.raises(BadSettings, match=r"WORKBENCH_API_PORT must be .* WORKBENCH_LEASE_SECONDS must be"):
+        get_settings()

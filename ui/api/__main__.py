@@ -1,4 +1,4 @@
-"""`python -m ui.api`: the API server and the playground, on the address of this machine's settings."""
+"""`python -P -m ui.api`: the API server and the playground, on the address of this machine's settings."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, create_model, model_validator
+from pydantic import ConfigDict, Field, PlainValidator, create_model, model_validator
 
-from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
+from engine.config import MOST_TOKENS, Evidence, GateConfig, GateKind, SamplingConfig
 from ui.api.security import MAX_BODY_BYTES
 from ui.generations import Wish
+from workbench.spec_base import Sane
 
 SENTENCES = {one.name: one.metadata["description"] for config in (GateConfig, SamplingConfig) for one in fields(config)}
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -43,7 +44,7 @@ MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
 PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
 
 
-class Asked(BaseModel):
+class Asked(Sane):
     """Refuses fields it does not know, and half characters: pydantic looks at what a text is where it has a bound."""
 
     model_config = ConfigDict(extra="forbid", str_max_length=MAX_BODY_BYTES)
@@ -170,8 +171,8 @@ class CompletionRequest(Nullable, Mixed):
         description="The text to go on from, or token ids, which are read exactly as they are; or a list of either "
         f"({MAX_PROMPTS} at most), each with a choice of its own. Null: the beginning of a document."
     )
-    max_tokens: int = Field(16, ge=0, description=SENTENCES["max_tokens"])  # OpenAI's default
-    temperature: float = Field(1.0, ge=0, allow_inf_nan=False, description=SENTENCES["temperature"])
+    max_tokens: int = Field(16, ge=0, le=MOST_TOKENS, description=SENTENCES["max_tokens"])  # OpenAI's default
+    temperature: float = Field(1.0, ge=0, le=1e6, description=SENTENCES["temperature"])
     top_p: float = Field(1.0, gt=0, le=1, description=SENTENCES["top_p"])
     seed: int | None = Field(None, ge=0, le=2**64 - 1, description=SENTENCES["seed"])
     stop: str | list[str] | None = Field(

@@ -77,6 +77,7 @@ class Question:
         return self.path[0] if len(self.path) > 1 else ""
 
 
+MOST_IN_BROWSER = 2**53 - 1  # JavaScript counts no further
 NOT_ASKED = ("kind", "budget")  # what follows from the other answers
 
 
@@ -118,6 +119,8 @@ def _question(
     step = 1 if kind == "whole" else 0
     least = bounds["gt"] + step if "gt" in bounds else bounds.get("ge")
     most = bounds["lt"] - step if "lt" in bounds else bounds.get("le")
+    if kind == "whole" and most is not None:
+        most = min(most, MOST_IN_BROWSER)
     return Question(path, kind, help, default, choices, optional, least, most)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from engine.config import MOST
 from ui.parts.words import size
 from ui.verbs.following import submit
 from ui.verbs.options import How, Json, takes
@@ -65,7 +66,7 @@ def list_domains(as_json: Json = False) -> None:
 @app.command("show")
 def show(
     name: str = typer.Argument(help="Name of a domain."),
-    documents: int = typer.Option(3, min=0, help="Documents to preview."),
+    documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
     split: str = typer.Option("train", help="Which part to preview: train, dev or test."),
     as_json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from engine.config import MOST, GateConfig
 from ui.errors import BadUsage
 from ui.parts.cluster_grid import grid_rows, grid_words
 from ui.parts.contrasts import contrast_words
@@ -89,11 +90,13 @@ def grid(
     split: Split = "test",
     temperatures: Annotated[
         list[float],
-        typer.Option("--temperature", min=1e-9, help="A temperature, as often as you like; none: a usual choice."),
+        typer.Option("--temperature", help="A temperature, as often as you like; none: a usual choice."),
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """A cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
+    for one in temperatures:
+        GateConfig(temperature=one)  # refuses what no gate can have
     from workbench.database import reading
     from workbench.services.cluster_grid import cluster_grid
     from workbench.storage import get_storage
@@ -250,7 +253,9 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
 def posteriors(
     mixture: Mixture,
     split: Split = "dev",
-    blocks: Annotated[int, typer.Option("--blocks", min=1, help="Blocks of each domain at most (paper: 100).")] = 100,
+    blocks: Annotated[
+        int, typer.Option("--blocks", min=1, max=MOST, help="Blocks of each domain at most (paper: 100).")
+    ] = 100,
     evidence: GateEvidence = None,
     newest_weight: NewestWeight = 0.7,
     estimate: Annotated[

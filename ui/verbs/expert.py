@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from engine.config import MOST
 from ui.parts.parent_words import proposal_words
 from ui.parts.words import size
 from ui.verbs.addition import print_addition
@@ -107,7 +108,7 @@ def note(
 def nearest(
     domain: Annotated[str, typer.Argument(help="Domain that a new expert is to learn.")],
     mixture: Annotated[str, typer.Option(show_default=False, help="Mixture whose experts are the possible parents.")],
-    blocks: Annotated[int, typer.Option(min=1, help="Scored blocks at most (paper: 100).")] = 100,
+    blocks: Annotated[int, typer.Option(min=1, max=MOST, help="Scored blocks at most (paper: 100).")] = 100,
     split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "dev",
     as_json: Json = False,
 ) -> None:

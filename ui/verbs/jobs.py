@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from engine.config import MOST
 from ui.errors import BadUsage
 from ui.parts.states import percent_of
 from ui.parts.words import duration, newest_of
@@ -22,7 +23,7 @@ JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.")]
 @app.command("list")
 def list_all(
     state: str = typer.Option("", help="Only jobs in this state, such as running or failed."),
-    limit: int = typer.Option(200, min=1, help="Jobs to list at most."),
+    limit: int = typer.Option(200, min=1, max=MOST, help="Jobs to list at most."),
     as_json: Json = False,
 ) -> None:
     """Jobs, the newest first."""
@@ -71,7 +72,7 @@ def show(job: JobId, as_json: Json = False) -> None:
 @app.command("log")
 def log(
     job: JobId,
-    lines: int = typer.Option(50, min=1, help="Lines to print, from the end."),
+    lines: int = typer.Option(50, min=1, max=MOST, help="Lines to print, from the end."),
     as_json: Json = False,
 ) -> None:
     """The end of what a job's process wrote."""

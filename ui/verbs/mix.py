@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.config import Evidence, GateConfig, GateKind
+from engine.config import MOST, MOST_TOKENS, Evidence, GateConfig, GateKind
 from ui.parts.measures import measure_words
 from ui.parts.mixture_words import ALONE, inside_words
 from ui.parts.modes import NO_CACHED, legend, means, trained_words
@@ -39,7 +39,9 @@ app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch 
 
 MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
 Member = Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")]
-Blocks = Annotated[int, typer.Option("--blocks", min=1, help="Held-out blocks behind a cached prior (paper: 100).")]
+Blocks = Annotated[
+    int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks behind a cached prior (paper: 100).")
+]
 NO_SCORES = "There are no stored scores yet. Make them with: workbench eval run MIXTURE"
 Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
 
@@ -275,7 +277,7 @@ def modes(
 @app.command("cost")
 def cost(
     name: MixtureName,
-    context: Annotated[int, typer.Option("--context", min=1, help="Tokens of context.")] = 256,
+    context: Annotated[int, typer.Option("--context", min=1, max=MOST_TOKENS, help="Tokens of context.")] = 256,
     as_json: Json = False,
 ) -> None:
     """Floating-point operations per token: of one expert, of the mixture, of training it."""

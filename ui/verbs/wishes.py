@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.config import Evidence, GateConfig, GateKind, SamplingConfig
+from engine.config import Evidence, GateConfig, GateKind, SamplingConfig, absurdity
 from ui.errors import BadUsage
 from ui.generations import Wish
 from ui.verbs.options import option_name
@@ -105,9 +105,12 @@ def number(value: str) -> float | None:
     if not value:
         return None
     try:
-        return float(value)
+        weight = float(value)
     except ValueError:
         raise BadUsage(f"A weight must be a number, but is “{value}” instead.", "Write it as in a=0.5,b=0.5.") from None
+    if wanted := absurdity(weight):
+        raise BadUsage(f"A weight must be {wanted}, but is “{value}” instead.", "Choose another.")
+    return weight
 
 
 def find(members: Mapping[str, str], name: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import ModelConfig, TrainingConfig
+from engine.config import Checked, ModelConfig, TrainingConfig
 
 SizeName = Literal["tiny", "small", "smoke"]
 SMOKE: SizeName = "smoke"  # whose numbers say nothing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(Checked):
     """Model, training and text of one size; a paper adds what only it needs."""
 
     about: str

@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Update, and_, delete, exists, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from workbench.errors import LeaseLost
 from workbench.services.text import plain
-from workbench.tables import Job, JobDependency, JobEvent, Metric
+from workbench.tables import Artifact, Job, JobDependency, JobEvent, Metric
 
 Ending = Literal["done", "failed", "cancelled", "paused"]
+CHECKPOINT = "Checkpoint at step"  # how the event of a new checkpoint begins
 
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters
 _LOOK = "Look at the job's log for the reason, then try the job again."
@@ -32,13 +33,17 @@ _LOOK = "Look at the job's log for the reason, then try the job again."
 def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_attempts: int) -> int | None:
     """The fence of a job that is now the owner's, or None when it is not to be had.
 
-    To be had: a queued job whose dependencies are done, or a running one whose lease has run out.
+    To be had: a queued job whose dependencies are done, or a running one whose lease has run out. Attempts that
+    left something new to go on from are not counted.
     """
     now = time.time()
+    begins_anew = and_(Job.state == "running", _has_progressed())
     wish = (
         update(Job)
-        .where(Job.id == job_id, _is_free(now), Job.stop_requested == "", Job.attempt < max_attempts, ~waits())
-        .values(state="running", fence=Job.fence + 1, attempt=Job.attempt + 1, owner=owner[:120])
+        .where(Job.id == job_id, _is_free(now), Job.stop_requested == "", ~waits())
+        .where(or_(Job.attempt < max_attempts, begins_anew))
+        .values(state="running", fence=Job.fence + 1, owner=owner[:120])
+        .values(attempt=case((begins_anew, 1), else_=Job.attempt + 1))
         .values(lease_until=now + lease_seconds, started_at=now, finished_at=None, error="", next_step="")
         .returning(Job.fence)
     )
@@ -111,11 +116,24 @@ def release(
 ) -> None:
     """Puts the job back into the queue at once, for anybody to claim.
 
-    The attempt counts, unless it ended in order: a worker may be stopped any number of times.
+    The attempt counts, unless it ended in order: a worker may be stopped any number of times. After one that left
+    something new to go on from, the count begins anew.
     """
-    uncounted = {} if attempt_counts else {"attempt": Job.attempt - 1}
-    _write(session, job_id, fence, _ended("queued") | uncounted)
+    counted = Job.attempt if attempt_counts else Job.attempt - 1
+    _write(session, job_id, fence, _ended("queued") | {"attempt": case((_has_progressed(), 0), else_=counted)})
     tell(session, job_id, f"Back in the queue: {cause}")
+
+
+def has_progressed(session: Session, job_id: str) -> bool:
+    """Whether the latest attempt at a job left something new to go on from: a checkpoint, or an artifact."""
+    return session.scalar(select(Job.id).where(Job.id == job_id, _has_progressed())) is not None
+
+
+def _has_progressed() -> ColumnElement[bool]:
+    since = Job.started_at
+    saved = exists().where(JobEvent.job_id == Job.id, JobEvent.at >= since, JobEvent.message.startswith(CHECKPOINT))
+    made = exists().where(Artifact.job_id == Job.id, Artifact.created_at >= since)  # such as the scores of a domain
+    return or_(saved.correlate(Job), made.correlate(Job))
 
 
 def _is_free(now: float) -> ColumnElement[bool]:
@@ -215,10 +233,10 @@ def _take_back(session: Session, job: Job, max_attempts: int) -> None:
         state = "cancelled" if job.stop_requested == "cancel" else "paused"
         _set(job, _ended(state))
         tell(session, job.id, f"{state.capitalize()}: its worker fell silent after it was asked to stop.")
-    elif job.attempt >= max_attempts:
+    elif not (begins_anew := has_progressed(session, job.id)) and job.attempt >= max_attempts:
         _fail(session, job, f"The job stopped without a word {job.attempt} times.", _LOOK)
     else:
-        _set(job, _ended("queued"))
+        _set(job, _ended("queued") | ({"attempt": 0} if begins_anew else {}))
         tell(session, job.id, "Back in the queue: its worker fell silent.")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
-from engine.config import GateConfig
+from engine.config import GateConfig, absurdity
 from workbench.cards import MemberCard, MixtureCard
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.services.experts import domains_of, expert_row, part_names
@@ -226,7 +225,7 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
     return [
         f"The weight of “{name}” must be a number of 0 or more, but is {weight} instead."
         for name, weight in zip(names, weights, strict=False)
-        if not (math.isfinite(weight) and weight >= 0)
+        if absurdity(weight) or weight < 0
     ]
 
 

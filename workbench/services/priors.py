@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from engine.config import absurdity
 from engine.errors import MixtureError
 from workbench.cards import PriorCard
 from workbench.errors import BadSpec, NotFound
@@ -30,7 +31,7 @@ def get_prior(session: Session, name: str) -> PriorCard:
 def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> PriorCard:
     """A prior by hand: weights of experts by name, in any scale."""
     total = sum(weights.values())
-    if not weights or min(weights.values()) < 0 or not 0 < total < float("inf"):
+    if not weights or min(weights.values()) < 0 or not total > 0 or absurdity(list(weights.values())):
         raise BadSpec(["The weights of a prior must be at least 0 with a positive sum, but are not."])
     ids = {expert_row(session, expert).id: weight / total for expert, weight in weights.items()}
     return _keep(session, name, ids, {})

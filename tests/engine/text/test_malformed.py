@@ -65,6 +65,9 @@ class Bad:
 
 DOMAIN = ReadOptions(domain_field="domain")
 TAR = b"name".ljust(257, b"\0") + b"ustar\x0000"
+TWO_XZ = lzma.compress(GOOD) + lzma.compress(GOOD * 99)
+SPOILED_XZ = TWO_XZ[:-60] + bytes([TWO_XZ[-60] ^ 1]) + TWO_XZ[-59:]
+HEADLESS_XZ = lzma.compress(GOOD) + lzma.compress(GOOD * 99)[4:]
 
 CASES = {
     "invalid UTF-8 at the start": Bad("a.jsonl", b"\xff" + GOOD, 1, "byte 1 ", "UTF-8"),
@@ -129,6 +132,13 @@ CASES = {
     "cut gzip": Bad("a.jsonl.gz", gzip.compress(GOOD * 99)[:-20], None, "unpacked", "again"),
     "plain text named gz": Bad("a.jsonl.gz", GOOD, None, "unpacked", "again"),
     "cut xz": Bad("a.jsonl.xz", lzma.compress(GOOD * 99)[:-20], None, "unpacked", "again"),
+    "junk behind gzip": Bad("a.jsonl.gz", gzip.compress(GOOD) + b"junk", None, "unpacked", "again"),
+    "junk behind xz": Bad("a.jsonl.xz", lzma.compress(GOOD) + b"junk", None, "unpacked", "again"),
+    "junk behind padded xz": Bad("a.jsonl.xz", lzma.compress(GOOD) + b"\0\0\0\0junk", None, "unpacked", "again"),
+    "xz padded by three zeros": Bad("a.jsonl.xz", lzma.compress(GOOD) + b"\0\0\0", None, "unpacked", "again"),
+    "a damaged second stream of xz": Bad("a.jsonl.xz", SPOILED_XZ, None, "unpacked", "again"),
+    "a second stream of xz without its head": Bad("a.jsonl.xz", HEADLESS_XZ, None, "unpacked", "again"),
+    "a cut second stream of xz": Bad("a.jsonl.xz", TWO_XZ[:-20], None, "unpacked", "again"),
     "damaged xz": Bad("a.txt.xz", b"\xfd7zXZ\x00" + b"\x55" * 99, None, "unpacked", "again"),
     "a domain that is a list": Bad("a.jsonl", b'{"text": "a", "domain": []}', 1, "list", "Mend", DOMAIN),
     "a domain without a name": Bad("a.jsonl", b'{"text": "a", "domain": " "}', 1, "1 to 80", "Mend", DOMAIN),
@@ -180,6 +190,13 @@ def test_after_every_malformed_import_the_next_good_one_works(tmp_path: Path) ->
         with pytest.raises(CorpusError):
             read(tmp_path / bad.name, bad.options)
         assert read(good) == [f"document {i}" for i in range(5)]
+
+
+def test_an_xz_file_of_several_streams_is_read_to_its_end(tmp_path: Path) -> None:
+    """With the padding between and behind them that the format allows, longer than the reader's buffer, too."""
+    streams = [lzma.compress(b'{"text": "document %d"}\n' % number) for number in range(3)]
+    (tmp_path / "a.jsonl.xz").write_bytes(streams[0] + streams[1] + b"\0" * 20_000 + streams[2] + b"\0" * 8)
+    assert read(tmp_path / "a.jsonl.xz") == [f"document {number}" for number in range(3)]
 
 
 @pytest.mark.parametrize("bad", CASES.values(), ids=CASES)

@@ -144,6 +144,17 @@ def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Pa
     assert_same_weights(tmp_path / "two", tmp_path / "one")
 
 
+def test_modules_in_the_current_folder_reach_neither_torchrun_nor_its_processes(
+    seed, domains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("engine", "torch", "numpy", "random"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('from the current folder')")
+    monkeypatch.chdir(tmp_path)
+    events = train_on(2, seed, domains, CONFIG, tmp_path / "two")
+    assert up_to(events, 1)[-1].step == 1  # type: ignore[union-attr]
+    events.close()  # type: ignore[attr-defined]
+
+
 def test_torchrun_by_hand_prints_events_and_trains_as_one_process_does(
     seed, domains, tmp_path: Path, reference
 ) -> None:

@@ -267,7 +267,8 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, m
 
 
 def test_a_last_update_that_breaks_the_weights_is_no_training(make_model, make_texts, tmp_path: Path) -> None:
-    config = replace(CONFIG, num_steps=1, learning_rate=math.inf)
+    config = replace(CONFIG, num_steps=1)
+    object.__setattr__(config, "learning_rate", math.inf)  # nobody may ask for it
     with pytest.raises(NonFiniteLoss, match="after step 1 must be a number"):
         list(train(make_model(["law"]), make_texts(["law"]), config, tmp_path))
     assert not list(tmp_path.glob("step-*"))

@@ -1,0 +1,52 @@
+"""No process takes code from the folder that it happens to start in."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.subprocesses import python_command, python_environment
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("engine", "workbench", "jobs", "ui")
+OWN_PYTHON = {"engine/subprocesses.py", "ui/up.py"}  # the second puts its folder onto the PATH
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    (tmp_path / "engine.py").write_text("raise RuntimeError('from the current folder')")
+    return tmp_path
+
+
+def test_a_module_of_the_current_folder_does_not_stand_in_for_ours(trap: Path) -> None:
+    ended = subprocess.run(python_command("engine.device"), cwd=trap, env={**python_environment({})}, check=False)
+    assert ended.returncode == 0
+
+
+def test_what_such_a_process_starts_is_as_safe(trap: Path) -> None:
+    child = python_command("engine.device")
+    child.remove("-P")
+    assert subprocess.run(child, cwd=trap, env=python_environment({}), check=False).returncode == 0
+
+
+def test_the_paths_that_the_person_set_stay() -> None:
+    paths = python_environment({"PYTHONPATH": "/theirs:"})["PYTHONPATH"].split(":")
+    assert paths == [str(ROOT), "/theirs"]
+
+
+def test_every_process_is_started_by_the_safe_command() -> None:
+    files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    by_hand = {str(path.relative_to(ROOT)) for path in files if "executable" in _attributes(path)}
+    assert by_hand == OWN_PYTHON
+    lines = (ROOT / "Procfile").read_text(encoding="utf-8").splitlines()
+    assert all(line.split(": ")[1].startswith("exec python -P -m ui.keep ") for line in lines)
+
+
+def _attributes(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
