@@ -28,7 +28,7 @@ INTERRUPTED = 130
 VERBS = {  # what each says of itself, for the list of all of them
     "up": "Start everything: studio, API with the playground, worker and clock. Ctrl-C stops all of it.",
     "migrate": "Create the registry, or bring an older one to this version.",
-    "registry": "The registry's safety: back it up, rebuild what was lost, restore from the trash.",
+    "registry": "The registry: back it up, rebuild what was lost, restore from the trash.",
     "say": "Go on from a prompt; words are coloured by the expert with the greatest weight.",
     "doctor": "Check Python, PyTorch, disk, registry, queue, worker, ports and browser; say what to do about each.",
     "selfcheck": "Check the laws of mixing, caching and resuming on a tiny model here; it takes less than a minute.",

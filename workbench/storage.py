@@ -111,7 +111,8 @@ class Storage:
         ]
         for path in orphans:
             if _ID.fullmatch(path.name):
-                self.trash.put(path, "artifact")
+                with suppress(FileNotFoundError):  # another machine sweeps, too
+                    self.trash.put(path, "artifact")
             else:
                 shutil.rmtree(path, ignore_errors=True)
         return orphans

@@ -17,8 +17,8 @@ from tiny_kind import wish
 from jobs import submit, sweep
 from jobs.reconcile import SWEEP_SECONDS, Reconciler
 from workbench import database
-from workbench.corpus_specs import ImportCorpus
 from workbench.backups import list_backups
+from workbench.corpus_specs import ImportCorpus
 from workbench.errors import SweepRefused
 from workbench.services import jobs as rows
 from workbench.services import stores
@@ -236,7 +236,7 @@ def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys
     scheduler.round()
     said = capsys.readouterr().err
     assert "error: The artifacts in" in said
-    assert "belong to another registry: nothing was removed." in said
+    assert "belong to another registry: nothing is removed." in said
     assert all(folder.is_dir() for folder in kept)
     assert list_backups(house.settings) == []  # an empty registry's backups must not push out the good ones
 

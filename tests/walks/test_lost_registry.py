@@ -15,7 +15,7 @@ from workbench import database
 from workbench.backups import back_up
 from workbench.cards import JobCard
 from workbench.database import reading, transaction
-from workbench.services import corpora, evaluations, experts, mixtures, scores, seeds
+from workbench.services import clusterings, corpora, evaluations, experts, mixtures, scores, seeds
 from workbench.services.rebuild import Rebuilt, rebuild
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
@@ -127,6 +127,37 @@ def test_artifacts_of_the_version_before_come_back_as_far_as_their_files_say(tra
         names = [card.name for card in experts.list_experts(session)]
         mixtures.compose_mixture(session, MixtureSpec(name="again", experts=names))
     assert trained({**EVALUATE, "mixture": "again"}).result["scored"] == 2 * 3
+
+
+def test_an_expert_of_mode_of_the_version_before_comes_back_with_its_parts(trained: Do, home: Path) -> None:
+    shape = {"num_blocks": 2, "expert_layers": 1}
+    training = {"num_steps": 2, "block_size": 32}
+    wish = {"kind": "train-mode", "name": "law", "seed_model": "seed", "domains": ["court"]}
+    assert trained({**wish, "shape": shape, "training": training}).state == "done"
+    with reading() as session:
+        before = experts.get_expert(session, "law/court")
+    (home / "artifacts" / "records" / f"{before.id}.json").unlink()
+    lose_registry(home)
+    rebuilt()
+    with transaction() as session:
+        [card] = [one for one in experts.list_experts(session) if one.method == "mode"]
+        mixtures.compose_mixture(session, MixtureSpec(name="again", experts=[card.name]))
+    assert (card.id, card.parts, card.sha256, card.num_parameters) == (
+        before.id, before.parts, before.sha256, before.num_parameters,
+    )  # fmt: skip
+    assert trained({**EVALUATE, "mixture": "again", "domains": ["sea"]}).result["scored"] == 1
+
+
+def test_clusters_come_back_with_their_domains_and_the_gate_that_weighs_by_them(clustered: Do, home: Path) -> None:
+    def known_clusters() -> list[object]:
+        with reading() as session:
+            cards = clusterings.list_clusterings(session)
+            return [cards, corpora.list_corpora(session), mixtures.get_mixture(session, "ensemble")]
+
+    before = known_clusters()
+    lose_registry(home)
+    assert rebuilt().left == []
+    assert known_clusters() == before
 
 
 def test_a_damaged_artifact_gets_no_row(trained: Do, home: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.settings import Settings
     from workbench.trash import Trashed
 
-app = typer.Typer(no_args_is_help=True, help="The registry's safety: backups, rebuilding what was lost, the trash.")
+app = typer.Typer(no_args_is_help=True, help="The registry: back it up, rebuild what was lost, restore from the trash.")
 trash = typer.Typer(no_args_is_help=True, help="What sweeps removed: list it, restore it, empty it.")
 app.add_typer(trash, name="trash")
 

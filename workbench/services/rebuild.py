@@ -53,7 +53,7 @@ def rebuild(
 ) -> Rebuilt:
     """Makes the rows of all artifacts that this registry does not know, or of those given; in a dry run none stay.
 
-    A registry that knows most of what is there then becomes its owner.
+    A registry that knows most of what is there afterwards becomes its owner, unless only some were asked for.
     """
     with session.begin_nested() as savepoint:
         rebuilder = _Rebuilder(session, storage)
@@ -61,12 +61,19 @@ def rebuild(
         if dry_run:
             savepoint.rollback()
         else:
-            _take_over(session, storage, rebuilder.artifact_ids)
+            write_records(session, storage, rebuilder.artifact_ids)
+    if only is None and not dry_run:
+        _take_over(session, storage)
     return rebuilder.report
 
 
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
-    """Moves artifacts from the trash back to their places, experts with their base, and makes their rows again."""
+    """Moves artifacts from the trash back to their places, experts with their base, and makes their rows again.
+
+    Raises SweepRefused where the artifacts belong to another registry.
+    """
+    if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None and entries:
+        raise refused
     moved = _with_bases(storage, entries)
     for one in moved:
         storage.trash.restore(one, storage.path(one.id))
@@ -95,8 +102,7 @@ def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]
     return list(found.values())
 
 
-def _take_over(session: Session, storage: Storage, made: Collection[str]) -> None:
-    write_records(session, storage, made)
+def _take_over(session: Session, storage: Storage) -> None:
     state = stores.state_of(session, storage)
     if len(state.known) >= len(state.missing) + len(state.unrecorded):
         write_records(session, storage, state.known)

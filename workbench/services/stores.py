@@ -65,7 +65,7 @@ def refusal(state: StoreState, storage: Storage) -> SweepRefused | None:
     known, folder = len(state.known), storage.folder
     if state.owner is not None and state.owner != state.registry_id:
         return SweepRefused(
-            f"The artifacts in {folder} belong to another registry: nothing was removed.",
+            f"The artifacts in {folder} belong to another registry: nothing is removed.",
             "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, run `workbench registry rebuild`.",
         )
     lost = len(state.missing)
@@ -73,7 +73,7 @@ def refusal(state: StoreState, storage: Storage) -> SweepRefused | None:
         lost += len(state.unrecorded)
     if lost > known:
         return SweepRefused(
-            f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}: nothing was removed.",
+            f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}: nothing is removed.",
             "Restore a backup of the registry, or make its rows again: `workbench registry rebuild`.",
         )
     return None
