@@ -37,6 +37,12 @@ def lose_registry(home: Path) -> None:
     database.migrate()
 
 
+def forget_records(home: Path) -> None:
+    """The artifacts are as the version before left them."""
+    shutil.rmtree(home / "artifacts" / "records")
+    (home / "artifacts" / "registry.json").unlink()
+
+
 def known() -> dict[str, Any]:
     """All that pages show, but for what only jobs wrote."""
     with reading() as session:
@@ -115,8 +121,7 @@ def test_what_a_new_registry_has_taken_the_name_of_comes_back_under_another(trai
 
 
 def test_artifacts_of_the_version_before_come_back_as_far_as_their_files_say(trained: Do, home: Path) -> None:
-    shutil.rmtree(home / "artifacts" / "records")
-    (home / "artifacts" / "registry.json").unlink()
+    forget_records(home)
     lose_registry(home)
     told = rebuilt()
     assert told.made == {"artifact": 7, "corpus": 3, "domain": 3, "seed model": 1, "expert": 2}
@@ -136,7 +141,7 @@ def test_an_expert_of_mode_of_the_version_before_comes_back_with_its_parts(train
     assert trained({**wish, "shape": shape, "training": training}).state == "done"
     with reading() as session:
         before = experts.get_expert(session, "law/court")
-    (home / "artifacts" / "records" / f"{before.id}.json").unlink()
+    forget_records(home)
     lose_registry(home)
     rebuilt()
     with transaction() as session:
@@ -145,7 +150,7 @@ def test_an_expert_of_mode_of_the_version_before_comes_back_with_its_parts(train
     assert (card.id, card.parts, card.sha256, card.num_parameters) == (
         before.id, before.parts, before.sha256, before.num_parameters,
     )  # fmt: skip
-    assert trained({**EVALUATE, "mixture": "again", "domains": ["sea"]}).result["scored"] == 1
+    assert trained({**EVALUATE, "mixture": "again"}).result["scored"] == 3
 
 
 def test_clusters_come_back_with_their_domains_and_the_gate_that_weighs_by_them(clustered: Do, home: Path) -> None:
@@ -158,6 +163,17 @@ def test_clusters_come_back_with_their_domains_and_the_gate_that_weighs_by_them(
     lose_registry(home)
     assert rebuilt().left == []
     assert known_clusters() == before
+
+
+def test_what_a_job_left_that_did_not_end_gets_no_row(trained: Do) -> None:
+    with reading() as session:
+        whole = get_storage().path(experts.get_expert(session, "small/court").id)
+    shutil.copytree(whole, whole.with_name("a" * 32))
+    told = rebuilt()
+    assert (told.made, [one.why for one in told.left]) == (
+        {},
+        ["no registry ever knew it: a job left it that did not end"],
+    )
 
 
 def test_a_damaged_artifact_gets_no_row(trained: Do, home: Path) -> None:

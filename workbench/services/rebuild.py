@@ -154,6 +154,8 @@ class _Rebuilder:
             if told["artifacts"][0]["sha256"] != sha256:
                 raise ValueError("its manifest is not the one that was recorded")
             return told
+        if self._storage.owner() is not None:  # then all that ever had a row has a record
+            raise ValueError("no registry ever knew it: a job left it that did not end")
         if not by_sha256:
             by_sha256 |= self._hashes()
         folder = self._storage.path(id)
