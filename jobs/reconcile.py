@@ -6,12 +6,14 @@ may run at the same time. A registry or a broker that is away is tried again in 
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from kombu.exceptions import ChannelError, ConnectionError, KombuError
 
@@ -20,6 +22,7 @@ from jobs.app import QUEUE, make_app
 from jobs.submit import call_workers
 from jobs.sweep import sweep
 from workbench import database
+from workbench.backups import back_up_daily
 from workbench.database import require_registry
 from workbench.errors import RegistryAway
 from workbench.services import jobs as rows
@@ -48,22 +51,36 @@ class Reconciler:
         self._settings = settings
         self._silence = Silence(settings)
         self._swept_at = time.monotonic()
+        self._backed_up_at = -math.inf
 
     def run(self, over: threading.Event) -> None:
         """Rounds until `over` is set."""
         while not over.wait(self._settings.reconcile_seconds * random.uniform(1 - JITTER, 1 + JITTER)):
-            try:
+            with _reported():
                 self.round()
-            except (Problem, OSError) as problem:
-                print(problem, file=sys.stderr, flush=True)
 
     def round(self) -> None:
-        """One look: dead leases, lost hints, and now and then the files that no row needs."""
+        """One look: dead leases, lost hints, and now and then a backup and the files that no row needs."""
         self._silence.look()
         send_due(self._settings, self._settings.reconcile_seconds)
-        if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
-            self._swept_at = time.monotonic()
-            sweep(self._settings)
+        now = time.monotonic()
+        if now - self._backed_up_at >= SWEEP_SECONDS:
+            self._backed_up_at = now
+            with _reported():
+                back_up_daily(self._settings)
+        if now - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = now
+            with _reported():
+                sweep(self._settings)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Tells a problem in the scheduler's log and goes on: the next round tries again."""
+    try:
+        yield
+    except (Problem, OSError) as problem:
+        print(f"error: {problem}", file=sys.stderr, flush=True)
 
 
 class Silence:

@@ -29,6 +29,7 @@ VERBS = {  # what each says of itself, for the list of all of them
     "up": "Start everything: studio, API with the playground, worker and clock. Ctrl-C stops all of it.",
     "login-link": "Print a link that logs one browser in to the studio: it works once, within ten minutes.",
     "migrate": "Create the registry, or bring an older one to this version.",
+    "registry": "The registry: back it up, rebuild what was lost, restore from the trash.",
     "say": "Go on from a prompt; words are coloured by the expert with the greatest weight.",
     "doctor": "Check Python, PyTorch, disk, registry, queue, worker, ports and browser; say what to do about each.",
     "selfcheck": "Check the laws of mixing, caching and resuming on a tiny model here; it takes less than a minute.",

@@ -16,3 +16,10 @@ def least_room(settings: Settings) -> tuple[int, Path]:
     from workbench.storage import free_bytes
 
     return min((free_bytes(folder), folder) for folder in (settings.artifacts_folder, settings.root))
+
+
+def trashed_bytes(settings: Settings) -> int:
+    """Bytes in the trash, which one command frees."""
+    from jobs.sweep import trashed
+
+    return sum(one.size_bytes for one in trashed(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from engine.errors import Problem
 from ui.addresses import api_address, require_free_port, require_safe_address, studio_address
-from ui.disks import ENOUGH_BYTES, least_room
+from ui.disks import ENOUGH_BYTES, least_room, trashed_bytes
 from ui.errors import ServerDown
-from ui.parts.words import size
+from ui.parts.words import ago, clock, counted, size
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -70,10 +71,12 @@ def _torch(settings: Settings) -> Finding:
 
 def _disk(settings: Settings) -> Finding:
     free, folder = least_room(settings)
-    found = f"{size(free)} free at {folder}"
+    trash = trashed_bytes(settings)
+    found = f"{size(free)} free at {folder}" + (f", {size(trash)} in the trash" if trash else "")
     if free < ENOUGH_BYTES:
         variable = "WORKBENCH_ARTIFACTS" if folder == settings.artifacts_folder else "WORKBENCH_HOME"
-        return Finding("Disk", False, f"Only {found}.", f"Free some space, or set {variable} to a larger disk.")
+        empty = "Run `workbench registry trash empty`. " if trash else ""
+        return Finding("Disk", False, f"Only {found}.", f"{empty}Free some space, or set {variable} to a larger disk.")
     return Finding("Disk", True, found)
 
 
@@ -82,6 +85,60 @@ def _registry(settings: Settings) -> Finding:
 
     require_registry(settings)
     return Finding("Registry", True, f"version {VERSION} in {settings.root}")
+
+
+def check_artifacts(settings: Settings) -> Finding:
+    """Whether these artifacts belong to this registry, which knows them."""
+    from workbench.database import reading
+    from workbench.errors import NoRegistry, StorageError
+    from workbench.services.stores import refusal, state_of
+    from workbench.storage import get_storage
+
+    storage = get_storage(settings)
+    try:
+        with reading(settings) as session:
+            state = state_of(session, storage)
+    except NoRegistry:
+        if not (num := len(storage.ids())):
+            return Finding("Artifacts", True, "none yet")
+        found = f"No registry knows the {counted(num, 'artifact')} in {storage.folder}."
+        step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
+        return Finding("Artifacts", False, found, step)
+    except StorageError as problem:
+        return Finding("Artifacts", False, problem.problem, problem.next_step)
+    if (refused := refusal(state, storage)) is not None:
+        return Finding("Artifacts", False, refused.problem, refused.next_step)
+    if state.missing:
+        found = f"This registry has lost the rows of {counted(len(state.missing), 'artifact')}; the files are kept."
+        return Finding("Artifacts", False, found, "Make the rows again: `workbench registry rebuild`.", needed=False)
+    return Finding("Artifacts", True, f"{len(state.known):,} in {storage.folder}")
+
+
+def _trash(settings: Settings) -> Finding:
+    from jobs.sweep import trashed
+
+    entries = trashed(settings)
+    if not entries:
+        return Finding("Trash", True, "empty")
+    total = size(sum(one.size_bytes for one in entries))
+    return Finding("Trash", True, f"{counted(len(entries), 'folder')}, {total}, the oldest of {clock(entries[0].at)}")
+
+
+def _backup(settings: Settings) -> Finding:
+    from workbench.backups import EVERY_SECONDS, is_copied, list_backups
+    from workbench.storage import get_storage
+
+    if not is_copied(settings):
+        return Finding("Backup", True, "none is made of PostgreSQL: use `pg_dump`")
+    newest = next(iter(list_backups(settings)), None)
+    if newest is None and not get_storage(settings).ids():
+        return Finding("Backup", True, "none yet, and nothing to back up")
+    step = "Start the scheduler with `workbench up`, or run `workbench registry backup`."
+    if newest is None:
+        return Finding("Backup", False, "There is none.", step, needed=False)
+    if time.time() - newest.at > 2 * EVERY_SECONDS:
+        return Finding("Backup", False, f"The newest was made {ago(newest.at)}.", step, needed=False)
+    return Finding("Backup", True, f"made {ago(newest.at)}: {newest.path}")
 
 
 def _broker(settings: Settings) -> Finding:
@@ -154,6 +211,9 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "PyTorch": _torch,
     "Disk": _disk,
     "Registry": _registry,
+    "Artifacts": check_artifacts,
+    "Trash": _trash,
+    "Backup": _backup,
     "Queue": _broker,
     "Worker": _worker,
     "API": _api,

@@ -18,12 +18,14 @@ from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, m
 from sqlalchemy.orm import Session
 
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.services.recording import ChangedRows
 from workbench.settings import Settings, get_settings
+from workbench.storage import get_storage
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-VERSION = "0005"  # the newest file of alembic/versions; a test holds the two together
+VERSION = "0006"  # the newest file of alembic/versions; a test holds the two together
 _HERE = Path(__file__).resolve().parent
 MIGRATIONS = (
     _HERE / "migrations" if (_HERE / "migrations").is_dir() else _HERE.parent / "alembic"
@@ -46,7 +48,9 @@ def transaction(settings: Settings | None = None) -> Iterator[Session]:
     with _explained(settings):
         engine = _ready_engine(settings).execution_options(registry="write")
         with Session(engine, expire_on_commit=False) as session, session.begin():
+            changed = ChangedRows(session)
             yield session
+            changed.save(get_storage(settings))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ WorkbenchError
 ├── JobError         a job that cannot do what is asked of it
 │   └── LeaseLost    another worker holds this job now; nothing may be written
 └── StorageError     artifacts that cannot be kept or found
+    ├── SweepRefused this registry must not remove what lies there; nothing was removed
     └── DiskFull     the disk has no room; nothing was destroyed
 """
 
@@ -100,6 +101,10 @@ class LeaseLost(JobError):
 
 class StorageError(WorkbenchError):
     """Artifacts that cannot be kept or found."""
+
+
+class SweepRefused(StorageError):
+    """This registry must not remove what lies there; nothing was removed."""
 
 
 class DiskFull(StorageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -13,9 +14,12 @@ from pathlib import Path
 
 from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
+from workbench.records import Records
 from workbench.settings import Settings, get_settings
 from workbench.tables import Artifact
+from workbench.trash import KEPT_SECONDS, Trash, Trashed
 
+_OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
 _ID = re.compile(r"[0-9a-f]{32}")
 _ASIDE = re.compile(r"\.(?P<id>[0-9a-f]{32})\.\d+\.(?P<what>new|old)")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -32,10 +36,12 @@ def confine(folder: Path, id: str) -> Path:
 
 
 class Storage:
-    """The artifacts of one registry in a folder, each in a folder of its own."""
+    """The artifacts of one registry in a folder, each in a folder of its own, with their records and a trash."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.records = Records(folder / _RECORDS)
+        self.trash = Trash(folder / _TRASH)
 
     def path(self, artifact_id: str) -> Path:
         """The artifact's folder, whether it is there or not."""
@@ -59,10 +65,41 @@ class Storage:
         """Where an artifact lies and what it must hash to, to be checked when no transaction waits."""
         return Kept(self.path(artifact.id), artifact.sha256)
 
-    def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
-        """Removes what no row knows and nobody touched for a while; gives what was removed.
+    def ids(self) -> set[str]:
+        """The ids of all artifacts that are there, whether a registry knows them or not."""
+        if not self.folder.is_dir():
+            return set()
+        return {path.name for path in self.folder.iterdir() if _ID.fullmatch(path.name) and _is_folder(path)}
 
-        A known artifact is never removed: not even what is left of one whose replacement was cut off.
+    def owner(self) -> str | None:
+        """The id of the registry that these artifacts belong to; None as long as none has claimed them."""
+        file = self.folder / _OWNER
+        if not file.exists():
+            return None
+        try:
+            return str(json.loads(file.read_text(encoding="utf-8"))["registry_id"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{file} cannot be read ({error}).", "Run `workbench registry adopt`.") from error
+
+    def set_owner(self, registry_id: str, *, replace: bool = False) -> bool:
+        """Claims the artifacts for a registry; False where another was faster, unless it is to be replaced."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        told, file = json.dumps({"registry_id": registry_id}), self.folder / _OWNER
+        if replace:
+            aside = file.with_name(f".{file.name}.{os.getpid()}.new")
+            aside.write_text(told, encoding="utf-8")
+            aside.replace(file)
+            return True
+        with suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
+            new.write(told)
+        return self.owner() == registry_id
+
+    def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
+        """Moves to the trash what no row knows and nobody touched for a while; gives where it lay.
+
+        A known artifact is never taken: not even what is left of one whose replacement was cut off. Nor is one that a
+        registry recorded and nobody deleted: then it is the registry that lost a row. What writers that died had
+        not finished is deleted.
         """
         if not self.folder.is_dir():
             return []
@@ -73,21 +110,42 @@ class Storage:
             if self._is_orphan(path, known_ids) and _newest(path) < before
         ]
         for path in orphans:
-            shutil.rmtree(path, ignore_errors=True)
+            if _ID.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # another machine sweeps, too
+                    self.trash.put(path, "artifact")
+            else:
+                shutil.rmtree(path, ignore_errors=True)
         return orphans
 
+    def empty_trash(self, older_than_seconds: float = KEPT_SECONDS) -> list[Trashed]:
+        """Deletes what has been in the trash for that long, with its records, for good; gives what was deleted."""
+        gone = self.trash.empty(older_than_seconds)
+        self.forget_records()
+        return gone
+
+    def forget_records(self) -> None:
+        """Deletes the records of what was deleted and is gone for good, from the trash, too."""
+        for id in self.records.ids() - self.ids() - self.trash.ids():
+            if not self.records.is_live(id):
+                self.records.remove(id)
+
     def _is_orphan(self, path: Path, known_ids: Collection[str]) -> bool:
-        if path.is_symlink() or not path.is_dir():
+        if not _is_folder(path):
             return False
         if _ID.fullmatch(path.name):
-            return path.name not in known_ids
+            return path.name not in known_ids and not self.records.is_live(path.name)
         aside = _ASIDE.fullmatch(path.name)
         if aside is None:
             return False  # not ours
-        if aside["what"] == "old" and aside["id"] in known_ids and not self.path(aside["id"]).exists():
+        is_needed = aside["id"] in known_ids or self.records.is_live(aside["id"])
+        if aside["what"] == "old" and is_needed and not self.path(aside["id"]).exists():
             path.rename(self.path(aside["id"]))  # the writer died between its two renames
             return False
         return True
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def get_storage(settings: Settings | None = None) -> Storage:

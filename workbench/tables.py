@@ -50,6 +50,17 @@ class Base(DeclarativeBase):
     }
 
 
+class RegistryIdentity(Base):
+    """The random id of this registry: one row. It moves with the database, and a copy of it has the same.
+
+    The artifacts folder names the registry that may remove something there.
+    """
+
+    __tablename__ = "registry_identity"
+    name: Mapped[str] = mapped_column(String(16), primary_key=True, default="registry")  # so that there is only one
+    id: Mapped[str] = mapped_column(String(32), default=new_id)
+
+
 class Artifact(Base):
     """A folder of files kept in storage under its id, with the SHA-256 of its manifest.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,17 @@ from house import House
 from tiny_kind import wish
 
 from jobs import submit, sweep
+from jobs.reconcile import SWEEP_SECONDS, Reconciler
 from workbench import database
+from workbench.backups import list_backups
 from workbench.corpus_specs import ImportCorpus
+from workbench.errors import SweepRefused
 from workbench.services import jobs as rows
+from workbench.services import stores
+from workbench.services.artifacts import register_artifact
+from workbench.settings import Settings
+from workbench.storage import get_storage
+from workbench.tables import Artifact
 
 
 @pytest.fixture
@@ -55,6 +66,10 @@ def test_the_folder_of_a_job_without_a_row_goes(house: House) -> None:
         aged(folder, 25)
     sweep.sweep(house.settings)
     assert [one.exists() for one in (mine, young, foreign, orphan)] == [True, True, True, False]
+    [entry] = sweep.trashed(house.settings)
+    assert (entry.kind, entry.id) == ("job", orphan.name)
+    sweep.restore(house.settings, [entry])
+    assert (orphan / "work").is_dir()
 
 
 def test_an_upload_goes_an_hour_after_it_came_unless_an_import_waits_for_it(house: House, uploads: Path) -> None:
@@ -75,3 +90,159 @@ def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(house
     submit.request_stop(create(named), "cancel")
     sweep.sweep(house.settings)
     assert [sweep.names_file(one).exists() for one in (named, forgotten)] == [True, False]
+
+
+# a registry that does not know what is there ---------------------------------------------------------
+
+
+def keep_artifacts(settings: Settings, count: int) -> list[Path]:
+    """Artifacts as jobs would make them, registered and two days old."""
+    storage, ids = get_storage(settings), [uuid.uuid4().hex for _ in range(count)]
+    with database.transaction(settings) as session:
+        for id in ids:
+            with storage.new(id) as folder:
+                (folder / "model").write_text(id)
+            register_artifact(session, storage, id, "thing")
+    return [aged(storage.path(id), 48) for id in ids]
+
+
+def lose_registry(settings: Settings) -> None:
+    """registry.db is gone, and the next start makes an empty one."""
+    database.close_engines()
+    for file in settings.root.glob("registry.db*"):
+        file.unlink()
+    database.migrate(settings)
+
+
+def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(house: House) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    lose_registry(house.settings)
+    with pytest.raises(SweepRefused):
+        sweep.sweep(house.settings)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(house: House, tmp_path: Path) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    second = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
+    database.migrate(second)
+    with pytest.raises(SweepRefused):
+        sweep.sweep(second)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def forget_owner(settings: Settings) -> None:
+    """The artifacts are as the version before left them: nothing says whose they are."""
+    (settings.artifacts_folder / "registry.json").unlink()
+    shutil.rmtree(settings.artifacts_folder / "records")
+
+
+def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(house: House) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    forget_owner(house.settings)
+    lose_registry(house.settings)
+    kept += keep_artifacts(house.settings, 1)  # it is in use already when it first sweeps
+    with pytest.raises(SweepRefused, match="knows 1 of 6 artifacts"):
+        sweep.sweep(house.settings)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_artifacts_of_the_version_before_belong_to_the_registry_that_knows_them(house: House) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    forget_owner(house.settings)
+    orphan = house.settings.artifacts_folder / ("a" * 32)
+    orphan.mkdir()
+    aged(orphan, 48)
+    sweep.sweep(house.settings)
+    storage = get_storage(house.settings)
+    assert storage.ids() == {folder.name for folder in kept}
+    assert all(storage.records.is_live(folder.name) for folder in kept)
+    with database.reading(house.settings) as session:
+        assert storage.owner() == stores.find_registry_id(session)
+
+
+def copy_of_registry(settings: Settings) -> bytes:
+    """The bytes of registry.db, all of them."""
+    database.close_engines()
+    file = settings.root / "registry.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return file.read_bytes()
+
+
+def put_back(settings: Settings, registry: bytes) -> None:
+    """An older registry.db takes the place of the present one."""
+    database.close_engines()
+    for file in settings.root.glob("registry.db*"):
+        file.unlink()
+    (settings.root / "registry.db").write_bytes(registry)
+
+
+@pytest.mark.parametrize(("before", "after", "refused"), [(2, 5, True), (5, 2, False)])
+def test_an_older_registry_takes_nothing_that_came_later(house: House, before: int, after: int, refused: bool) -> None:
+    kept = keep_artifacts(house.settings, before)
+    older = copy_of_registry(house.settings)
+    kept += keep_artifacts(house.settings, after)
+    put_back(house.settings, older)
+    if refused:
+        with pytest.raises(SweepRefused, match="knows 2 of 7 artifacts"):
+            sweep.sweep(house.settings)
+    else:
+        sweep.sweep(house.settings)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_two_homes_with_one_registry_and_one_folder_of_artifacts_sweep_both(house: House, tmp_path: Path) -> None:
+    kept = keep_artifacts(house.settings, 3)
+    url, folder = house.settings.database, house.settings.artifacts_folder
+    second = Settings(home=tmp_path / "second", database_url=url, artifacts=folder)
+    kept += keep_artifacts(second, 3)
+    for settings, name in ((second, "a"), (house.settings, "b")):
+        orphan = folder / (name * 32)
+        orphan.mkdir()
+        aged(orphan, 48)
+        sweep.sweep(settings)
+        assert not orphan.exists()
+    assert all(one.is_dir() for one in kept)
+
+
+def test_an_artifact_whose_row_was_deleted_goes_to_the_trash_however_many_there_are(house: House) -> None:
+    kept = keep_artifacts(house.settings, 4)
+    with database.transaction(house.settings) as session:
+        for folder in kept[1:]:
+            session.delete(session.get_one(Artifact, folder.name))
+    sweep.sweep(house.settings)
+    assert [folder.is_dir() for folder in kept] == [True, False, False, False]
+    assert {one.id for one in sweep.trashed(house.settings)} == {folder.name for folder in kept[1:]}
+    assert sweep.empty_trashes(house.settings, 0)[0] == 3
+    assert get_storage(house.settings).records.ids() == {kept[0].name}
+
+
+def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(house: House) -> None:
+    kept = keep_artifacts(house.settings, 2)
+    lose_registry(house.settings)
+    storage = get_storage(house.settings)
+    with database.transaction(house.settings) as session:
+        assert stores.adopt(session, storage) == 2
+    sweep.sweep(house.settings)
+    assert storage.trash.ids() == {folder.name for folder in kept}
+
+
+def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = keep_artifacts(house.settings, 2)
+    lose_registry(house.settings)
+    scheduler = Reconciler(house.settings)
+    scheduler._swept_at -= SWEEP_SECONDS + 1
+    scheduler.round()
+    said = capsys.readouterr().err
+    assert "error: The artifacts in" in said
+    assert "belong to another registry: nothing is removed." in said
+    assert all(folder.is_dir() for folder in kept)
+    assert list_backups(house.settings) == []  # an empty registry's backups must not push out the good ones
+
+
+def test_the_scheduler_backs_up_once_a_day(house: House) -> None:
+    keep_artifacts(house.settings, 1)
+    for _ in range(2):
+        Reconciler(house.settings).round()
+    assert len(list_backups(house.settings)) == 1

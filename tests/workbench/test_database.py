@@ -24,6 +24,7 @@ from workbench import database
 from workbench.database import reading, transaction
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
 from workbench.services.evaluations import list_evaluations
+from workbench.services.stores import find_registry_id, registry_id
 from workbench.settings import Settings, get_settings
 from workbench.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
 
@@ -120,6 +121,22 @@ def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_
     with database.reading() as session:
         (card,) = list_evaluations(session)
     assert (card.perplexity, card.accuracy) == (pytest.approx(math.exp(2)), None)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_registry_from_before_identities_gets_one_and_keeps_it() -> None:
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0005")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        assert find_registry_id(session) is None
+    with database.transaction() as session:
+        made = registry_id(session)
+    with database.transaction() as session:
+        assert registry_id(session) == made
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

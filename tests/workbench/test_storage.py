@@ -113,7 +113,8 @@ def test_a_sweep_takes_only_what_nobody_knows_and_nobody_touched(storage: Storag
     age(storage.path(known.id), 2 * HOUR)
     age(storage.path(orphan.id), 2 * HOUR)
     assert storage.sweep({known.id}, HOUR) == [storage.path(orphan.id)]
-    assert {path.name for path in storage.folder.iterdir()} == {known.id, young.id}
+    assert storage.ids() == {known.id, young.id}
+    assert [one.id for one in storage.trash.entries()] == [orphan.id]
 
 
 def test_a_sweep_takes_what_dead_writers_left(storage: Storage) -> None:
@@ -152,11 +153,49 @@ def test_a_sweep_leaves_strangers_alone(storage: Storage, tmp_path: Path) -> Non
     (storage.folder / "notes.txt").touch()
     (storage.folder / "mine").mkdir()
     assert storage.sweep(set(), -HOUR) != []
-    assert {path.name for path in storage.folder.iterdir()} == {"b" * 32, "notes.txt", "mine"}
+    assert {path.name for path in storage.folder.iterdir()} == {"b" * 32, "notes.txt", "mine", "trash"}
 
 
 def test_a_sweep_of_nothing_is_nothing(storage: Storage) -> None:
     assert storage.sweep(set(), 0) == []
+
+
+def test_a_sweep_takes_nothing_that_a_registry_recorded_until_it_is_deleted_there(storage: Storage) -> None:
+    artifact = keep(storage)
+    age(storage.path(artifact.id), 2 * HOUR)
+    storage.records.write(artifact.id, {"rows": {}})
+    assert storage.sweep(set(), HOUR) == []
+    storage.records.mark_deleted(artifact.id, time.time())
+    assert storage.sweep(set(), HOUR) == [storage.path(artifact.id)]
+
+
+def test_what_was_in_the_trash_is_the_same_afterwards(storage: Storage) -> None:
+    artifact = keep(storage)
+    storage.sweep(set(), -HOUR)
+    [entry] = storage.trash.entries()
+    storage.trash.restore(entry, storage.path(artifact.id))
+    assert storage.kept(artifact).check() == artifact.sha256
+    assert storage.sweep(set(), HOUR) == []  # it counts as new
+
+
+def test_a_restore_replaces_nothing(storage: Storage) -> None:
+    artifact = keep(storage)
+    storage.sweep(set(), -HOUR)
+    keep(storage, artifact.id)
+    with pytest.raises(StorageError, match="exists already"):
+        storage.trash.restore(storage.trash.entries()[0], storage.path(artifact.id))
+
+
+def test_the_trash_is_emptied_of_what_is_old(storage: Storage) -> None:
+    old, young = keep(storage), keep(storage)
+    storage.sweep(set(), -HOUR)
+    entry = next(one for one in storage.trash.entries() if one.id == old.id)
+    entry.path.rename(entry.path.with_name(f"20200101T000000Z-artifact-{old.id}"))
+    (storage.trash.folder / "notes").mkdir()
+    assert [one.id for one in storage.empty_trash()] == [old.id]
+    assert storage.trash.ids() == {young.id}
+    storage.empty_trash(0)
+    assert [path.name for path in storage.trash.folder.iterdir()] == ["notes"]
 
 
 # a full disk -----------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
-from ui.disks import ENOUGH_BYTES, least_room
+from ui.disks import ENOUGH_BYTES, least_room, trashed_bytes
+from ui.doctor import Finding, check_artifacts
 from ui.errors import ServerDown, ServerRefused
 from ui.parts.words import counted, duration, size
 from ui.processes import WORKER, runs
@@ -31,9 +32,9 @@ class Sign:
 
 
 def signs_of_health(settings: Settings, jobs: Sequence[JobCard]) -> list[Sign]:
-    """API server, worker, device and disk."""
+    """API server, worker, device and disk; the artifacts only where something is wrong with them."""
     api, device = api_signs(settings)
-    return [api, worker_sign(jobs), device, disk_sign(settings)]
+    return [api, worker_sign(jobs), device, disk_sign(settings), *artifacts_signs(settings)]
 
 
 def api_signs(settings: Settings) -> tuple[Sign, Sign]:
@@ -88,5 +89,19 @@ def disk_sign(settings: Settings) -> Sign:
     """Of the disks that hold the home and the artifacts: the fuller one counts."""
     free, folder = least_room(settings)
     if free < ENOUGH_BYTES:
-        return Sign("Disk", False, f"only {size(free)} free at {folder}", "Free some space: a full disk pauses jobs.")
+        trash = trashed_bytes(settings)
+        empty = f" `workbench registry trash empty` frees {size(trash)}." if trash else ""
+        step = f"Free some space: a full disk pauses jobs.{empty}"
+        return Sign("Disk", False, f"only {size(free)} free at {folder}", step)
     return Sign("Disk", True, f"{size(free)} free")
+
+
+def artifacts_signs(settings: Settings) -> list[Sign]:
+    """Of artifacts that do not belong to this registry, or that it lost the rows of."""
+    found = _artifacts_finding(settings)
+    return [] if found.ok else [Sign("Artifacts", False, found.finding, found.next_step)]
+
+
+@st.cache_data(ttl=60, show_spinner=False)  # the page looks every two seconds, and there may be many artifacts
+def _artifacts_finding(_settings: Settings) -> Finding:
+    return check_artifacts(_settings)

@@ -51,7 +51,7 @@ def forget_scores(session: Session, which: ColumnElement[bool]) -> None:
 
 
 def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path]:
-    """Removes folders that no row knows; gives what was removed. Needs a transaction that writes.
+    """Moves folders that no row knows to the trash; gives where they lay. Needs a transaction that writes.
 
     A folder is kept while it is younger than the grace period, or than a job that is not finished: that job
     may have made it, and will register it only at its end.

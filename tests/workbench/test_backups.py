@@ -1,0 +1,60 @@
+"""Copies of the registry: whole, private, few, and never of a registry that knows less than is there."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.workbench.conftest import World
+from workbench import backups
+from workbench.backups import back_up, back_up_daily, list_backups
+from workbench.database import transaction
+from workbench.settings import Settings, get_settings
+from workbench.storage import get_storage
+from workbench.tables import Corpus
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    with transaction() as session:
+        World(session, get_storage()).corpus("law")
+    return get_settings()
+
+
+def aged(backup: backups.Backup, stamp: str) -> None:
+    backup.path.rename(backup.path.with_name(f"registry-{backup.registry_id}-{stamp}.db"))
+
+
+def test_a_backup_holds_what_was_committed_and_nobody_else_may_read_it(settings: Settings) -> None:
+    made = back_up(settings)
+    assert made.path.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(made.path)) as copy:
+        assert copy.execute("SELECT name FROM corpora").fetchall() == [("law",)]
+    assert os.listdir(made.path.parent) == [made.path.name]
+
+
+def test_a_backup_is_made_once_a_day_and_seven_are_kept(settings: Settings) -> None:
+    for day in range(1, 9):
+        made = back_up_daily(settings)
+        assert made is not None
+        aged(made, f"202001{day:02}T000000Z")
+    newest = back_up_daily(settings)
+    assert newest is not None
+    assert back_up_daily(settings) is None
+    kept = list_backups(settings)
+    assert (len(kept), kept[0]) == (backups.NUM_KEPT, newest)
+    assert kept[-1].path.name.endswith("20200103T000000Z.db")
+
+
+def test_an_empty_registry_is_not_backed_up(home: Path) -> None:
+    with transaction() as session:
+        session.add(Corpus(name="law", source="here"))
+    assert back_up_daily(get_settings()) is None
+
+
+def test_a_database_server_is_left_to_its_own_backups(home: Path) -> None:
+    assert back_up_daily(Settings(home=home, database_url="postgresql://nowhere.example/registry")) is None

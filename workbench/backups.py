@@ -1,0 +1,103 @@
+"""Daily copies of the registry beside the artifacts: `backups/registry-ID-TIME.db`, the last seven.
+
+Only SQLite is copied. PostgreSQL has backups of its own (`pg_dump`), which know its users and its settings, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from workbench import database
+from workbench.services import stores
+from workbench.services.recording import claim_unowned
+from workbench.settings import Settings
+from workbench.storage import get_storage, noticing_full_disk
+
+EVERY_SECONDS = 24 * 3600.0
+NUM_KEPT = 7
+_STAMP = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(r"registry-(?P<id>[0-9a-f]{32})-(?P<at>\d{8}T\d{6}Z)\.db")
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A copy of a registry, and when it was made (seconds since 1970)."""
+
+    path: Path
+    registry_id: str
+    at: float
+
+
+def backups_folder(settings: Settings) -> Path:
+    return settings.artifacts_folder / "backups"
+
+
+def is_copied(settings: Settings) -> bool:
+    """Whether this registry is of a kind that is backed up here."""
+    return make_url(settings.database).get_backend_name() == "sqlite"
+
+
+def list_backups(settings: Settings, registry_id: str | None = None) -> list[Backup]:
+    """The backups of a registry, or of all that used these artifacts, the newest first."""
+    found = []
+    for path in backups_folder(settings).glob("registry-*.db"):
+        if (name := _NAME.fullmatch(path.name)) and registry_id in (None, name["id"]):
+            at = datetime.strptime(name["at"], _STAMP).replace(tzinfo=UTC).timestamp()
+            found.append(Backup(path, name["id"], at))
+    return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def back_up_daily(settings: Settings) -> Backup | None:
+    """Makes a backup unless there is one of today, or nothing to back up; gives what it made."""
+    if not is_copied(settings):
+        return None
+    with database.reading(settings) as session:
+        registry_id = stores.find_registry_id(session)
+    newest = next(iter(list_backups(settings, registry_id)), None) if registry_id else None
+    if newest is not None and time.time() - newest.at < EVERY_SECONDS:
+        return None
+    storage = get_storage(settings)
+    return back_up(settings) if storage.ids() else None
+
+
+def back_up(settings: Settings) -> Backup:
+    """Copies the registry now, and deletes the oldest of more than seven copies.
+
+    Raises SweepRefused for a registry that does not know what is there: its copies would push out the good ones.
+    """
+    storage = get_storage(settings)
+    with database.transaction(settings) as session:
+        claim_unowned(session, storage)
+        if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None:
+            raise refused
+        registry_id = stores.registry_id(session)
+    stamp = datetime.now(UTC).strftime(_STAMP)
+    path = backups_folder(settings) / f"registry-{registry_id}-{stamp}.db"
+    with noticing_full_disk(settings.artifacts_folder):
+        _copy(settings, path)
+    for old in list_backups(settings, registry_id)[NUM_KEPT:]:
+        old.path.unlink(missing_ok=True)
+    return list_backups(settings, registry_id)[0]
+
+
+def _copy(settings: Settings, path: Path) -> None:
+    """A copy of one moment of the registry, put in its place only when it is whole; for its owner's eyes alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        os.close(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        file = make_url(settings.database).database or ""
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(aside)) as copy:
+            source.backup(copy)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
