@@ -115,7 +115,7 @@ def _check(folder: Path, name: str, value: Any) -> None:
     """Refuses a size that is no size, and any other value that is not plain and small."""
     largest = _LARGEST.get(name)
     if largest is None:
-        if not _is_plain(value):
+        if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
             raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", _AGAIN)
     elif value is None and name in _NONE_MEANS_DEFAULT:
         return

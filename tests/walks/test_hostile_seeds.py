@@ -186,6 +186,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "layers that are true": (config(num_hidden_layers=True), "must be a whole number"),
     "a list of widths": (config(intermediate_size=[64]), "must be a whole number"),
     "a norm that is not a number": (config(rms_norm_eps=float("nan")), "no usable value for “rms_norm_eps”"),
+    "a dropout of more than all": (config(attention_dropout=2), "no usable value for “attention_dropout”"),
     "an activation that nobody knows": (config(hidden_act="evil"), "cannot be loaded"),
     "an activation that is a list": (config(hidden_act=["silu"]), "does not describe a model"),
     "a rotary embedding of any size": (
