@@ -181,10 +181,11 @@ class _Xz:
         self._file = file
         self._stream = lzma.LZMADecompressor()
         self._packed = b""  # read, not unpacked
+        self._is_over = False
 
     def read(self, size: int) -> bytes:
         """Up to so many bytes; none at the end. Raises EOFError or LZMAError for a damaged file."""
-        while not self._stream.eof or self._goes_on():
+        while not self._is_over and (not self._stream.eof or self._goes_on()):
             if self._stream.needs_input and not self._packed:
                 self._packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
                 if not self._packed:
@@ -208,5 +209,5 @@ class _Xz:
         padding += len(rest) - len(begin)
         if padding % 4:
             raise lzma.LZMAError("the zeros behind its end are not in fours")
-        self._stream, self._packed = lzma.LZMADecompressor(), begin
-        return bool(begin)
+        self._stream, self._packed, self._is_over = lzma.LZMADecompressor(), begin, not begin
+        return not self._is_over

@@ -192,6 +192,15 @@ def test_after_every_malformed_import_the_next_good_one_works(tmp_path: Path) ->
         assert read(good) == [f"document {i}" for i in range(5)]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.csv"])
+def test_a_packed_file_needs_no_line_end_at_its_end(tmp_path: Path, name: str) -> None:
+    plain = {"a.jsonl": b'{"text": "one"}\n{"text": "two"}', "a.txt": b"one\n\ntwo", "a.csv": b"text\none\ntwo"}[name]
+    for packing, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
+        path = tmp_path / (name + packing)
+        path.write_bytes(pack(plain))
+        assert " ".join(read(path)).split() == ["one", "two"]
+
+
 def test_an_xz_file_of_several_streams_is_read_to_its_end(tmp_path: Path) -> None:
     """With the padding between and behind them that the format allows, longer than the reader's buffer, too."""
     streams = [lzma.compress(b'{"text": "document %d"}\n' % number) for number in range(3)]
