@@ -46,7 +46,8 @@ class Channel(filesystem.Channel):
             taken = message.with_name(f".{uuid.uuid4().hex}.taken")
             try:
                 message.rename(taken)
-                return json.loads(taken.read_text(encoding="utf-8"))
+                if _is_message(payload := json.loads(taken.read_text(encoding="utf-8"))):
+                    return payload
             except (OSError, ValueError):
                 continue  # somebody else was quicker, or it is no message: the row brings the job back
             finally:
@@ -65,6 +66,11 @@ class Channel(filesystem.Channel):
     def _messages(self, queue: str) -> list[Path]:
         found = self.folder.glob(f"*.{queue}.msg")
         return sorted(file for file in found if not file.name.startswith("."))
+
+
+def _is_message(payload: Any) -> bool:
+    """Whether kombu can deliver it; anything else would end the worker."""
+    return isinstance(payload, dict) and isinstance(payload.get("properties"), dict)
 
 
 class Transport(filesystem.Transport):

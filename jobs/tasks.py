@@ -181,10 +181,12 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     if job.state != "running" or job.owner != owner:
         return
     claim = Claim(job_id, job.fence, job.attempt, owner)
-    cause = f"Its process {in_words(end.code)} in attempt {claim.attempt} of {settings.max_attempts}"
+    goes_on = _has_progressed(settings, job_id)
+    count = "after it had saved new work" if goes_on else f"in attempt {claim.attempt} of {settings.max_attempts}"
+    cause = f"Its process {in_words(end.code)} {count}"
     # What a signal ended had no time for words: its last line is not the cause.
     cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
-    if claim.attempt < settings.max_attempts or _has_progressed(settings, job_id):
+    if goes_on or claim.attempt < settings.max_attempts:
         settle(claim, settings, Ending("queued", cause))
     else:
         settle(

@@ -27,7 +27,7 @@ def test_messages_come_in_the_order_they_were_put(settings: Settings) -> None:
     with connect(settings) as connection:
         channel = connection.default_channel
         for number in range(5):
-            channel._put("jobs", {"number": number})
+            channel._put("jobs", {"number": number, "properties": {}})
         assert channel._size("jobs") == 5
         assert [channel._get("jobs")["number"] for _ in range(5)] == list(range(5))
         with pytest.raises(Empty):
@@ -37,7 +37,7 @@ def test_messages_come_in_the_order_they_were_put(settings: Settings) -> None:
 def test_of_several_takers_one_gets_a_message(settings: Settings) -> None:
     with connect(settings) as connection:
         for number in range(200):
-            connection.default_channel._put("jobs", {"number": number})
+            connection.default_channel._put("jobs", {"number": number, "properties": {}})
 
     def take_all(_: int) -> list[int]:
         taken = []
@@ -58,18 +58,18 @@ def test_what_is_no_message_is_passed_over(settings: Settings) -> None:
     with connect(settings) as connection:
         channel = connection.default_channel
         (channel.folder / "0_half.jobs.msg").write_text('{"half": ')
-        channel._put("jobs", {"number": 1})
-        assert channel._get("jobs") == {"number": 1}
+        channel._put("jobs", {"number": 1, "properties": {}})
+        assert channel._get("jobs") == {"number": 1, "properties": {}}
 
 
 def test_a_folder_that_was_removed_is_made_again(settings: Settings) -> None:
     with connect(settings) as connection:
         channel = connection.default_channel
-        channel._put("jobs", {"number": 1})
+        channel._put("jobs", {"number": 1, "properties": {}})
         shutil.rmtree(settings.root / "queue")
         assert channel._size("jobs") == 0
-        channel._put("jobs", {"number": 2})
-        assert channel._get("jobs") == {"number": 2}
+        channel._put("jobs", {"number": 2, "properties": {}})
+        assert channel._get("jobs") == {"number": 2, "properties": {}}
 
 
 def test_nothing_is_put_outside_the_home(settings: Settings) -> None:
