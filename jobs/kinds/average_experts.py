@@ -25,6 +25,7 @@ from workbench.services.experts import AVERAGE, MODE, domains_of, expert_row
 from workbench.services.mixtures import create_mixture
 from workbench.services.names import ensure_free
 from workbench.services.priors import weights_under
+from workbench.services.retrained import name_now
 from workbench.specs import MixtureSpec
 from workbench.tables import Expert, Mixture
 from workbench.training_specs import AverageExperts
@@ -74,7 +75,7 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
         base = register_artifact(session, work.storage, base_id, "demix-base", job_id=work.job_id)
         register_new_expert(
             session, work, expert, base=base, seed_id=inputs.seed_id, parent_id=None,
-            tokenizer_sha256=inputs.tokenizer_sha256, config=config,
+            tokenizer_sha256=inputs.tokenizer_sha256, config=config, trained_base=inputs.domains,
         )  # fmt: skip
         create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
         return {"mixture": spec.name, "expert": spec.expert, "weights": weights}
@@ -97,7 +98,7 @@ def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
     _require_whole(rows)
     _require_one_tokenizer(rows)
     _require_one_seed(rows)
-    names = dict.fromkeys(domain for row in rows for domain in domains_of(row))
+    names = dict.fromkeys(name_now(session, row, name) for row in rows for name in domains_of(row))
     seeds = {row.seed_id for row in rows}
     return _Inputs(
         tuple(_part(work, row, weight) for row, weight in zip(rows, _weights(session, spec), strict=True)),

@@ -6,7 +6,7 @@ What it is made of stays as it is: the composition has copies of its own.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -28,6 +28,7 @@ from workbench.services.courses import parts_sentence
 from workbench.services.experts import expert_row
 from workbench.services.modes import ModePart, composition, num_blocks_of
 from workbench.services.names import ensure_free
+from workbench.services.retrained import name_now
 from workbench.tables import Expert, Mixture
 
 
@@ -105,11 +106,17 @@ def _require_named(session: Session, begun: Mapping[str, str]) -> None:
             )  # fmt: skip
 
 
+def _named_as_now(session: Session, part: ModePart) -> ModePart:
+    """The part with its domains as they are called by now."""
+    row = session.get_one(Expert, part.expert_id)
+    return replace(part, domains=tuple(name_now(session, row, name) for name in part.domains))
+
+
 def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
     ensure_free(session, Mixture, "mixture", spec.name)
     ensure_free(session, Expert, "expert", spec.expert)
     rows = [expert_row(session, name) for name in spec.experts]
-    parts = composition(rows, spec)
+    parts = [_named_as_now(session, part) for part in composition(rows, spec)]
     names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])
     files = {name: domain_files(session, work.storage, name) for name in [*names, *spec.retain]}
     return _Inputs(

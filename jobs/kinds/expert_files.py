@@ -18,6 +18,7 @@ from jobs.kinds.tokens import DomainFiles, data_sha256_of
 from jobs.work import Work
 from workbench.services.artifacts import register_artifact
 from workbench.services.experts import MODE, register_expert
+from workbench.services.retrained import OF_BASE, OWN, sources_told
 from workbench.tables import Artifact
 
 Write = Callable[[Path], None]  # fills the folder of an expert
@@ -60,9 +61,17 @@ def keep_parts(
 def register_new_expert(
     session: Session, work: Work, expert: NewExpert, *, base: Artifact, seed_id: str | None, parent_id: str | None,
     tokenizer_sha256: str, config: Mapping[str, Any], metrics: Mapping[str, Any] | None = None,
+    trained_base: Sequence[DomainFiles] = (),
 ) -> None:  # fmt: skip
-    """Writes the expert's row, with all that says where it came from: of several domains, their names in its config."""
+    """Writes the expert's row, with all that says where it came from: its config tells of several domains which.
+
+    So it does of those that trained the base in the same training: a name may be that of another text one day.
+    """
     several = len(expert.domains) > 1
+    texts: dict[str, Any] = {"domains": [domain.name for domain in expert.domains]} if several else {}
+    for key, domains in ((OWN, expert.domains if several else ()), (OF_BASE, trained_base)):
+        if domains:
+            texts[key] = sources_told(session, [domain.id for domain in domains])
     artifact = register_artifact(session, work.storage, expert.id, expert.kind, job_id=work.job_id)
     measured = {} if expert.dev_loss is None else {"dev_perplexity": perplexity_of(expert.dev_loss)}
     register_expert(
@@ -70,6 +79,6 @@ def register_new_expert(
         domain_id=None if several else expert.domains[0].id,
         parent_id=parent_id, base=base, artifact=artifact, tokenizer_sha256=tokenizer_sha256,
         data_sha256=data_sha256_of(expert.domains), num_parameters=expert.num_parameters,
-        config={**config, **({"domains": [domain.name for domain in expert.domains]} if several else {})},
+        config={**config, **texts},
         metrics={**measured, **(metrics or {})}, code_version=version("expert-workbench"), job_id=work.job_id,
     )  # fmt: skip

@@ -156,6 +156,8 @@ def _register(
     experts: Sequence[NewExpert],
     tokenizer_sha256: str,
 ) -> Register:
+    learned = () if METHODS[spec.method].frozen else [one for read in inputs.experts.values() for one in read]
+
     def register(session: Session) -> dict[str, Any]:
         base = session.get(Artifact, base_id) or register_artifact(
             session, work.storage, base_id, "demix-base", job_id=work.job_id
@@ -164,6 +166,7 @@ def _register(
             register_new_expert(
                 session, work, expert, base=base, seed_id=inputs.seed_id, parent_id=None,
                 tokenizer_sha256=tokenizer_sha256, config=asdict(spec.training) | _asked(spec),
+                trained_base=learned,
             )  # fmt: skip
         names = [expert.name for expert in experts]
         create_mixture(session, MixtureSpec(name=spec.name, experts=names))

@@ -157,7 +157,7 @@ def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Re
         register_new_expert(
             session, work, made.expert, base=_base(session, work, made), seed_id=parent.seed_id,
             parent_id=parent.id, tokenizer_sha256=made.tokenizer_sha256, config=config,
-            metrics=why,
+            metrics=why, trained_base=made.expert.domains if made.base_id else (),
         )  # fmt: skip
         return {
             "expert": spec.expert, "parent": parent.name, **why, "mixture": _put_into_mixture(session, spec, inputs),

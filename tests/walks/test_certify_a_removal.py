@@ -20,6 +20,7 @@ from workbench.database import reading, transaction
 from workbench.errors import InUse
 from workbench.services import corpora, evaluations, experts, jobs, mixtures, removal, reports
 from workbench.services.retrained import candidates
+from workbench.services.unlearning import what_stays
 from workbench.specs import CertifyRemoval, MixtureSpec
 from workbench.storage import get_storage
 
@@ -208,6 +209,27 @@ def test_a_mixture_whose_base_has_seen_the_domain_is_not_one_without_it(trained:
         mixtures.create_mixture(session, MixtureSpec(name="rest", experts=["small/kitchen"]))
         assert candidates(session, "small/court") == ["never"]
     assert "“small/kitchen” or what it was trained from has seen it" in trained(WISH | {"retrained": "rest"}).error
+
+
+def test_a_domain_that_was_renamed_is_still_what_the_experts_were_trained_on(trained: Do) -> None:
+    average = {"kind": "average-experts", "name": "mean", "experts": ["small/court", "small/kitchen"]}
+    with transaction() as session:
+        mixtures.create_mixture(session, MixtureSpec(name="rest", experts=["small/kitchen"]))
+        corpora.domain_row(session, "court").name = "court.2"  # as a rebuild does where the name is taken
+    card = trained(average)
+    assert card.state == "done", (card.error, card.next_step)
+    again = trained({**average, "name": "again", "experts": ["mean/average", "small/kitchen"]})
+    assert again.state == "done", (again.error, again.next_step)
+    with transaction() as session:
+        told = what_stays(session, "small", experts.expert_row(session, "small/court"))
+        assert told.startswith("Removing this expert is not unlearning")
+        assert "trained on “court.2”" in told
+        assert candidates(session, "small/court") == []
+        corpora.domain_row(session, "court.2").name = "court.3"
+    card = trained({**average, "name": "third", "experts": ["again/average", "small/kitchen"]})
+    assert card.state == "done", (card.error, card.next_step)
+    with reading() as session:
+        assert sorted(experts.get_expert(session, "third/average").domains) == ["court.3", "kitchen"]
 
 
 def test_the_same_text_under_another_name_is_the_domain_all_the_same(trained: Do, home: Path) -> None:

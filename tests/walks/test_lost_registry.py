@@ -17,6 +17,7 @@ from workbench.cards import JobCard
 from workbench.database import reading, transaction
 from workbench.services import clusterings, corpora, evaluations, experts, mixtures, scores, seeds
 from workbench.services.rebuild import Rebuilt, rebuild
+from workbench.services.unlearning import what_stays
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
 from workbench.storage import get_storage
@@ -94,6 +95,20 @@ def test_a_rebuilt_registry_knows_and_computes_what_the_lost_one_did(trained: Do
     assert rebuilt().made == {}
     sweep.sweep(get_settings())  # the rebuilt registry is the artifacts' own
     assert known() == before
+
+
+def test_a_rebuilt_registry_knows_what_trained_the_shared_parameters(trained: Do, home: Path) -> None:
+    assert trained(SAILOR).state == "done"
+    lose_registry(home)
+    trained({"kind": "import-corpus", "name": "court", "path": str(next(home.glob("sea.jsonl")))})
+    rebuilt()
+    with reading() as session:
+        court, sailor = (experts.expert_row(session, name) for name in ("small/court", "sailor"))
+        assert court.domain is not None
+        assert court.domain.name == "court.2"
+        told = what_stays(session, "small", court)
+        assert told.startswith("Removing this expert is not unlearning")
+        assert "All that this expert learned on “sea” is taken out" in what_stays(session, "small", sailor)
 
 
 def test_a_backup_with_a_rebuild_of_what_came_later_is_the_whole_registry(trained: Do, home: Path) -> None:

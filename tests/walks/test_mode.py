@@ -371,6 +371,18 @@ def test_a_composition_outlives_what_it_was_made_of(moded) -> None:
     assert torch.equal(logits("both/composed"), said)
 
 
+def test_a_domain_that_was_renamed_is_known_to_what_is_composed_of_its_experts(moded) -> None:
+    for number, new in enumerate(["court.2", "court.3"]):
+        with transaction() as session:
+            corpora.domain_row(session, f"court.{number + 1}" if number else "court").name = new
+        done(moded({**BOTH, "name": f"on {new}"}))
+    done(moded({**BOTH, "name": "again", "experts": ["on court.2/composed", "food/kitchen"]}))
+    again = card_of("again/composed")
+    assert sorted(again.domains) == ["court.3", "kitchen"]
+    assert again.config["parts"][0]["domains"] == ["court.3"]
+    assert {one["name"] for one in again.config["sources"]} == {"court.3", "kitchen"}
+
+
 def test_lineage_tells_all_that_was_put_together(moded) -> None:
     both, law, food = (card_of(name) for name in ("both/composed", "law/court", "food/kitchen"))
     with reading() as session:

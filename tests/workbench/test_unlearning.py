@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from engine.errors import MixtureError
 from tests.workbench.conftest import World
-from workbench.services import jobs, mixtures, seeds
+from workbench.services import corpora, jobs, mixtures, seeds
 from workbench.services.experts import expert_row
+from workbench.services.retrained import OF_BASE, OWN, candidates, retrained_without, sources_told
 from workbench.services.unlearning import what_stays
 from workbench.specs import MixtureSpec
 from workbench.tables import Artifact, Job
@@ -29,6 +31,16 @@ def trained_base(world: World, *domains: str, method: Any = "demix") -> Artifact
     spec = TrainDemix(name=f"on {' '.join(domains)}", seed_model="seed", domains=list(domains), method=method)
     base.job_id = jobs.create_job(world.session, spec)
     return base
+
+
+def renamed(world: World, name: str, new: str) -> None:
+    """A domain under another name, as a rebuild gives it where its own is taken."""
+    corpora.domain_row(world.session, name).name = new
+    world.session.flush()
+
+
+def told_sources(world: World, *domains: str) -> list[dict[str, Any]]:
+    return sources_told(world.session, [corpora.domain_row(world.session, name).id for name in domains])
 
 
 def seed_base(world: World, seed: str = "seed") -> dict[str, Any]:
@@ -113,6 +125,14 @@ def test_what_an_imported_seed_had_read_is_said_to_be_unknown(world: World) -> N
     assert "What “seed” had read before it was imported is not recorded." in left_after(world, "law", "code")
 
 
+def test_of_a_seed_that_is_a_copy_of_nobody_knows_whom_nothing_is_claimed(world: World) -> None:
+    row = seeds.seed_row(world.session, "seed")
+    row.source = "expert:gone"
+    for name in ("law", "code"):
+        world.expert(name, name, method="lora", **seed_base(world))
+    assert left_after(world, "law", "code").startswith("Whether removing this expert is unlearning is not known")
+
+
 def test_of_a_domain_token_all_but_a_vector_stays(world: World) -> None:
     base = trained_base(world, "law", "code", method="domain-token")
     for name in ("law", "code"):
@@ -169,3 +189,86 @@ def test_what_nobody_recorded_is_not_claimed(world: World) -> None:
         world.expert(name, name, base=base)
     told = left_after(world, "law", "code")
     assert told.startswith("Whether removing this expert is unlearning is not known")
+
+
+# domains that are called otherwise by now -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])
+def test_a_domain_that_was_renamed_is_still_what_the_shared_parameters_know(world: World, kept: bool) -> None:
+    base = trained_base(world, "law", "code")
+    config = {OF_BASE: told_sources(world, "law", "code")} if kept else {}
+    for name in ("law", "code"):
+        world.expert(name, name, base=base, job_id=base.job_id, config=config)
+    renamed(world, "law", "law.2")
+    assert "not unlearning" in left_after(world, "law", "code")
+    mixtures.create_mixture(world.session, MixtureSpec(name="rest", experts=["code"]))
+    assert candidates(world.session, "law") == []
+
+
+def test_what_a_base_knows_is_kept_by_each_of_its_experts_when_its_job_is_lost(world: World) -> None:
+    base = world.artifact("demix-base")
+    config = {OF_BASE: told_sources(world, "law", "code")}
+    parent = world.expert("code", "code", base=base, config=config)
+    for name in ("law", "sea"):
+        world.expert(name, name, base=base, parent_id=parent.id)
+    renamed(world, "law", "law.2")
+    assert "not unlearning" in left_after(world, "law", "code")
+    mixtures.delete_mixture(world.session, "all")
+    assert left_after(world, "sea", "code").startswith("All that this expert learned on “sea” is taken out")
+
+
+def test_a_name_that_no_domain_has_by_now_tells_nothing(world: World) -> None:
+    base = trained_base(world, "law", "code")
+    parent = world.expert("code", "code", base=base, job_id=base.job_id)
+    renamed(world, "law", "law.2")
+    world.expert("more law", "law.2", base=base, parent_id=parent.id)
+    told = left_after(world, "more law", "code")
+    assert told.startswith("Whether removing this expert is unlearning is not known")
+    assert told.endswith("stays, and which text “law” was is not recorded.")
+
+
+def test_a_domain_that_was_imported_anew_is_not_the_one_that_had_its_name(world: World) -> None:
+    base = trained_base(world, "law", "code")
+    parent = world.expert("code", "code", base=base, job_id=base.job_id)
+    law = corpora.domain_row(world.session, "law")
+    world.session.get_one(Job, base.job_id).finished_at = law.created_at - 1
+    world.expert("more law", "law", base=base, parent_id=parent.id)
+    assert left_after(world, "more law", "code").startswith("Whether removing this expert is unlearning is not known")
+
+
+def test_a_text_with_the_name_of_one_that_was_renamed_is_not_taken_for_it(world: World) -> None:
+    base = trained_base(world, "law", "code")
+    parent = world.expert("code", "code", base=base, job_id=base.job_id)
+    world.expert("law", "law", base=base, job_id=base.job_id)
+    renamed(world, "law", "law.2")
+    renamed(world, "sea", "law")
+    world.expert("sea", "law", base=base, parent_id=parent.id)
+    assert left_after(world, "sea", "code").startswith("All that this expert learned on “law” is taken out")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "of the version before"])
+def test_an_expert_of_several_domains_is_told_by_their_text(world: World, kept: bool) -> None:
+    names = ["law", "code"]
+    config = {"domains": names, **({OWN: told_sources(world, *names)} if kept else {})}
+    dense = trained_base(world, *names, method="dense")
+    world.expert("both", "law", base=dense, method="dense", domain_id=None, config=config)
+    renamed(world, "law", "law.2")
+    world.expert("law", "law.2", base=trained_base(world, "law.2", method="dense"), method="dense")
+    told = left_after(world, "law", "both")
+    claim = "trained on “law.2”, or begun from what was: “both”." if kept else "is not known: “both”."
+    assert told.endswith(claim)
+    mixtures.create_mixture(world.session, MixtureSpec(name="rest", experts=["both"]))
+    with pytest.raises(MixtureError, match="has seen it, as “law”" if kept else "it is not known whether “both”"):
+        retrained_without(world.session, "rest", expert_row(world.session, "law"))
+
+
+def test_what_an_imported_seed_of_the_whole_models_that_stay_had_read_is_said_to_be_unknown(world: World) -> None:
+    row = seeds.seed_row(world.session, "seed")
+    row.source = "folder:/models/some"
+    for name in ("law", "code"):
+        base = trained_base(world, name, method="dense")
+        world.expert(name, name, base=base, method="dense", seed_id=row.id)
+    told = left_after(world, "law", "code")
+    assert told.startswith("No other expert of the mixture shares a parameter with this one")
+    assert told.endswith("What “seed” had read before it was imported is not recorded.")

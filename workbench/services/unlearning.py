@@ -6,17 +6,16 @@ part beside a backbone were trained while that was frozen, and of a whole model 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from workbench.services.experts import MODE
+from workbench.services.experts import MODE, origins
 from workbench.services.mixtures import mixture_row
-from workbench.services.retrained import seen, seen_by_base
+from workbench.services.retrained import seen, seen_by_base, unknown, unknown_by_base
 from workbench.tables import Domain, Expert
 
-_SEED = "seed"  # the kind of artifact of a base that is a seed model as it came
 _IMPORTED = ("folder:", "hub:")
 
 
@@ -48,8 +47,9 @@ def what_stays(session: Session, mixture: str, removed: Expert) -> str:
     if any(one.base_id == removed.base_id for one in left):
         told = _of_base(session, removed, removed.domain)
     else:
-        told = "No other expert of the mixture shares a parameter with this one: all of its model is taken out."
-    return " ".join(filter(None, (told, _of_experts(session, removed, removed.domain, left))))
+        whole = "No other expert of the mixture shares a parameter with this one: all of its model is taken out."
+        told = " ".join([whole, *_before_import(session, left)])
+    return " ".join([told, *_of_experts(session, removed, removed.domain, left)])
 
 
 def _of_base(session: Session, removed: Expert, domain: Domain) -> str:
@@ -60,23 +60,33 @@ def _of_base(session: Session, removed: Expert, domain: Domain) -> str:
             f"Removing this expert is not unlearning: {words.shared} was trained on “{domain.name}”, too, "
             "and stays as it is."
         )
-    if removed.base.kind != _SEED and removed.base.job_id is None:
-        return (
-            f"Whether removing this expert is unlearning is not known: {words.shared} stays, "
-            "and which text trained it is not recorded."
-        )
-    before = ""
-    if removed.seed is not None and removed.seed.source.startswith(_IMPORTED):
-        before = f" What “{removed.seed.name}” had read before it was imported is not recorded."
-    return (
+    if why := unknown_by_base(session, removed):
+        return f"Whether removing this expert is unlearning is not known: {words.shared} stays, and {why}."
+    told = (
         f"All that this expert learned on “{domain.name}” is taken out with its {words.own}: {words.shared} "
-        f"was frozen, and no training of it on “{domain.name}” is recorded.{before}"
+        f"was frozen, and no training of it on “{domain.name}” is recorded."
     )
+    return " ".join([told, *_before_import(session, [removed])])
 
 
-def _of_experts(session: Session, removed: Expert, domain: Domain, left: Sequence[Expert]) -> str:
+def _before_import(session: Session, experts: Iterable[Expert]) -> list[str]:
+    """That nobody knows what the imported seeds of experts had read, or of what they come of."""
+    seeds = [one.seed for expert in experts for one in (expert, *origins(session, expert)) if one.seed is not None]
+    names = dict.fromkeys(seed.name for seed in seeds if seed.source.startswith(_IMPORTED))
+    return [f"What “{name}” had read before it was imported is not recorded." for name in names]
+
+
+def _of_experts(session: Session, removed: Expert, domain: Domain, left: Sequence[Expert]) -> list[str]:
     """Which of the other experts know the domain, themselves or by what they began from."""
-    names = [f"“{one.name}”" for one in left if seen(session, one, domain, with_bases=one.base_id != removed.base_id)]
-    if not names:
-        return ""
-    return f"Still there and trained on “{domain.name}”, or begun from what was: {', '.join(names)}."
+    knowing, perhaps = list[str](), list[str]()
+    for one in left:
+        with_bases = one.base_id != removed.base_id
+        if seen(session, one, domain, with_bases=with_bases):
+            knowing.append(f"“{one.name}”")
+        elif unknown(session, one, with_bases=with_bases):
+            perhaps.append(f"“{one.name}”")
+    told = {
+        f"Still there and trained on “{domain.name}”, or begun from what was:": knowing,
+        f"Still there, and whether it was trained on “{domain.name}” is not known:": perhaps,
+    }
+    return [f"{words} {', '.join(names)}." for words, names in told.items() if names]
