@@ -1,7 +1,8 @@
 """What a generation goes on from: a text, or token ids that are read exactly as they are.
 
 A text gets before it what its tokenizer puts there, usually the beginning token; a text that spells that token out at
-its very start has it once. Anywhere else no text can spell a special token. Token ids get nothing before them.
+its very start has it once, unless it is an ordinary word. Anywhere else no text can spell a special token. Token ids
+get nothing before them.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]
     """The ids that are read, and how many of the first ones the prompt itself does not hold."""
     if not isinstance(prompt, str):
         return list(prompt), 0
-    text = prompt.removeprefix(tokenizer.bos_token)
+    is_special = tokenizer.bos_id in tokenizer.special_ids  # some vocabularies name an ordinary word
+    text = prompt.removeprefix(tokenizer.bos_token) if is_special else prompt
     ids = tokenizer.encode(text)
     if text != prompt:
         return [tokenizer.bos_id, *ids], 0

@@ -105,15 +105,20 @@ def fresh_model(config: ModelConfig, vocab_size: int, seed: int = 0) -> Any:
     from transformers import AutoModelForCausalLM
 
     hf_config = _hf_config(config, vocab_size)
-    size_bytes, memory = 4 * _count_parameters(hf_config), memory_bytes()
-    if size_bytes > memory:
-        raise ModelError(
-            f"A model of this shape takes {size_bytes >> 30:,} GB, but this machine has {memory >> 30:,} GB of memory.",
-            "Choose fewer layers, or a smaller width.",
-        )
+    _refuse_too_large(_count_parameters(hf_config), "Choose fewer layers, or a smaller width.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
+
+
+def _refuse_too_large(num_parameters: int, next_step: str) -> None:
+    """Refuses a model whose parameters in float32 are larger than the memory."""
+    size_bytes, memory = 4 * num_parameters, memory_bytes()
+    if size_bytes > memory:
+        raise ModelError(
+            f"A model of this shape takes {size_bytes >> 30:,} GB, but this machine has {memory >> 30:,} GB of memory.",
+            next_step,
+        )
 
 
 def memory_bytes() -> int:
@@ -176,7 +181,7 @@ def load_model(folder: Path) -> Any:
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # transformers fails in many ways on a model that it does not expect
-        raise ModelError(f"The model in {folder} cannot be loaded: {short(error)}", _MEND) from error
+        raise ModelError(f"The model in {folder} cannot be loaded: {short(error)}", model_files.MEND) from error
     _refuse_unlike(folder, report)
     lm.config.name_or_path, lm.config.architectures = folder, [type(lm).__name__]
     for name, value in token_ids.items():
@@ -188,18 +193,24 @@ def import_model(folder: Path) -> Any:
     """The model in a folder of somebody else's, once it was seen to compute; raises ModelError with the cause."""
     model_files.refuse_foreign_code(folder)
     lm = load_model(folder)
+    if not _is_finite(lm):  # also what the few tokens below do not reach
+        raise ModelError(f"The weights in {folder} hold infinite numbers or NaN.", _UNDAMAGED)
     try:
         with torch.no_grad():
             logits = lm(input_ids=torch.tensor([[0, 0]])).logits
     except MemoryError:
         raise
     except Exception as error:  # whatever a configuration that fits its weights may still get wrong
-        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", _MEND) from error
+        raise ModelError(f"The model in {folder} cannot be used: {short(error)}", model_files.MEND) from error
     if not torch.isfinite(logits).all():
-        raise ModelError(
-            f"The model in {folder} computes infinite numbers or NaN.", "Give a model that is not damaged."
-        )
+        raise ModelError(f"The model in {folder} computes infinite numbers or NaN.", _UNDAMAGED)
     return lm
+
+
+def _is_finite(lm: nn.Module) -> bool:
+    """Whether every parameter is a finite number, looked at in pieces to take little memory."""
+    pieces = (piece for parameter in lm.parameters() for piece in parameter.detach().flatten().split(_PIECE))
+    return all(bool(torch.isfinite(piece).all()) for piece in pieces)
 
 
 def _model_class(config: Any) -> Any:
@@ -215,7 +226,7 @@ def _count_parameters(config: Any) -> int:
 
 
 def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> None:
-    """Refuses a model of more layers or parameters than the files hold, without memory for any."""
+    """Refuses a model of more layers or parameters than files or memory hold, without memory for any."""
     if config.num_hidden_layers > weights.num_layers:
         raise ModelError(
             f"{folder / model_files.CONFIG} asks for {config.num_hidden_layers:,} layers, but the weights hold "
@@ -227,6 +238,7 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
             f"{folder / model_files.CONFIG} asks for {wanted:,} parameters, but the weights hold "
             f"{weights.num_parameters:,}.", _MISMATCH,
         )  # fmt: skip
+    _refuse_too_large(max(wanted, weights.num_elements), "Give a smaller model, or take a machine with more memory.")
 
 
 def _refuse_unlike(folder: Path, report: Mapping[str, Any]) -> None:
@@ -258,7 +270,8 @@ def download_model(name: str) -> Path:
         ) from error
 
 
-_MEND = "Give a causal language model in safetensors format, without code of its own."
+_PIECE = 1 << 22  # numbers looked at in one go
+_UNDAMAGED = "Give a model that is not damaged."
 _MISMATCH = "Give a model whose configuration and weights belong together."
 _UNLIKE = {
     "missing_keys": "is missing",

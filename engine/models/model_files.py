@@ -29,7 +29,7 @@ _MAX_FILES = 1000
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
-_MEND = "Give a causal language model in safetensors format, without code of its own."
+MEND = "Give a causal language model in safetensors format, without code of its own."
 _AGAIN = "Get the model again from where it was published."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
@@ -58,19 +58,19 @@ def read_config(folder: Path, families: Collection[str]) -> Any:
     if told is None:
         raise ModelError(f"{folder} must be a folder with a {CONFIG}, but is not.", "Give a model's folder.")
     kind = told.get("model_type")
-    if kind not in families if isinstance(kind, str) else True:
+    if not isinstance(kind, str) or kind not in families:
         raise ModelError(
             f"The model's family must be one of {', '.join(sorted(families))}, but is “{short(kind)}” instead.",
             "Choose a seed of one of these families.",
         )
     _refuse_other_weights(folder, told)
-    return _build_config(folder, str(kind), told)
+    return _build_config(folder, kind, told)
 
 
 def refuse_foreign_code(folder: Path) -> None:
     """Raises ModelError when the model needs code of its own, which is never run."""
     if (read_object(folder, CONFIG, _CONFIG_BYTES) or {}).get("auto_map"):
-        raise ModelError(f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", _MEND)
+        raise ModelError(f"{folder / CONFIG} asks for code of the model's own (auto_map), which is never run.", MEND)
 
 
 def _refuse_other_weights(folder: Path, told: dict[str, Any]) -> None:
@@ -113,17 +113,17 @@ def _build_config(folder: Path, kind: str, told: dict[str, Any]) -> Any:
 
 def _check(folder: Path, name: str, value: Any) -> None:
     """Refuses a size that is no size, and any other value that is not plain and small."""
-    largest = _LARGEST.get(name)
+    smallest, largest = 0 if name in _MAY_BE_ZERO else 1, _LARGEST.get(name)
     if largest is None:
         if not _is_plain(value) or ("drop" in name and value is not None and not _between(value, 0, 1)):
             raise ModelError(f"{folder / CONFIG} has no usable value for “{name}”: {short(value)}.", _AGAIN)
     elif value is None and name in _NONE_MEANS_DEFAULT:
         return
-    elif type(value) is not int or not (0 if name in _MAY_BE_ZERO else 1) <= value <= largest:
+    elif type(value) is not int or not smallest <= value <= largest:
         raise ModelError(
-            f"“{name}” in {folder / CONFIG} must be a whole number from 1 to {largest:,}, but is {short(value)}.",
-            _AGAIN,
-        )
+            f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, but is "
+            f"{short(value)}.", _AGAIN,
+        )  # fmt: skip
 
 
 def _is_plain(value: Any, depth: int = 3) -> bool:
@@ -142,10 +142,14 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 @dataclass(frozen=True)
 class Weights:
-    """The safetensors files of a model's folder, and what their headers say."""
+    """The safetensors files of a model's folder, and what their headers say.
+
+    `num_parameters` are those in floating-point numbers, `num_elements` those of every type.
+    """
 
     files: tuple[Path, ...]
     num_parameters: int
+    num_elements: int
     num_layers: int
 
     def read(self) -> dict[str, Any]:
@@ -163,28 +167,29 @@ def find_weights(folder: Path) -> Weights:
     length = sum(_header_length(folder / name, file) for name, file in files.items())
     if length > _HEADER_BYTES:
         raise ModelError(f"The weights in {folder} have headers of {length:,} bytes, which are too large.", _AGAIN)
-    tensors: dict[str, int] = {}
+    tensors: dict[str, tuple[int, bool]] = {}
     for name, file in files.items():
         found = _read_header(folder / name, file)
         if twice := tensors.keys() & found.keys():
             raise ModelError(f"Several files in {folder} hold the tensor “{short(min(twice))}”.", _AGAIN)
         tensors |= found
     layers = {match[1] for match in map(_LAYER.search, tensors) if match}
-    return Weights(tuple(files.values()), sum(tensors.values()), len(layers))
+    num_parameters = sum(size for size, is_float in tensors.values() if is_float)
+    return Weights(tuple(files.values()), num_parameters, sum(size for size, _ in tensors.values()), len(layers))
 
 
 def shard_names(folder: Path) -> list[str]:
     """The files that the index names: safetensors of the folder itself, nothing else."""
     index = read_object(folder, INDEX, _INDEX_BYTES)
     if index is None:
-        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", _MEND)
+        raise ModelError(f"The model in {folder} cannot be loaded: there is no {WEIGHTS}.", MEND)
     told = index.get("weight_map")
     if not isinstance(told, dict) or not told:
         raise ModelError(f"{folder / INDEX} does not say which file holds which weight.", _AGAIN)
     for name in told.values():
         if not (isinstance(name, str) and _SHARD.fullmatch(name)):
             raise ModelError(
-                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", _MEND
+                f"{folder / INDEX} names {short(name)}, which is no .safetensors file of this folder.", MEND
             )
     names = sorted(set(told.values()))
     if len(names) > _MAX_FILES:
@@ -210,17 +215,14 @@ def _header_length(path: Path, file: Path) -> int:
     return length
 
 
-def _read_header(path: Path, file: Path) -> dict[str, int]:
-    """The number of elements of each tensor; 0 for one that is not of floating-point numbers."""
+def _read_header(path: Path, file: Path) -> dict[str, tuple[int, bool]]:
+    """The number of elements of each tensor, and whether they are floating-point numbers."""
     try:
         with safe_open(file, framework="numpy") as opened:
-            return {name: _num_elements(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
+            tensors = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+            return {name: (math.prod(one.get_shape()), one.get_dtype() in _FLOATS) for name, one in tensors.items()}
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{path} is not a whole safetensors file: {short(error)}.", _AGAIN) from None
-
-
-def _num_elements(tensor: Any) -> int:
-    return math.prod(tensor.get_shape()) if tensor.get_dtype() in _FLOATS else 0
 
 
 def read_token_ids(folder: Path, vocab_size: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import tokenizers
 
 from engine.errors import TokenizerError
-from engine.foreign_files import read_object
+from engine.foreign_files import read_object, short
 
 FRESH = "Give the folder of a tokenizer saved by transformers, with its tokenizer.json."
 _NAMED_BY = ("tokenizer_config.json", "special_tokens_map.json")
 _MODEL, _GENERATION = "config.json", "generation_config.json"
 _MAX_BYTES = 16 << 20
+_LONGEST_PREFIX = 16  # tokens; known tokenizers put one or two before a text
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,19 @@ def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer) -> SpecialTok
     """The special tokens of a model's folder; raises TokenizerError where it names none to begin a document."""
     bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
     return SpecialTokens(bos_id, _prefix(folder, inner, bos_id), eos_ids)
+
+
+@contextmanager
+def refused_as(sentence: str) -> Iterator[None]:
+    """Raises TokenizerError with this sentence for whatever tokenizers raises: bare Exception, and panics of Rust."""
+    try:
+        yield
+    except (TokenizerError, MemoryError):
+        raise
+    except BaseException as error:
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):  # which is no Exception
+            raise
+        raise TokenizerError(f"{sentence} ({short(error)}).", FRESH) from None
 
 
 def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
@@ -72,7 +87,7 @@ def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int
 
     None where its configuration says no, or names an ending token alone: what separates documents then begins no text.
     """
-    if before := _added_before(inner):
+    if before := _added_before(folder, inner):
         return before
     named = [_read(folder, name) for name in _NAMED_BY]
     bos, eos = (_first(_id_of(config.get(role), inner) for config in named) for role in ("bos_token", "eos_token"))
@@ -80,14 +95,26 @@ def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int
     return (bos_id,) if has_one and named[0].get("add_bos_token") is not False else ()
 
 
-def _added_before(inner: tokenizers.Tokenizer) -> tuple[int, ...]:
+def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     """What the tokenizer puts before a text by itself, told from a text of one letter."""
-    try:
-        encoding = inner.encode("a", add_special_tokens=True)
-    except Exception:  # the library raises bare Exception for a letter that the vocabulary does not have
-        return ()
+    with refused_as(f"The tokenizer in {folder} cannot read a text"):
+        try:
+            encoding = inner.encode("a", add_special_tokens=True)
+        except Exception:  # the library raises bare Exception for a letter that the vocabulary does not have
+            return ()
     is_added = [bool(one) for one in encoding.special_tokens_mask]
-    return () if all(is_added) else tuple(encoding.ids[: is_added.index(False)])
+    before = () if all(is_added) else tuple(encoding.ids[: is_added.index(False)])
+    if len(before) > _LONGEST_PREFIX:
+        raise TokenizerError(
+            f"The tokenizer in {folder} must put at most {_LONGEST_PREFIX} tokens before a text, but puts "
+            f"{len(before):,} instead.", FRESH,
+        )  # fmt: skip
+    if foreign := set(before).difference(_known(before, inner)):
+        raise TokenizerError(
+            f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary.",
+            FRESH,
+        )
+    return before
 
 
 def _first(ids: Iterable[int | None]) -> int | None:

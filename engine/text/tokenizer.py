@@ -17,7 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from engine.errors import TokenizerError
 from engine.foreign_files import read_bytes, read_object, read_text, short
-from engine.text.special_tokens import FRESH, read_special_tokens
+from engine.text.special_tokens import FRESH, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
@@ -32,9 +32,13 @@ TOKENIZER_FILES = (
     "chat_template.jinja", "chat_template.json", "vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "tekken.json",
     "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
 )  # fmt: skip
-_VOCABULARY, _ADDED = ("vocab.json", "merges.txt", "tokenizer.model"), ("added_tokens.json", "special_tokens_map.json")
-_SETTINGS = ("tokenizer_class", "add_prefix_space", "add_bos_token", "add_eos_token", "legacy", "added_tokens_decoder")
+_VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
+_CONFIG, _TOKENS, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+_SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
 _FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # whose tokenizer a model type means
+_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
+_ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")
+_TRIAL = "The court held 1,234 things (and “näher” 😀).\n\n\tx = 'y';  " + "a" * 40 + "b" + " " * 40 + "!"
 _MAX_BYTES, _MAX_CONFIG_BYTES = 128 << 20, 16 << 20
 
 
@@ -99,15 +103,21 @@ class Tokenizer:
         """The ids of each text, as `encode` gives them."""
         found: list[list[int]] = [[] for _ in texts]
         for batch in _batches(texts):
-            encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
+            with refused_as("The tokenizer cannot read a text"):
+                encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (i, _), encoding in zip(batch, encodings, strict=True):
                 found[i].extend(encoding.ids)
         return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids; special tokens have none, and each byte that is of no character is a `�`."""
-        text = str(self._inner.decode(list(ids), skip_special_tokens=True))
-        return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
+        with refused_as("The tokenizer cannot write a text"):
+            text = str(self._inner.decode(list(ids), skip_special_tokens=True))
+            return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
+
+    def try_out(self) -> None:
+        """Raises TokenizerError unless it can read a text and write it."""
+        self.decode(self.as_prompt(self.encode(_TRIAL)))
 
     def _decode_bytes(self, ids: Sequence[int]) -> str:
         """As SentencePiece does it: the library gives up all characters of a run of bytes for one that is none."""
@@ -234,25 +244,17 @@ def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _read(file: Path, text: str) -> tokenizers.Tokenizer:
-    try:
+    with refused_as(f"{file} must be a tokenizer, but cannot be read"):
         return tokenizers.Tokenizer.from_str(text)
-    except BaseException as error:  # the library raises bare Exception for whatever is wrong with the file
-        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
-            raise
-        raise TokenizerError(f"{file} must be a tokenizer, but cannot be read ({short(error)}).", FRESH) from None
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
-    try:
-        with tempfile.TemporaryDirectory() as copy:  # a tokenizer_config.json may name files anywhere
-            _copy_vocabulary(folder, Path(copy))
-            loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
-    except TokenizerError:
-        raise
-    except Exception as error:  # each tokenizer class fails in its own way on a file that is not there
-        raise TokenizerError(f"{folder} must hold a tokenizer, but does not ({short(error)}).", FRESH) from None
+    sentence = f"{folder} must hold a tokenizer, but does not"  # each class fails in its own way on a missing file
+    with refused_as(sentence), tempfile.TemporaryDirectory() as copy:  # the settings may name files anywhere
+        _copy_vocabulary(folder, Path(copy))
+        loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
     inner = getattr(loaded, "backend_tokenizer", None)
     if not isinstance(inner, tokenizers.Tokenizer):
         raise TokenizerError(f"{folder} must hold a tokenizer of the fast kind, but does not.", FRESH)
@@ -260,20 +262,88 @@ def _convert(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _copy_vocabulary(folder: Path, copy: Path) -> None:
-    """Copies the files that older tokenizers consist of, with the settings that change ids; nothing leads elsewhere."""
-    told = _settings(folder, "tokenizer_config.json")
+    """Copies the files that older tokenizers consist of, with the settings that change ids; nothing leads elsewhere.
+
+    What transformers takes as arguments of a class is written anew: those may be names of files to open.
+    """
+    told = _settings(folder, _CONFIG)
     if told.get("auto_map"):
         raise TokenizerError(f"{folder} must hold a tokenizer without code of its own (auto_map).", FRESH)
-    for name in (*_VOCABULARY, *_ADDED):
+    for name in _VOCABULARY:
         if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
             (copy / name).write_bytes(content)
     if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
         raise TokenizerError(f"{folder} must hold a tokenizer, but does not.", FRESH)
-    kept = {name: value for name, value in told.items() if name in _SETTINGS or name.endswith("_token")}
-    (copy / "tokenizer_config.json").write_text(json.dumps(kept), encoding="utf-8")
     kind = _settings(folder, "config.json").get("model_type")
-    if isinstance(kind, str) and kind in _FAMILIES:
-        (copy / "config.json").write_text(json.dumps({"model_type": kind}), encoding="utf-8")
+    fresh = {
+        _CONFIG: {**_class(folder, told), **_switches(told), **_special(told), **_ids_by_token(folder, told)},
+        _TOKENS: _special(_settings(folder, _TOKENS)),
+        _ADDED: _added_tokens(folder),
+        "config.json": {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
+    }
+    for name, values in fresh.items():
+        if values or name == _CONFIG:
+            (copy / name).write_text(json.dumps(values), encoding="utf-8")
+
+
+def _class(folder: Path, told: dict[str, Any]) -> dict[str, str]:
+    """The tokenizer's class, which is one of the families'."""
+    name = told.get("tokenizer_class")
+    if name is None:
+        return {}
+    if not isinstance(name, str) or name.removesuffix("Fast") not in (*_CLASSES, *_ANY_CLASS):
+        raise TokenizerError(
+            f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, but is {short(name)} "
+            "instead.", FRESH,
+        )  # fmt: skip
+    return {"tokenizer_class": name}
+
+
+def _switches(told: dict[str, Any]) -> dict[str, bool]:
+    return {name: told[name] for name in _SWITCHES if isinstance(told.get(name), bool)}
+
+
+def _special(told: dict[str, Any]) -> dict[str, Any]:
+    """The special tokens that a file names; all else in it is left out."""
+    found = {name: value for name, value in told.items() if name.endswith("_token") and _is_token(value)}
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = told.get(name)
+        if isinstance(tokens, list) and all(map(_is_token, tokens)):
+            found[name] = tokens
+    return found
+
+
+def _is_token(value: Any) -> bool:
+    """Whether it is a token as configurations write it: its text, or the fields of an AddedToken."""
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    flags = {name: one for name, one in value.items() if name not in ("content", "__type")}
+    is_plain = all(name in _FLAGS and isinstance(one, bool) for name, one in flags.items())
+    return is_plain and isinstance(value.get("content"), str) and value.get("__type", "AddedToken") == "AddedToken"
+
+
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def _ids_by_token(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
+    """The added tokens by their ids, as newer settings have them."""
+    name = "added_tokens_decoder"
+    tokens = told.get(name)
+    if tokens is None:
+        return {}
+    if not isinstance(tokens, dict) or not all(
+        id.isdecimal() and isinstance(token, dict) and _is_token(token) for id, token in tokens.items()
+    ):
+        raise TokenizerError(f"{folder / _CONFIG} must name tokens by their ids in {name}, but does not.", FRESH)
+    return {name: tokens}
+
+
+def _added_tokens(folder: Path) -> dict[str, Any]:
+    """The ids of the added tokens, as older tokenizers have them."""
+    told = _settings(folder, _ADDED)
+    if not all(type(id) is int and 0 <= id < 1 << 32 for id in told.values()):
+        raise TokenizerError(f"{folder / _ADDED} must name an id for each token, but does not.", FRESH)
+    return told
 
 
 def _settings(folder: Path, name: str) -> dict[str, Any]:

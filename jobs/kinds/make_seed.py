@@ -58,18 +58,20 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
             f"The tokenizer must fit the model's {lm.config.vocab_size} embeddings, but has "
             f"{tokenizer.vocab_size} entries instead.", "Give the tokenizer that the model was trained with.",
         )  # fmt: skip
-    lm.config.bos_token_id, lm.config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
+    tokenizer.try_out()
+    for config in (lm.config, lm.generation_config):  # a generation_config.json among its own files replaces the latter
+        config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
     artifact_id = made_by(work.job_id, "seed")
     with work.storage.new(artifact_id) as folder:
         lm.save_pretrained(folder, safe_serialization=True)
         tokenizer.save(folder)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     yield Progress(2, 2, "parts", "done")
 
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "seed", job_id=work.job_id)
         register_seed(
-            session, name=spec.name, source=_source(spec), family=lm.config.model_type, config=config,
+            session, name=spec.name, source=_source(spec), family=lm.config.model_type, config=told,
             num_parameters=num_parameters(lm), tokenizer_sha256=tokenizer.sha256, artifact=artifact, job_id=work.job_id,
         )  # fmt: skip
         return {

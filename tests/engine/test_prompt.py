@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import tokenizers
+from tokenizers import models
 
 from engine.config import GateConfig, SamplingConfig
 from engine.errors import ContextLengthExceeded, TokenizerError
@@ -12,7 +14,7 @@ from engine.events import Done, Echo, Token
 from engine.generate import generate, read_prompt, read_text
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
-from engine.prompt import Prompt
+from engine.prompt import Prompt, encode_prompt
 from engine.text.tokenizer import Tokenizer
 
 PROMPT = "the court held"
@@ -53,6 +55,11 @@ def test_only_at_its_very_start_a_text_spells_the_beginning_token(model: DemixMo
     assert twice == [begin, *begin]
     assert "".join(later) == f" {begin}"
     assert len(later) > 1
+
+
+def test_a_beginning_token_that_is_an_ordinary_word_is_no_sign() -> None:
+    words = tokenizers.Tokenizer(models.WordLevel({"the": 0, "there": 1, "re": 2}, unk_token="re"))
+    assert encode_prompt("there", Tokenizer(words, 0)) == ([0, 1], 1)
 
 
 def test_an_echo_has_the_likelihoods_of_the_text(model: DemixModel, tokenizer: Tokenizer) -> None:

@@ -139,6 +139,47 @@ def older_tokenizer(**settings: Any) -> Make:
     return change
 
 
+def tokenizer(**parts: Any) -> Make:
+    """Other parts in tokenizer.json."""
+
+    def change(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **parts}))
+
+    return change
+
+
+def template(*pieces: dict[str, Any], **special: list[int]) -> Make:
+    """Puts tokens before a text, with these ids."""
+    tokens = {name: {"id": name, "ids": ids, "tokens": [name] * len(ids)} for name, ids in special.items()}
+    pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    return tokenizer(
+        post_processor={"type": "TemplateProcessing", "single": pieces, "pair": pair, "special_tokens": tokens}
+    )
+
+
+def sparse(folder: Path) -> None:
+    """The weights, and one of a terabyte that takes no room on the disk."""
+    content = (folder / WEIGHTS).read_bytes()
+    header_length = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + header_length]), content[8 + header_length :]
+    size = 1 << 40
+    header["x"] = {"dtype": "I8", "shape": [size], "data_offsets": [len(data), len(data) + size]}
+    written = json.dumps(header).encode()
+    with (folder / WEIGHTS).open("wb") as file:
+        file.write(struct.pack("<Q", len(written)) + written + data)
+        file.truncate(file.tell() + size)
+
+
+def parts_of(name: str, **settings: Any) -> Make:
+    """An older tokenizer with a vocabulary of its own, and these values in one of its files."""
+    vocabulary = content("vocab.json", json.dumps({"<s>": 0, "a": 1}))
+    return all_of(
+        older_tokenizer(), vocabulary, content("merges.txt", "#version: 0.2\n"), content(name, json.dumps(settings))
+    )
+
+
+TEXT, BEGIN = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "x", "type_id": 0}}
 LARGE_HEADER = struct.pack("<Q", 40 << 20) + b"{" + b" " * (40 << 20)
 TENSOR = "model.layers.0.mlp.up_proj.weight"
 OUTSIDE, NOT_HERE = "leads out of its folder", r"no \.safetensors file of this folder"
@@ -217,6 +258,30 @@ HOSTILE: dict[str, tuple[Make, str]] = {
         older_tokenizer(vocab_file="../vocab.json", merges_file="../merges.txt"), "must hold a tokenizer|beginning"),
     "a tokenizer with code of its own": (
         older_tokenizer(auto_map={"AutoTokenizer": ["evil.Evil", None]}), "code of its own"),
+    "a tokenizer of another family": (parts_of("tokenizer_config.json", tokenizer_class="T5Tokenizer"), "must be one"),
+    "an added token without an id": (parts_of("added_tokens.json", evil="../vocab.json"), "an id for each token"),
+    "added tokens that are none": (
+        parts_of("tokenizer_config.json", added_tokens_decoder={"1": {"content": "a", "evil": 1}}), "by their ids"),
+    "a terabyte without room on the disk": (sparse, r"takes 4,096 GB, but this machine has [\d,]+ GB of memory"),
+    "a template of a token that it does not define": (template(BEGIN, TEXT), "cannot read a text"),
+    "a template of a second text": (template({"Sequence": {"id": "B", "type_id": 0}}), "cannot read a text"),
+    "a template of an id outside the vocabulary": (template(BEGIN, TEXT, x=[999_999]), "puts the id 999999 before"),
+    "a template of many ids": (template(*[BEGIN] * 17, TEXT, x=[0]), "at most 16 tokens before a text, but puts 17"),
+    "pieces of no length": (tokenizer(pre_tokenizer={"type": "FixedLength", "length": 0}), "cannot read a text"),
+    "a pattern that takes forever": (
+        tokenizer(pre_tokenizer={
+            "type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}),
+        "cannot read a text"),
+    "a decoder that strips what is not there": (
+        tokenizer(decoder={"type": "Strip", "content": "a", "start": 9, "stop": 9}), "cannot write a text"),
+    "an unknown token that is absent": (
+        tokenizer(model={"type": "BPE", "vocab": {"<s>": 0}, "merges": [], "unk_token": "<unk>"}),
+        "cannot read a text"),
+    "pieces of words without an unknown token": (
+        tokenizer(model={
+            "type": "WordPiece", "vocab": {"<s>": 0}, "unk_token": "<unk>", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 9}),
+        "cannot read a text"),
 }  # fmt: skip
 
 
@@ -272,15 +337,13 @@ def test_a_hostile_seed_is_refused_with_a_sentence(trained: Do, watched: Path, c
 
 def test_a_good_seed_is_taken_and_opens_no_more_than_it_needs(trained: Do, watched: Path) -> None:
     (watched / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
-    (watched / "chat_template.jinja").write_text("{{ evil }}")
+    (watched / "chat_template.jinja").write_text("{{ evil }}")  # kept with the tokenizer, and never run
     assert take(trained, watched).state == "done"
-    assert opened(watched) == {
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        WEIGHTS,
-    }
+    kept_files = {"chat_template.jinja", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert opened(watched) == {"config.json", WEIGHTS, *kept_files}
+    with reading() as session:
+        kept = get_storage().path(seeds.seed_row(session, "taken").artifact_id)
+    assert all((kept / name).read_bytes() == (watched / name).read_bytes() for name in kept_files)
     assert "pickle.find_class" not in {event for event, _ in WATCHED}
 
 

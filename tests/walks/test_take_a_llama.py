@@ -122,6 +122,9 @@ def test_what_nobody_said_is_not_made_up_when_it_is_kept(trained: Do, folder: Pa
     kept = load_tokenizer(seed_folder("bare"))
     assert (kept.bos_id, kept.prefix, kept.stop_ids) == (256, (), {256})
     assert kept.sha256 == load_tokenizer(folder).sha256
+    for name in ("config.json", "generation_config.json"):
+        told = json.loads((seed_folder("bare") / name).read_text())
+        assert (told["bos_token_id"], told["eos_token_id"]) == (256, 256), name
 
 
 def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import save_file
+from tokenizers import models
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError, TokenizerError
+from engine.models import families
 from engine.models.families import LAYOUTS, download_model, fresh_model, import_model, load_model
 from engine.text.tokenizer import load_tokenizer
 
@@ -193,13 +196,58 @@ def test_a_token_that_cannot_be_is_no_boundary(config: dict[str, Any], tmp_path:
         load_tokenizer(tmp_path)
 
 
-def test_an_older_tokenizer_reads_no_file_that_its_settings_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_an_older_tokenizer_reads_no_file_that_its_settings_name(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     for place, vocabulary in ((folder, {"<s>": 0, "a": 1}), (tmp_path, {"<s>": 0, "b": 1})):
         (place / "vocab.json").write_text(json.dumps(vocabulary))
         (place / "merges.txt").write_text("#version: 0.2\n")
-    outside = {"vocab_file": str(tmp_path / "vocab.json"), "merges_file": str(tmp_path / "merges.txt")}
-    settings = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", **outside}
+    tokenizers.Tokenizer(models.BPE({"<s>": 0, "b": 1}, [])).save(str(tmp_path / "tokenizer.json"))
+    files = {"vocab_file": "vocab.json", "merges_file": "merges.txt", "tokenizer_file": "tokenizer.json"}
+    outside = {key: str(tmp_path / file) for key, file in files.items()}
+    settings = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / name).write_text(json.dumps({**settings, **outside}))
     assert load_tokenizer(folder).decode([1]) == "a"
+
+
+def test_an_older_tokenizer_keeps_its_special_and_added_tokens(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"<s>": 0, "a": 1}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    begin = {"content": "<s>", "lstrip": False, "rstrip": False, "single_word": False, "normalized": True}
+    special = {"bos_token": begin, "pad_token": None, "extra_special_tokens": ["<x>"]}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<x>": 2, "<y>": 3}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2TokenizerFast"}))
+    tokenizer = load_tokenizer(tmp_path)
+    assert [tokenizer.written(id) for id in (tokenizer.bos_id, 2, 3)] == ["<s>", "<x>", "<y>"]
+    assert {0, 2} <= tokenizer.special_ids
+    assert 3 not in tokenizer.special_ids
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path)
+    monkeypatch.setattr(families, "memory_bytes", lambda: 100_000)
+    with pytest.raises(ModelError, match="this machine has 0 GB of memory"):
+        load_model(tmp_path)
+
+
+def test_a_number_that_no_trial_reaches_is_seen(tmp_path: Path) -> None:
+    lm = fresh_model(replace(SHAPE, family="gpt2"), 300)
+    with torch.no_grad():
+        lm.transformer.wpe.weight[40, 3] = float("nan")
+    lm.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="hold infinite numbers or NaN"):
+        import_model(tmp_path)
+
+
+@pytest.mark.parametrize(("field", "smallest"), [("sliding_window", 0), ("vocab_size", 1)])
+def test_a_size_below_the_smallest_is_told_the_smallest(field: str, smallest: int, tmp_path: Path) -> None:
+    write_model(tmp_path, "mistral")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, field: -1}))
+    with pytest.raises(ModelError, match=f"“{field}” .* from {smallest} to"):
+        load_model(tmp_path)

@@ -207,6 +207,15 @@ def test_a_broken_tokenizer_is_refused(content: str, tmp_path: Path) -> None:
     assert refusal.value.next_step
 
 
+def test_a_text_that_breaks_the_tokenizer_is_refused() -> None:
+    inner = byte_level("<s>")
+    inner.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(c+)+$"), "isolated")
+    broken = Tokenizer(inner, 256)
+    with pytest.raises(TokenizerError, match="cannot read a text"):
+        broken.encode("c" * 40 + "b")
+    broken.try_out()  # which cannot know every text
+
+
 def test_a_folder_without_anything_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="must hold a tokenizer"):
         load_tokenizer(tmp_path)
