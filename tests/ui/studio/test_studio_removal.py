@@ -12,6 +12,8 @@ from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
 from workbench.database import transaction
 from workbench.services import jobs, mixtures, reports
+from workbench.services.experts import expert_row
+from workbench.services.retrained import OF_BASE, sources_told
 from workbench.specs import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -33,8 +35,10 @@ def costs(_self: Client, **wish: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def without_code() -> None:
-    """A mixture that has no expert of code."""
+    """A mixture that has no expert of code, on a base that was trained on prose alone."""
     with transaction() as session:
+        prose = expert_row(session, "first/prose")
+        prose.config = {**prose.config, OF_BASE: sources_told(session, [str(prose.domain_id)])}
         mixtures.create_mixture(session, MixtureSpec(name="no code", experts=["first/prose"]))
 
 
