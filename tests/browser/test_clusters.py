@@ -48,6 +48,8 @@ def find(page: Page, house: Any) -> None:
 
 def read_one(page: Page) -> None:
     expect(page.locator(".js-plotly-plot .gl-canvas").first).to_be_visible()
+    # The mouse reaches only what the window shows.
+    page.locator(".js-plotly-plot").evaluate("chart => chart.scrollIntoView({ block: 'center' })")
     place = page.evaluate(PLACE)
     page.mouse.move(place["x"] - 2, place["y"])
     page.mouse.move(place["x"], place["y"])
