@@ -9,6 +9,14 @@ from pydantic import Field, model_validator
 
 from workbench.spec_base import LocalPath, Name, Spec, absolute
 
+# Names that stand for kinds of files in the library “datasets”: given one alone, it reads all such files of the
+# current folder. The library itself is asked when the text is read; it is too large to be asked here.
+FORMATS = {
+    "arrow", "audiofolder", "cache", "conll", "csv", "eval", "fasta", "fastq", "genbank", "generator", "harbor", "hdf5",
+    "iceberg", "imagefolder", "json", "lance", "meshfolder", "mmcif", "niftifolder", "pandas", "parquet", "pdb",
+    "pdffolder", "spark", "sql", "text", "tsfile", "videofolder", "vortex", "webdataset", "xml",
+}  # fmt: skip
+
 
 class ImportCorpus(Spec):
     """Read text, refuse what is broken, split it and keep it as one or several domains."""
@@ -40,6 +48,8 @@ class ImportCorpus(Spec):
     def _one_source(self) -> ImportCorpus:
         if sum(map(bool, (self.path, self.dataset, self.found))) != 1:
             raise ValueError("give exactly one of path, dataset and found")
+        if (name := self.dataset.partition(":")[0]) in FORMATS:
+            raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
         return self
 
     def local_paths(self) -> list[str]:

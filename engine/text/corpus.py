@@ -253,11 +253,14 @@ def _kind(value: Any) -> str:
 
 def _dataset_rows(name: str) -> Iterator[dict[str, Any]]:
     try:
-        from datasets import exceptions, load_dataset
+        from datasets import exceptions, load_dataset, packaged_modules
     except ImportError:
         problem = "The library “datasets” must be installed to read data sets, but is not."
         raise CorpusError(problem, "Run: pip install 'expert-workbench[hub]'.") from None
     place, _, config = name.partition(":")
+    if place in packaged_modules._PACKAGED_DATASETS_MODULES:  # given alone, it reads all files of the current folder
+        problem = f"The data set must be named, but “{place}” is a kind of file instead."
+        raise CorpusError(problem, "Give the path of the files.")
     try:
         yield from load_dataset(place, config or None, split="train", streaming=True)
     except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:

@@ -273,3 +273,12 @@ def test_a_data_set_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(CorpusError, match="nobody/nothing"):
         list(read_dataset("nobody/nothing", ReadOptions(), Report()))
+
+
+def test_a_kind_of_file_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would read every such file of the current folder."""
+    write_jsonl(tmp_path / "private.json", TEXTS)
+    monkeypatch.chdir(tmp_path)
+    for name in ("json", "json:x"):
+        with pytest.raises(CorpusError, match="“json” is a kind of file"):
+            list(read_dataset(name, ReadOptions(), Report()))

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import packaged_modules
 
 from jobs.sweep import uploads_folder
 from tests.ui.studio.visits import named, open_room, read
 from ui.parts.folders import is_readable, require_readable
-from workbench.corpus_specs import ImportCorpus
+from workbench.corpus_specs import FORMATS, ImportCorpus
 from workbench.errors import BadSpec
 from workbench.services import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import LocalPath
-from workbench.specs import SPECS
+from workbench.specs import SPECS, parse_spec
 
 OUTSIDE = "is outside the folders that the studio may read"
 
@@ -125,3 +126,33 @@ def test_a_spec_tells_every_path_that_its_work_reads() -> None:
     assert found - marked == {("make-seed", "location")}  # a folder or a name, by its source
     assert SPECS["make-seed"](name="x", source="folder", location="/etc").local_paths() == ["/etc"]
     assert SPECS["classify"](mixture="x", path="/etc").local_paths() == ["/etc"]
+
+
+@pytest.mark.parametrize("name", ["text", "json:x", "imagefolder"])
+def test_a_data_set_is_not_a_kind_of_file_of_the_current_folder(name: str) -> None:
+    with pytest.raises(BadSpec, match="is a kind of file"):
+        parse_spec({"kind": "import-corpus", "name": "x", "dataset": name})
+
+
+def test_all_kinds_of_the_library_are_known() -> None:
+    assert set(packaged_modules._PACKAGED_DATASETS_MODULES) <= FORMATS
+
+
+def test_a_folder_around_the_home_is_not_read_unless_the_home_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_DATA_FOLDERS", str(tmp_path))
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "data" / "home"))
+    get_settings.cache_clear()
+    for folder in (tmp_path, tmp_path / "data"):
+        with pytest.raises(BadSpec, match="holds the workbench's home folder"):
+            require_readable([folder])
+    require_readable([tmp_path / "data" / "texts"])
+    for hidden in (".home", ".data/home"):
+        monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / hidden))
+        get_settings.cache_clear()
+        require_readable([tmp_path])
+        with pytest.raises(BadSpec, match=OUTSIDE):
+            require_readable([get_settings().root])
+    with pytest.raises(BadSpec, match="holds the workbench's home folder"):
+        require_readable([tmp_path / ".data"])
