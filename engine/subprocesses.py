@@ -20,8 +20,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 def python_environment(inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables for such a process and all that it starts: each finds the code that this one runs, and no other."""
-    safe = {"PYTHONSAFEPATH": "1"}
-    if not (_ROOT / "pyproject.toml").is_file():
-        return safe  # installed: every Python of this environment finds it
-    paths = inherited.get("PYTHONPATH", "").split(os.pathsep)
-    return safe | {"PYTHONPATH": os.pathsep.join([str(_ROOT), *(one for one in paths if one and one != str(_ROOT))])}
+    own = [str(_ROOT)] if (_ROOT / "pyproject.toml").is_file() else []  # installed, every Python here finds it
+    # An empty entry stands for the current folder, and comes first even so.
+    theirs = [one for one in inherited.get("PYTHONPATH", "").split(os.pathsep) if one and one not in own]
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(own + theirs)}

@@ -38,6 +38,15 @@ def test_the_paths_that_the_person_set_stay() -> None:
     assert paths == [str(ROOT), "/theirs"]
 
 
+@pytest.mark.parametrize("inherited", ["", ":", ":/theirs", "/theirs:", "/theirs::/others"])
+def test_installed_as_well_no_empty_entry_stands_for_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inherited: str
+) -> None:
+    monkeypatch.setattr("engine.subprocesses._ROOT", tmp_path)
+    paths = python_environment({"PYTHONPATH": inherited})["PYTHONPATH"]
+    assert paths == ":".join(filter(None, inherited.split(":")))  # an empty variable is none
+
+
 def test_every_process_is_started_by_the_safe_command() -> None:
     files = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     by_hand = {str(path.relative_to(ROOT)) for path in files if "executable" in _attributes(path)}
