@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import ipaddress
 import socket
@@ -69,13 +70,15 @@ def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise PortTaken(
-                f"Port {port} on {host} must be free, but cannot be had ({error.strerror or error}).",
-                f"Stop the program that uses it, or set {variable} to another port.",
-            ) from None
+            if error.errno == errno.EADDRINUSE:
+                remedy = f"Stop the program that uses it, or set {variable} to another port."
+                raise PortTaken(f"Port {port} on {host} is in use.", remedy) from None
+            problem = f"Port {port} on {host} cannot be used ({error.strerror or error})."
+            raise PortTaken(problem, f"Set {variable} to another port.") from None
 
 
 REGISTRY_HEADER = "x-workbench-registry"
+TOKEN_WANTED = "invalid_api_key"  # the code of a refusal (401) for want of the token
 
 
 def registry_id(settings: Settings) -> str:

@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Mapping
 from html import escape
 
-from ui.addresses import studio_address
+from ui.addresses import REGISTRY_HEADER, registry_id, studio_address
 from ui.login import login_link
 from ui.private_files import private_folder, write_private
 from workbench.settings import Settings, get_settings
@@ -24,20 +24,16 @@ def can_browse(environment: Mapping[str, str] = os.environ, platform: str = sys.
     return platform == "darwin" or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
-def answers(url: str, token: str = "", seconds: float = 1.0) -> bool:
-    """Whether a server answers well."""
+def studio_answers(settings: Settings, seconds: float = 1.0) -> bool:
+    """Whether this workbench's studio is awake. It is asked without the token: another program may listen there."""
     import httpx
 
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url, headers = f"{studio_address(settings)}/_stcore/health", {REGISTRY_HEADER: registry_id(settings)}
     try:
-        return httpx.get(url, headers=headers, timeout=seconds, trust_env=False).is_success
+        answer = httpx.get(url, headers=headers, timeout=seconds, trust_env=False)
     except httpx.HTTPError:
         return False
-
-
-def studio_answers(settings: Settings) -> bool:
-    """Whether this workbench's studio is awake."""
-    return answers(f"{studio_address(settings)}/_stcore/health", settings.token.get_secret_value())
+    return answer.is_success or answer.status_code == 401  # it asks for the token, so it is awake
 
 
 def page_to_open(settings: Settings) -> str:

@@ -51,7 +51,7 @@ class RateLimitExceeded(UiError):
     """More generations wait than the server lets wait."""
 
     def __init__(self, num_waiting: int) -> None:
-        waiting = f" and {num_waiting} more wait" if num_waiting else ""
+        waiting = f" and {num_waiting} more wait{'s' if num_waiting == 1 else ''}" if num_waiting else ""
         super().__init__(f"The server is busy: every slot is taken{waiting}.", "Try again in a moment.")
         self.retry_after = RETRY_SECONDS
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from ui.addresses import registry_id, studio_address
-from ui.private_files import private_folder, write_private
+from ui.private_files import create_private, private_folder, write_private
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -93,7 +93,7 @@ class Login:
     def _new_secret(self) -> bytes:
         """The home folder's secret, made where there is none."""
         if not (self._folder / "secret").exists():
-            write_private(private_folder(self._folder) / "secret", secrets.token_bytes(32))
+            create_private(private_folder(self._folder) / "secret", secrets.token_bytes(32))
         return self._secret()
 
     def _secret(self) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -17,12 +18,30 @@ def private_folder(folder: Path) -> Path:
 
 def write_private(path: Path, content: bytes) -> None:
     """Writes a file that is whole from the first moment on."""
+    with _aside(path, content) as aside:
+        os.replace(aside, path)
+
+
+def create_private(path: Path, content: bytes) -> None:
+    """The same, but a file that is there stays as it is, even if another process makes it at this moment."""
+    with _aside(path, content) as aside:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            if not path.exists():
+                os.replace(aside, path)
+
+
+@contextmanager
+def _aside(path: Path, content: bytes) -> Iterator[str]:
+    """A file beside the one that is meant; gone at the end, unless it was moved."""
     handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".")  # readable by its owner alone
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.replace(aside, path)
-    except BaseException:
+        yield aside
+    finally:
         with suppress(FileNotFoundError):
             os.unlink(aside)
-        raise

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from workbench.errors import BadSettings
@@ -67,6 +67,15 @@ class Settings(BaseSettings):
         64, ge=0, le=1_000_000, description="Generations that wait for their turn at most; more are refused."
     )
     cache_bytes: int = Field(4 << 30, ge=1 << 20, le=1 << 50, description="Memory for loaded models in the API server.")
+
+    @field_validator("token")
+    @classmethod
+    def _sendable(cls, token: SecretStr) -> SecretStr:
+        """Nothing else can be sent in a header, and blanks at the ends are lost there."""
+        text = token.get_secret_value()
+        if not (text.isascii() and text.isprintable() and text == text.strip()):
+            raise ValueError("must be printable ASCII characters without blanks at the ends, but is not")
+        return token
 
     @property
     def root(self) -> Path:

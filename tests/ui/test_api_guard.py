@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from ui.addresses import require_safe_address
 from ui.api.app import create_app
+from ui.api.schemas import MAX_NAMED
 from ui.api.security import MAX_BODY_BYTES
 from ui.errors import UnsafeAddress
 from ui.login import Login
@@ -98,7 +99,13 @@ def test_a_browser_may_give_the_token_as_a_password(enter: Open) -> None:
 
     assert client.get("/healthz").headers["www-authenticate"].startswith("Basic")
     assert client.get("/healthz", headers={"authorization": f"Basic {password}"}).status_code == 200
-    assert client.get("/healthz", headers={"authorization": "Basic ???"}).status_code == 401
+    for wrong in (b"Basic ???", b"Basic \xff", b"Bearer \xff"):
+        assert client.get("/healthz", headers={b"authorization": wrong}).status_code == 401
+
+
+def test_who_means_another_workbench_is_told_so_before_the_token_is_wanted(enter: Open) -> None:
+    answer = enter(token="s3cret").get("/healthz", headers={"x-workbench-registry": "another"})
+    assert answer.json()["error"]["code"] == "foreign_registry"
 
 
 def test_a_login_at_the_studio_holds_here_too(enter: Open, mixed: Path) -> None:
@@ -159,6 +166,22 @@ def test_a_body_that_hides_its_length_is_refused_too(enter: Open) -> None:
     response = enter().post("/v1/completions", content=parts, headers={"content-type": "application/json"})
 
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        {"experts": [{"id": str(number)} for number in range(MAX_NAMED + 1)]},
+        {"experts": [{"id": "both/law", "parts": ["code"] * (MAX_NAMED + 1)}]},
+        {"active": ["both/law"] * (MAX_NAMED + 1)},
+        {"parts": {str(number): [] for number in range(MAX_NAMED + 1)}},
+        {"parts": {"both/law": ["code"] * (MAX_NAMED + 1)}},
+    ],
+)
+def test_no_more_is_named_than_can_take_part(enter: Open, many: dict[str, Any]) -> None:
+    answer = enter().post("/v1/completions", json={"model": "both", "prompt": "x", **many})
+    assert answer.status_code == 400
+    assert f"at most {MAX_NAMED} items" in answer.json()["error"]["message"]
 
 
 def test_the_browser_is_told_to_load_nothing_from_elsewhere(enter: Open) -> None:

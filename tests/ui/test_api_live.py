@@ -211,3 +211,19 @@ def test_a_program_that_is_no_workbench_is_called_so(settings: Settings) -> None
     answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"status": "ok"}))
     with Client(settings, answer) as client, pytest.raises(ServerRefused, match="Another program"):
         client.health()
+
+
+@pytest.mark.parametrize("status", [200, 401, 404])
+def test_the_token_is_not_told_to_another_program(settings: Settings, status: int) -> None:
+    told: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        told.append(request)
+        return httpx.Response(status, json={"error": "log in"})
+
+    with Client(settings, httpx.MockTransport(answer)) as client:
+        for ask in (client.health, client.models, lambda: next(client.stream(model="both", prompt="x"))):
+            with pytest.raises((ServerRefused, KeyError, StopIteration)):
+                ask()
+    assert len(told) == 6
+    assert not [one for one in told if "authorization" in one.headers]

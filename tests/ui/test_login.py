@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from ui.browser import page_to_open
 from ui.cli import main
 from ui.login import FAILURE_SECONDS, LINK_SECONDS, MAX_FAILURES, SESSION_SECONDS, Failures, Login
-from workbench.settings import Settings
+from workbench.errors import BadSettings
+from workbench.settings import Settings, get_settings
 
 
 class Clock:
@@ -67,6 +70,32 @@ def test_a_session_outlives_a_restart_and_ends(settings: Settings) -> None:
     assert not Login(settings, clock).is_session(cookie)
 
 
+def test_the_first_logins_of_two_processes_share_a_secret(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process makes the secret after this one found none."""
+    other: list[str] = []
+    making = secrets.token_bytes
+
+    def overtaken(size: int) -> bytes:
+        monkeypatch.setattr(secrets, "token_bytes", making)
+        other.append(Login(settings).new_session())
+        return making(size)
+
+    monkeypatch.setattr(secrets, "token_bytes", overtaken)
+    own = Login(settings).new_session()
+    assert all(Login(settings).is_session(cookie) for cookie in (own, *other))
+    assert (len(other), len(list((settings.root / "login").iterdir()))) == (1, 1)
+
+
+def test_a_file_system_without_links_keeps_a_secret_too(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    cookie = Login(settings).new_session()
+    assert Login(settings).is_session(cookie)
+    assert Login(settings).is_session(Login(settings).new_session())
+
+
 def test_another_token_ends_sessions_and_links(settings: Settings) -> None:
     login, changed = Login(settings), Login(Settings(home=settings.home, token="another"))
     assert not changed.is_session(login.new_session())
@@ -109,3 +138,11 @@ def test_the_command_prints_a_fresh_link(
     assert main(["login-link"]) == 0
     code = capsys.readouterr().out.strip().partition("/login?link=")[2]
     assert Login(settings).use_link(code)
+
+
+@pytest.mark.parametrize("token", ["gehéim", "s3cret\n", " s3cret", "s3\x00cret", "🔑"])
+def test_a_token_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setattr(os, "environ", {"WORKBENCH_TOKEN": token})
+    with pytest.raises(BadSettings, match="WORKBENCH_TOKEN must be printable ASCII") as refusal:
+        get_settings.__wrapped__()
+    assert token.strip() not in str(refusal.value)

@@ -141,6 +141,11 @@ def endless() -> Iterator[int]:
         yield 1
 
 
+@pytest.mark.parametrize(("number", "told"), [(0, "taken."), (1, "and 1 more waits."), (2, "and 2 more wait.")])
+def test_a_refusal_tells_how_many_wait(number: int, told: str) -> None:
+    assert told in str(RateLimitExceeded(number))
+
+
 def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:
     async def crowd() -> None:
         slots = Slots(1, max_waiting=2)

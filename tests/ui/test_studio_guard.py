@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
 import subprocess
-import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from engine.subprocesses import python_command, python_environment
 from ui.api.security import Guard, studio_rules
 from ui.browser import studio_answers
 from ui.login import MAX_FAILURES, Login, login_link
+from ui.login_page import LoginPage
 from workbench.settings import Settings
 
 TOKEN = "a token with a good many characters"
@@ -47,8 +54,10 @@ def studio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "STUDIO_PORT": settings.studio_port,
         "API_PORT": settings.api_port,
     }
-    environment = os.environ | {f"WORKBENCH_{name}": str(value) for name, value in variables.items()}
-    with subprocess.Popen([sys.executable, "-m", "ui.studio_server"], env=environment, cwd=home) as process:
+    environment = (
+        os.environ | python_environment() | {f"WORKBENCH_{name}": str(value) for name, value in variables.items()}
+    )
+    with subprocess.Popen(python_command("ui.studio_server"), env=environment, cwd=home) as process:
         try:
             wait_for(settings, process)
             yield settings
@@ -249,8 +258,88 @@ def test_the_token_is_in_no_process_list(studio: Settings) -> None:
 
 def test_too_many_wrong_tokens_must_wait(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, token=TOKEN)
-    guard = Guard(lambda *_: None, settings, studio_rules(settings))  # type: ignore[arg-type, return-value]
-    client = TestClient(guard, base_url="http://127.0.0.1:8501", headers={"origin": "http://127.0.0.1:8501"})
+    client = browser(settings)
     codes = [client.post("/login", data={"token": "wrong"}).status_code for _ in range(MAX_FAILURES)]
     assert set(codes) == {401}
     assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 429
+
+
+@pytest.mark.parametrize("form", [b"token=\xff", b"token=%FF", b"\xff=\xff", b"&".join([b"a=b"] * 99), b""])
+def test_a_form_of_any_bytes_is_a_wrong_token(tmp_path: Path, form: bytes) -> None:
+    client = browser(Settings(home=tmp_path, token=TOKEN))
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    codes = [client.post("/login", content=form, headers=kind).status_code for _ in range(MAX_FAILURES + 1)]
+    assert codes == [401] * MAX_FAILURES + [429]
+
+
+def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
+    page = LoginPage(Login(Settings(home=tmp_path, token=TOKEN)))
+    asked = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
+
+    async def all_at_once() -> list[int]:
+        all_asked = asyncio.Event()
+
+        async def receive() -> Message:
+            await all_asked.wait()
+            return {"type": "http.request", "body": b"token=wrong"}
+
+        tasks = [asyncio.create_task(page.answer(asked, receive)) for _ in range(2 * MAX_FAILURES)]
+        await asyncio.sleep(0)  # each has begun, and waits for its form
+        all_asked.set()
+        return [(await task).status_code for task in tasks]
+
+    assert sorted(asyncio.run(all_at_once())) == [401] * MAX_FAILURES + [429] * MAX_FAILURES
+
+
+def test_wrong_tokens_of_others_do_not_lock_out_a_program(tmp_path: Path) -> None:
+    client = browser(Settings(home=tmp_path, token=TOKEN), send_ok)
+    for _ in range(MAX_FAILURES + 1):
+        assert client.get("/", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert client.get("/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.fixture
+def heard(studio_port: int) -> Iterator[list[str]]:
+    """The headers of what is asked of another program on the studio's port, which wants a login, too."""
+    told: list[str] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            told.append(str(self.headers))
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", studio_port), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield told
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def studio_port() -> int:
+    return free_port()
+
+
+def test_whoever_listens_on_the_port_is_not_told_the_token(tmp_path: Path, heard: list[str], studio_port: int) -> None:
+    studio_answers(Settings(home=tmp_path, token=TOKEN, studio_port=studio_port))
+    assert len(heard) == 1
+    assert TOKEN not in heard[0]
+
+
+@with_token
+def test_another_workbenchs_studio_is_not_ours(studio: Settings, tmp_path: Path) -> None:
+    assert not studio_answers(Settings(home=tmp_path, token=TOKEN, studio_port=studio.studio_port))
+
+
+async def send_ok(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("ok")(scope, receive, send)
+
+
+def browser(settings: Settings, app: ASGIApp = send_ok) -> TestClient:
+    guard = Guard(app, settings, studio_rules(settings))
+    return TestClient(guard, base_url="http://127.0.0.1:8501", headers={"origin": "http://127.0.0.1:8501"})

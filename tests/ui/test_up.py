@@ -18,7 +18,7 @@ import pytest
 from engine.subprocesses import python_environment
 from jobs.submit import ENDED, wait
 from ui import up
-from ui.addresses import require_safe_address
+from ui.addresses import require_free_port, require_safe_address
 from ui.browser import can_browse
 from ui.cli import main
 from ui.errors import BadUsage, PortTaken, UnsafeAddress
@@ -48,10 +48,15 @@ def free_port() -> int:
 
 
 def test_a_port_in_use_names_the_variable_to_set(taken: int) -> None:
-    with pytest.raises(PortTaken, match="WORKBENCH_API_PORT"):
+    with pytest.raises(PortTaken, match=r"is in use\..*WORKBENCH_API_PORT"):
         up.check(Settings(api_port=taken, studio_port=free_port()))
     with pytest.raises(PortTaken, match="WORKBENCH_STUDIO_PORT"):
         up.check(Settings(api_port=free_port(), studio_port=taken))
+
+
+def test_a_port_that_is_not_ours_to_use_is_not_said_to_be_in_use() -> None:
+    with pytest.raises(PortTaken, match=r"cannot be used \(.*\)\. Set WORKBENCH_API_PORT"):
+        require_free_port(free_port(), "WORKBENCH_API_PORT", "203.0.113.1")  # an address of nobody's
 
 
 def test_the_command_says_it_in_one_sentence(
@@ -181,14 +186,18 @@ def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: P
     with subprocess.Popen(command, cwd=folder, env=variables, **pipes) as house:
         try:
             _answers(f"http://127.0.0.1:{api}/healthz")
-            health = _answers(f"http://127.0.0.1:{studio}/_stcore/health", Origin="http://elsewhere.example")
+            health = _answers(f"http://127.0.0.1:{studio}/_stcore/health")
+            stranger = {"Origin": "http://elsewhere.example"}
+            refused = httpx.get(str(health.url), headers=stranger, trust_env=False)
             card = next(card for card in wait(job_id, 0.1) if card.state in ENDED)
         finally:
             house.send_signal(signal.SIGINT)
             printed, _ = house.communicate(timeout=30)
 
     assert (card.state, card.error, card.attempt) == ("done", "", 1)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_origin")
     assert "access-control-allow-origin" not in health.headers
+    assert "_streamlit_xsrf" in health.cookies
     assert "died" not in printed.decode()
 
 

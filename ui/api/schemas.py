@@ -7,6 +7,7 @@ null is what was left out.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_type_hints
@@ -38,10 +39,12 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "skip_special_tokens": (None, True),
 }
 MAX_PROMPTS = 256  # of one request: they share one slot, one after the other
+MAX_NAMED = 1024  # experts of one request, or parts of one expert
 MAX_PHRASES = 16  # OpenAI's four are too few for tasks of lm-eval
 
 
 PARTS = "active parts of an expert of MoDE; left out: all of them; empty: its backbone alone."
+Names = Annotated[list[str], Field(max_length=MAX_NAMED)]
 
 
 class Asked(Sane):
@@ -55,7 +58,7 @@ class ExpertWeight(Asked):
 
     id: str = Field(description="Name of an expert of the mixture.")
     weight: float = Field(1.0, ge=0, allow_inf_nan=False, description="Its prior (or fixed) weight.")
-    parts: list[str] | None = Field(None, description=f"The {PARTS}")
+    parts: Names | None = Field(None, description=f"The {PARTS}")
 
 
 def _gate_field(name: str, kind: Any) -> Any:
@@ -82,9 +85,11 @@ class GateChange(_GateFields):
 class Mixed(Asked):
     """Which experts of a model take part, and how they are weighed; all of it for this request only."""
 
-    experts: list[ExpertWeight] | None = Field(None, description="Experts that take part, with their weights.")
-    active: list[str] | None = Field(None, description="Experts that take part, with the mixture's own weights.")
-    parts: dict[str, list[str]] | None = Field(None, description=f"By expert: the {PARTS}")
+    experts: list[ExpertWeight] | None = Field(
+        None, max_length=MAX_NAMED, description="Experts that take part, with their weights."
+    )
+    active: Names | None = Field(None, description="Experts that take part, with the mixture's own weights.")
+    parts: dict[str, Names] | None = Field(None, max_length=MAX_NAMED, description=f"By expert: the {PARTS}")
     gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     top_k_experts: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
     prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
@@ -93,8 +98,8 @@ class Mixed(Asked):
     def _one_choice(self) -> Mixed:
         if self.experts is not None and self.active is not None:
             raise ValueError("give experts or active, not both")
-        names = [one.id for one in self.experts or ()]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        times = Counter(one.id for one in self.experts or ())
+        if twice := sorted(name for name, number in times.items() if number > 1):
             raise ValueError(f"experts must name each once, but name {', '.join(twice)} more often")
         if self.experts is not None and self.prior is not None:
             raise ValueError("give experts with weights or a prior, not both")
@@ -239,9 +244,11 @@ class MixRequest(Asked):
     """POST /v1/workbench/mix."""
 
     mixture: str = Field(description="Name of a mixture.")
-    active: list[str] | None = Field(None, description="Experts that take part.")
+    active: Names | None = Field(None, description="Experts that take part.")
     weights: dict[str, float] | None = Field(
-        None, description="Weights instead of the mixture's own; what is not named weighs nothing."
+        None,
+        max_length=MAX_NAMED,
+        description="Weights instead of the mixture's own; what is not named weighs nothing.",
     )
     gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     prior: str | None = Field(None, description="Name of a stored prior, instead of weights.")

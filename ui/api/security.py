@@ -11,7 +11,6 @@ Where a token is set, programs send it with each request, and a browser logs in 
 from __future__ import annotations
 
 import base64
-import binascii
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +23,16 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ui.addresses import REGISTRY_HEADER, STUDIO_HOST, is_any, is_ip, is_loopback, registry_id, studio_address
+from ui.addresses import (
+    REGISTRY_HEADER,
+    STUDIO_HOST,
+    TOKEN_WANTED,
+    is_any,
+    is_ip,
+    is_loopback,
+    registry_id,
+    studio_address,
+)
 from ui.login import LOGIN_PATH, Login
 from ui.login_page import LoginPage
 
@@ -119,7 +127,7 @@ class Guard:
             raise Refusal(403, f"The Host must be this server's own name, but is “{host}” instead.", "foreign_host")
         origin = headers.get("origin")
         if origin is None and self._needs_origin(asked):
-            raise Refusal(403, "The request must name its Origin: this server itself.", "foreign_origin")
+            raise Refusal(403, "The request must come with this server's own Origin.", "foreign_origin")
         if origin is not None and _place(origin) != host:
             raise Refusal(403, f"The Origin must be this server itself, but is “{origin}” instead.", "foreign_origin")
         site = headers.get("sec-fetch-site", "none")
@@ -144,14 +152,11 @@ class Guard:
 
     def _check_request(self, asked: HTTPConnection) -> None:
         headers = asked.headers
-        if self._login.is_needed and not self._is_known(asked):
-            raise Refusal(
-                401,
-                "The request must carry this server's token (Authorization: Bearer …).",
-                "invalid_api_key",
-            )
+        # Before the token: who is told that this is another workbench never sends it.
         if headers.get(REGISTRY_HEADER, self._registry) != self._registry:
             raise Refusal(421, self._foreign, "foreign_registry")
+        if self._login.is_needed and not self._is_known(asked):
+            raise Refusal(401, "The request must carry this server's token (Authorization: Bearer …).", TOKEN_WANTED)
         if self._rules.for_programs and _length(headers) > MAX_BODY_BYTES:
             raise Refusal(413, TOO_LARGE, "too_large")
 
@@ -214,14 +219,18 @@ def _length(headers: Headers) -> int:
 
 
 def _token_in(headers: Headers) -> bytes:
-    """The token of a request: as a bearer, or as the password that a browser asks for."""
+    """The token of a request: as a bearer, or as the password that a browser asks for.
+
+    Wrong ones are not counted, unlike typed ones: a limit would lock out programs that send the right one. Pages of
+    other sites are refused before, and whom other machines can reach has a token too long to be guessed.
+    """
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return value.strip().encode()
+        return value.strip().encode("latin-1")  # as headers are read
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value, validate=True).partition(b":")[2]
-        except binascii.Error:
+        except ValueError:
             return b""
     return b""
 
