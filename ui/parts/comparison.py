@@ -20,7 +20,7 @@ from workbench.cards import EvaluationCard, ExpertCard
 from workbench.database import reading
 from workbench.services.retention import retention
 
-_TOLD_ABOVE = ("parts", "composed_of")  # of the config
+_TOLD_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config
 
 
 def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
