@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import select
@@ -15,15 +16,14 @@ from sqlalchemy.orm import Session
 from workbench import database
 from workbench.services import artifacts, rebuild, stores
 from workbench.services.rebuild import Rebuilt
-from workbench.services.recording import claim_unowned, write_records
+from workbench.services.recording import claim_unowned, refresh_records
 from workbench.settings import Settings
-from workbench.storage import Storage, get_storage
+from workbench.storage import get_storage
 from workbench.tables import Corpus, Job
 from workbench.trash import KEPT_SECONDS, Trash, Trashed
 
 GRACE_SECONDS = 24 * 3600.0  # longer than any job takes from its last artifact to its row
 UPLOAD_GRACE_SECONDS = 3600.0  # a form may be filled in for a while before it is sent
-_AT_ONCE = 200
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -46,27 +46,33 @@ def sweep(settings: Settings) -> None:
     """Moves artifacts and folders of jobs without a row to the trash, and empties the trash of what is old.
 
     Uploads that no import waits for are deleted. Raises SweepRefused, and removes nothing, where the artifacts belong
-    to another registry, or this one knows too little of what is there.
+    to another registry, or this one knows too little of what is there; what it does know is recorded first, so that the
+    other one's sweeps leave it alone.
     """
     # Listed before the rows are read: what is made in between is not in the list.
     jobs = set(_old(settings.jobs_folder, GRACE_SECONDS))
     uploads = set(_old(uploads_folder(settings.root), UPLOAD_GRACE_SECONDS))
-    storage = get_storage(settings)
-    with database.transaction(settings) as session:
-        claim_unowned(session, storage)
+    storage, begin = get_storage(settings), partial(database.transaction, settings)
+    claim_unowned(begin, storage)
+    with begin() as session:
         state = stores.state_of(session, storage)
-        if (refused := stores.refusal(state, storage)) is not None:
-            raise refused
-        artifacts.sweep(session, storage, GRACE_SECONDS)
+        refused = stores.refusal(state, storage)
+        if refused is None:
+            artifacts.sweep(session, storage, GRACE_SECONDS)
         known = {settings.jobs_folder / job_id for job_id in session.scalars(select(Job.id))}
         waiting = _waiting_imports(session)
         named = _named_sources(session)
+    if refused is not None:
+        with suppress(OSError):  # only what has no record: an older registry's rows must not replace newer ones
+            refresh_records(begin, storage, state.known - storage.records.ids())
+        raise refused
     for folder in sorted(jobs - known):
         with suppress(FileNotFoundError):  # another process sweeps, too
             jobs_trash(settings).put(folder, "job")
     _delete_uploads(settings, uploads, waiting, named)
     empty_trashes(settings)
-    _refresh_records(settings, storage, sorted(state.known))
+    refresh_records(begin, storage, state.known)
+    storage.forget_records()
 
 
 def trashed(settings: Settings) -> list[Trashed]:
@@ -76,27 +82,21 @@ def trashed(settings: Settings) -> list[Trashed]:
 
 
 def restore(settings: Settings, entries: Sequence[Trashed]) -> Rebuilt:
-    """Moves entries of the trash back to their places, and makes rows of what is known of them."""
-    for one in entries:
-        if one.kind == "job":
-            jobs_trash(settings).restore(one, settings.jobs_folder / one.id)
-    with database.transaction(settings) as session:
-        return rebuild.restore(session, get_storage(settings), [one for one in entries if one.kind == "artifact"])
+    """Moves entries of the trash back to their places, and makes rows of what is known of them; some may be left."""
+    report = Rebuilt()
+    if found := [one for one in entries if one.kind == "artifact"]:  # first: it may be refused
+        with database.transaction(settings) as session:
+            report = rebuild.restore(session, get_storage(settings), found)
+    folders = [one for one in entries if one.kind == "job"]
+    report.left += rebuild.put_back(jobs_trash(settings), folders, settings.jobs_folder)[1]
+    return report
 
 
 def empty_trashes(settings: Settings, older_than_seconds: float = KEPT_SECONDS) -> tuple[int, int]:
     """Deletes for good what has been in the trash for that long; gives how many folders and bytes that were."""
-    before = {one.path: one.size_bytes for one in trashed(settings)}
+    before = {one.path: one.size_bytes for one in trashed(settings) if one.is_older(older_than_seconds)}
     gone = [*get_storage(settings).empty_trash(older_than_seconds), *jobs_trash(settings).empty(older_than_seconds)]
     return len(gone), sum(before.get(one.path, 0) for one in gone)
-
-
-def _refresh_records(settings: Settings, storage: Storage, artifact_ids: list[str]) -> None:
-    """Makes the records say what the rows say now, a few at a time: nobody else can write meanwhile."""
-    for first in range(0, len(artifact_ids), _AT_ONCE):
-        with database.transaction(settings) as session:
-            write_records(session, storage, artifact_ids[first : first + _AT_ONCE])
-    storage.forget_records()
 
 
 def _delete_uploads(settings: Settings, uploads: set[Path], waiting: set[Path], named: set[str]) -> None:

@@ -19,6 +19,7 @@ from ui.parts.words import ago, clock, counted, size
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
+    from workbench.storage import Storage
 
 NEWEST_TESTED = (3, 14)
 OLDEST = (3, 11)
@@ -71,9 +72,10 @@ def _torch(settings: Settings) -> Finding:
 
 def _disk(settings: Settings) -> Finding:
     free, folder = least_room(settings)
-    trash = trashed_bytes(settings)
-    found = f"{size(free)} free at {folder}" + (f", {size(trash)} in the trash" if trash else "")
+    found = f"{size(free)} free at {folder}"
     if free < ENOUGH_BYTES:
+        trash = trashed_bytes(settings)
+        found += f", {size(trash)} in the trash" if trash else ""
         variable = "WORKBENCH_ARTIFACTS" if folder == settings.artifacts_folder else "WORKBENCH_HOME"
         empty = "Run `workbench registry trash empty`. " if trash else ""
         return Finding("Disk", False, f"Only {found}.", f"{empty}Free some space, or set {variable} to a larger disk.")
@@ -89,22 +91,18 @@ def _registry(settings: Settings) -> Finding:
 
 def check_artifacts(settings: Settings) -> Finding:
     """Whether these artifacts belong to this registry, which knows them."""
-    from workbench.database import reading
+    from workbench.database import has_registry, reading
     from workbench.errors import NoRegistry, StorageError
     from workbench.services.stores import refusal, state_of
     from workbench.storage import get_storage
 
     storage = get_storage(settings)
     try:
+        if not has_registry(settings):
+            return _of_no_registry(storage)
         with reading(settings) as session:
             state = state_of(session, storage)
-    except NoRegistry:
-        if not (num := len(storage.ids())):
-            return Finding("Artifacts", True, "none yet")
-        found = f"No registry knows the {counted(num, 'artifact')} in {storage.folder}."
-        step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
-        return Finding("Artifacts", False, found, step)
-    except StorageError as problem:
+    except (NoRegistry, StorageError) as problem:
         return Finding("Artifacts", False, problem.problem, problem.next_step)
     if (refused := refusal(state, storage)) is not None:
         return Finding("Artifacts", False, refused.problem, refused.next_step)
@@ -112,6 +110,14 @@ def check_artifacts(settings: Settings) -> Finding:
         found = f"This registry has lost the rows of {counted(len(state.missing), 'artifact')}; the files are kept."
         return Finding("Artifacts", False, found, "Make the rows again: `workbench registry rebuild`.", needed=False)
     return Finding("Artifacts", True, f"{len(state.known):,} in {storage.folder}")
+
+
+def _of_no_registry(storage: Storage) -> Finding:
+    if not (num := len(storage.ids())):
+        return Finding("Artifacts", True, "none yet")
+    found = f"No registry knows the {counted(num, 'artifact')} in {storage.folder}."
+    step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
+    return Finding("Artifacts", False, found, step)
 
 
 def _trash(settings: Settings) -> Finding:
@@ -126,11 +132,18 @@ def _trash(settings: Settings) -> Finding:
 
 def _backup(settings: Settings) -> Finding:
     from workbench.backups import EVERY_SECONDS, is_copied, list_backups
+    from workbench.database import has_registry, reading
+    from workbench.services.stores import find_registry_id
     from workbench.storage import get_storage
 
     if not is_copied(settings):
         return Finding("Backup", True, "none is made of PostgreSQL: use `pg_dump`")
-    newest = next(iter(list_backups(settings)), None)
+    made = list_backups(settings)
+    if has_registry(settings):  # else any may help
+        with reading(settings) as session:
+            registry_id = find_registry_id(session)
+        made = [one for one in made if one.registry_id == registry_id]
+    newest = next(iter(made), None)
     if newest is None and not get_storage(settings).ids():
         return Finding("Backup", True, "none yet, and nothing to back up")
     step = "Start the scheduler with `workbench up`, or run `workbench registry backup`."

@@ -1,4 +1,4 @@
-"""Daily copies of the registry beside the artifacts: `backups/registry-ID-TIME.db`, the last seven.
+"""Daily copies of the registry beside the artifacts: `backups/registry-ID-TIME.db`, of the last seven days.
 
 Only SQLite is copied. PostgreSQL has backups of its own (`pg_dump`), which know its users and its settings, too.
 """
@@ -11,21 +11,23 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from sqlalchemy import make_url
 
 from workbench import database
+from workbench.records import remove_leftovers, written_aside
 from workbench.services import stores
 from workbench.services.recording import claim_unowned
 from workbench.settings import Settings
 from workbench.storage import get_storage, noticing_full_disk
+from workbench.trash import STAMP, seconds_of, stamp_now
 
 EVERY_SECONDS = 24 * 3600.0
-NUM_KEPT = 7
-_STAMP = "%Y%m%dT%H%M%SZ"
-_NAME = re.compile(r"registry-(?P<id>[0-9a-f]{32})-(?P<at>\d{8}T\d{6}Z)\.db")
+NUM_KEPT = 7  # days; and so many of the newest day
+_NAME = re.compile(r"registry-(?P<id>[0-9a-f]{32})-" + STAMP + r"\.db")
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ def list_backups(settings: Settings, registry_id: str | None = None) -> list[Bac
     found = []
     for path in backups_folder(settings).glob("registry-*.db"):
         if (name := _NAME.fullmatch(path.name)) and registry_id in (None, name["id"]):
-            at = datetime.strptime(name["at"], _STAMP).replace(tzinfo=UTC).timestamp()
-            found.append(Backup(path, name["id"], at))
+            found.append(Backup(path, name["id"], seconds_of(name["at"])))
     return sorted(found, key=lambda one: one.at, reverse=True)
 
 
@@ -70,34 +71,38 @@ def back_up_daily(settings: Settings) -> Backup | None:
 
 
 def back_up(settings: Settings) -> Backup:
-    """Copies the registry now, and deletes the oldest of more than seven copies.
+    """Copies the registry now, and deletes the copies that are not kept.
 
     Raises SweepRefused for a registry that does not know what is there: its copies would push out the good ones.
     """
     storage = get_storage(settings)
+    claim_unowned(partial(database.transaction, settings), storage)
     with database.transaction(settings) as session:
-        claim_unowned(session, storage)
         if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None:
             raise refused
         registry_id = stores.registry_id(session)
-    stamp = datetime.now(UTC).strftime(_STAMP)
-    path = backups_folder(settings) / f"registry-{registry_id}-{stamp}.db"
+    path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
     with noticing_full_disk(settings.artifacts_folder):
         _copy(settings, path)
-    for old in list_backups(settings, registry_id)[NUM_KEPT:]:
+    remove_leftovers(backups_folder(settings))
+    made = list_backups(settings, registry_id)
+    for old in set(made) - set(_kept(made)):
         old.path.unlink(missing_ok=True)
-    return list_backups(settings, registry_id)[0]
+    return made[0]
+
+
+def _kept(made: list[Backup]) -> list[Backup]:
+    """The newest of each of the newest seven days, and several of the very newest: copies asked for by hand."""
+    days = [list(some) for _, some in groupby(made, key=lambda one: one.at // EVERY_SECONDS)]
+    return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
 
 
 def _copy(settings: Settings, path: Path) -> None:
     """A copy of one moment of the registry, put in its place only when it is whole; for its owner's eyes alone."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
+    with written_aside(path) as aside:
         os.close(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
         file = make_url(settings.database).database or ""
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(aside)) as copy:
             source.backup(copy)
         aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

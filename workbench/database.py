@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +46,22 @@ _inherited: list[Engine] = []
 def transaction(settings: Settings | None = None) -> Iterator[Session]:
     """A session that writes: committed when the block ends well, else as if it had never been."""
     settings = settings or get_settings()
+    changed = ChangedRows()
+    try:
+        with _writing(settings) as session:
+            changed.watch(session)
+            yield session
+            changed.prepare(session, get_storage(settings))
+    finally:  # a commit that failed, too: then the rows are what they were
+        changed.save(partial(_writing, settings), get_storage(settings))
+
+
+@contextmanager
+def _writing(settings: Settings) -> Iterator[Session]:
     with _explained(settings):
         engine = _ready_engine(settings).execution_options(registry="write")
         with Session(engine, expire_on_commit=False) as session, session.begin():
-            changed = ChangedRows(session)
             yield session
-            changed.save(get_storage(settings))
 
 
 @contextmanager
@@ -148,6 +159,12 @@ def require_registry(settings: Settings | None = None) -> None:
         )
     if version != VERSION:
         raise _other_version(settings, version)
+
+
+def has_registry(settings: Settings) -> bool:
+    """Whether there is a registry, of whatever version; raises RegistryAway where nobody can tell now."""
+    with _explained(settings):
+        return registry_version(settings) is not None
 
 
 def registry_version(settings: Settings) -> str | None:

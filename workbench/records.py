@@ -8,13 +8,45 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 DELETED_AT = "deleted_at"  # in the record of an artifact that somebody deleted from the registry
 
+_LEFT_SECONDS = 3600.0  # no file is written aside for so long
+
 Record = dict[str, Any]
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yields a file of this writer's own beside `path` to fill: what is left of it at the end is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+    try:
+        yield aside
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_synced(path: Path, text: str) -> None:
+    """Writes a file that is on the disk afterwards, not only on its way there."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Deletes what writers that died had written aside in a folder of ours."""
+    for path in folder.glob(".*.new"):
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_mtime < time.time() - _LEFT_SECONDS:
+                path.unlink()
 
 
 class Records:
@@ -42,14 +74,10 @@ class Records:
         """Puts a record in place, whole or not at all; one that says the same is left alone."""
         if self.read(artifact_id) == record:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(artifact_id)
-        aside = path.with_name(f".{path.name}.{os.getpid()}.new")
-        try:
+        with written_aside(path) as aside:
             aside.write_text(json.dumps(record, indent=1, sort_keys=True), encoding="utf-8")
             aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
 
     def mark_deleted(self, artifact_id: str, at: float) -> None:
         """Notes that an artifact was deleted on purpose; what it was stays written."""

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
-from workbench.records import Records
+from workbench.records import Records, remove_leftovers, write_synced, written_aside
 from workbench.settings import Settings, get_settings
 from workbench.tables import Artifact
 from workbench.trash import KEPT_SECONDS, Trash, Trashed
 
-_OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
+OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
+UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
 _ID = re.compile(r"[0-9a-f]{32}")
 _ASIDE = re.compile(r"\.(?P<id>[0-9a-f]{32})\.\d+\.(?P<what>new|old)")
 _ALMOST_NOTHING_BYTES = 1 << 20
@@ -72,42 +73,52 @@ class Storage:
         return {path.name for path in self.folder.iterdir() if _ID.fullmatch(path.name) and _is_folder(path)}
 
     def owner(self) -> str | None:
-        """The id of the registry that these artifacts belong to; None as long as none has claimed them."""
-        file = self.folder / _OWNER
-        if not file.exists():
-            return None
+        """The id of the registry that these artifacts belong to; None as long as none has claimed them.
+
+        Where nobody can read whose they are, they are UNREADABLE's.
+        """
         try:
-            return str(json.loads(file.read_text(encoding="utf-8"))["registry_id"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{file} cannot be read ({error}).", "Run `workbench registry adopt`.") from error
+            return str(json.loads((self.folder / OWNER).read_text(encoding="utf-8"))["registry_id"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return UNREADABLE
 
     def set_owner(self, registry_id: str, *, replace: bool = False) -> bool:
         """Claims the artifacts for a registry; False where another was faster, unless it is to be replaced."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        told, file = json.dumps({"registry_id": registry_id}), self.folder / _OWNER
-        if replace:
-            aside = file.with_name(f".{file.name}.{os.getpid()}.new")
-            aside.write_text(told, encoding="utf-8")
-            aside.replace(file)
-            return True
-        with suppress(FileExistsError), file.open("x", encoding="utf-8") as new:
-            new.write(told)
+        told, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
+        with written_aside(file) as aside:
+            write_synced(aside, told)
+            if replace:
+                aside.replace(file)
+            else:
+                with suppress(FileExistsError):
+                    _put_first(aside, file)
         return self.owner() == registry_id
+
+    def claimed_at(self) -> float:
+        """When a registry claimed the artifacts; 0 as long as none has."""
+        with suppress(FileNotFoundError):
+            return (self.folder / OWNER).stat().st_mtime
+        return 0.0
 
     def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
         """Moves to the trash what no row knows and nobody touched for a while; gives where it lay.
 
         A known artifact is never taken: not even what is left of one whose replacement was cut off. Nor is one that a
-        registry recorded and nobody deleted: then it is the registry that lost a row. What writers that died had
-        not finished is deleted.
+        registry recorded and nobody deleted: then it is the registry that lost a row. What has no record counts as
+        touched when the artifacts were claimed: another registry may still have to record what it knows. What
+        writers that died had not finished is deleted.
         """
         if not self.folder.is_dir():
             return []
-        before = time.time() - grace_seconds
+        before, recorded, claimed_at = time.time() - grace_seconds, self.records.ids(), self.claimed_at()
         orphans = [
             path
             for path in sorted(self.folder.iterdir())
-            if self._is_orphan(path, known_ids) and _newest(path) < before
+            if self._is_orphan(path, known_ids)
+            and _newest(path) < before
+            and (path.name in recorded or not _ID.fullmatch(path.name) or claimed_at < before)
         ]
         for path in orphans:
             if _ID.fullmatch(path.name):
@@ -125,6 +136,7 @@ class Storage:
 
     def forget_records(self) -> None:
         """Deletes the records of what was deleted and is gone for good, from the trash, too."""
+        remove_leftovers(self.records.folder)
         for id in self.records.ids() - self.ids() - self.trash.ids():
             if not self.records.is_live(id):
                 self.records.remove(id)
@@ -146,6 +158,17 @@ class Storage:
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
+
+
+def _put_first(aside: Path, file: Path) -> None:
+    """Puts a whole file in its place in one step; raises FileExistsError where another was first."""
+    try:
+        os.link(aside, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a filesystem without links
+        with file.open("x", encoding="utf-8") as new:
+            new.write(aside.read_text(encoding="utf-8"))
 
 
 def get_storage(settings: Settings | None = None) -> Storage:

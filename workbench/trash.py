@@ -7,19 +7,30 @@ import re
 import shutil
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from engine.files import folder_size
 from workbench.errors import StorageError
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-_STAMP = "%Y%m%dT%H%M%SZ"
-_NAME = re.compile(r"(?P<at>\d{8}T\d{6}Z)-(?P<kind>artifact|job)-(?P<id>[0-9a-f]{32})")
+STAMP = r"(?P<at>\d{8}T\d{6}Z)"  # in names: when
+_FORMAT = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(STAMP + r"-(?P<kind>artifact|job)-(?P<id>[0-9a-f]{32})")
 
 Kind = Literal["artifact", "job"]
+
+
+def stamp_now() -> str:
+    """The present moment, as names of files tell it."""
+    return datetime.now(UTC).strftime(_FORMAT)
+
+
+def seconds_of(stamp: str) -> float:
+    """The seconds since 1970 of such a moment."""
+    return datetime.strptime(stamp, _FORMAT).replace(tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,17 @@ class Trashed:
 
     @property
     def size_bytes(self) -> int:
-        return folder_size(self.path)
+        """Bytes of all its files; another process may delete them meanwhile."""
+        total = 0
+        for root, _, files in os.walk(self.path):
+            for file in files:
+                with suppress(FileNotFoundError):
+                    total += os.lstat(os.path.join(root, file)).st_size
+        return total
+
+    def is_older(self, seconds: float) -> bool:
+        """Whether it has been in the trash for so long."""
+        return self.at <= time.time() - seconds
 
 
 class Trash:
@@ -45,17 +66,15 @@ class Trash:
     def put(self, path: Path, kind: Kind) -> Path:
         """Moves the folder of an artifact or a job, which is called by its id, into the trash; gives its new path."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        at = datetime.now(UTC).strftime(_STAMP)
-        return path.rename(self.folder / f"{at}-{kind}-{path.name}")
+        return path.rename(self.folder / f"{stamp_now()}-{kind}-{path.name}")
 
     def entries(self) -> list[Trashed]:
         """What is in the trash, the oldest first. Anything with another kind of name is not ours."""
         found = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if (name := _NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink():
-                at = datetime.strptime(name["at"], _STAMP).replace(tzinfo=UTC).timestamp()
                 kind: Kind = "job" if name["kind"] == "job" else "artifact"
-                found.append(Trashed(path, name["id"], kind, at))
+                found.append(Trashed(path, name["id"], kind, seconds_of(name["at"])))
         return sorted(found, key=lambda one: (one.at, one.id))
 
     def ids(self) -> set[str]:
@@ -63,17 +82,22 @@ class Trash:
         return {one.id for one in self.entries()}
 
     def restore(self, entry: Trashed, path: Path) -> None:
-        """Moves an entry back to `path`, where it counts as new; raises StorageError where something is there."""
+        """Moves an entry back to `path`, where it counts as new.
+
+        Raises StorageError where something is there, or where the entry is gone.
+        """
         if path.exists():
             raise StorageError(f"{path} exists already.", "Move it away to restore what is in the trash.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.utime(entry.path)  # a sweep waits a day again
-        entry.path.rename(path)
+        try:
+            os.utime(entry.path)  # a sweep waits a day again
+            entry.path.rename(path)
+        except FileNotFoundError:
+            raise StorageError(f"{entry.path} is gone.", "See `workbench registry trash list`.") from None
 
     def empty(self, older_than_seconds: float = 0.0) -> list[Trashed]:
         """Deletes what has been in the trash for that long, for good; gives what was deleted."""
-        before = time.time() - older_than_seconds
-        gone = [one for one in self.entries() if one.at <= before]
+        gone = [one for one in self.entries() if one.is_older(older_than_seconds)]
         for one in gone:
             shutil.rmtree(one.path, ignore_errors=True)
         return [one for one in gone if not one.path.exists()]

@@ -1,6 +1,8 @@
-"""The random id of a registry, made when it first uses an artifacts folder: only its own registry sweeps a folder."""
+"""The random id of a registry: an artifacts folder names the one that may sweep it."""
 
 from __future__ import annotations
+
+import uuid
 
 import sqlalchemy as sa
 
@@ -11,12 +13,14 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    op.create_table(
+    identity = op.create_table(
         "registry_identity",
         sa.Column("name", sa.String(16), nullable=False),
         sa.Column("id", sa.String(32), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_registry_identity"),
     )
+    # Committed with the table, so that no folder ever names an id which a cut-off transaction took back.
+    op.bulk_insert(identity, [{"name": "registry", "id": uuid.uuid4().hex}])
 
 
 def downgrade() -> None:

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import time
 import uuid
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,15 @@ from jobs.reconcile import SWEEP_SECONDS, Reconciler
 from workbench import database
 from workbench.backups import list_backups
 from workbench.corpus_specs import ImportCorpus
-from workbench.errors import SweepRefused
+from workbench.errors import StorageError, SweepRefused
 from workbench.services import jobs as rows
 from workbench.services import stores
 from workbench.services.artifacts import register_artifact
+from workbench.services.rebuild import rebuild
 from workbench.settings import Settings
-from workbench.storage import get_storage
+from workbench.storage import OWNER, get_storage
 from workbench.tables import Artifact
+from workbench.trash import Trashed
 
 
 @pytest.fixture
@@ -95,15 +97,29 @@ def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(house
 # a registry that does not know what is there ---------------------------------------------------------
 
 
-def keep_artifacts(settings: Settings, count: int) -> list[Path]:
+def keep_artifacts(settings: Settings, count: int, hours: float = 48) -> list[Path]:
     """Artifacts as jobs would make them, registered and two days old."""
     storage, ids = get_storage(settings), [uuid.uuid4().hex for _ in range(count)]
     with database.transaction(settings) as session:
         for id in ids:
             with storage.new(id) as folder:
                 (folder / "model").write_text(id)
-            register_artifact(session, storage, id, "thing")
-    return [aged(storage.path(id), 48) for id in ids]
+            register_artifact(session, storage, id, "thing").created_at = time.time() - hours * 3600
+    age_owner(settings)
+    return [aged(storage.path(id), hours) for id in ids]
+
+
+def age_owner(settings: Settings) -> None:
+    """The artifacts were claimed two days ago."""
+    if (file := settings.artifacts_folder / OWNER).exists():
+        os.utime(file, (time.time() - 48 * 3600,) * 2)
+
+
+def leave_orphan(settings: Settings, name: str = "a", hours: float = 30) -> Path:
+    """An artifact that no row knows."""
+    orphan = settings.artifacts_folder / (name * 32)
+    orphan.mkdir(parents=True)
+    return aged(orphan, hours)
 
 
 def lose_registry(settings: Settings) -> None:
@@ -150,13 +166,59 @@ def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(house: Hou
 def test_artifacts_of_the_version_before_belong_to_the_registry_that_knows_them(house: House) -> None:
     kept = keep_artifacts(house.settings, 5)
     forget_owner(house.settings)
-    orphan = house.settings.artifacts_folder / ("a" * 32)
-    orphan.mkdir()
-    aged(orphan, 48)
+    orphan = leave_orphan(house.settings)
+    sweep.sweep(house.settings)
+    assert orphan.is_dir()  # another registry may still have to record it
+    age_owner(house.settings)
     sweep.sweep(house.settings)
     storage = get_storage(house.settings)
     assert storage.ids() == {folder.name for folder in kept}
     assert all(storage.records.is_live(folder.name) for folder in kept)
+    with database.reading(house.settings) as session:
+        assert storage.owner() == stores.find_registry_id(session)
+
+
+@pytest.mark.parametrize(("known", "unknown", "hours"), [(1, 1, 30), (5, 1, 72)])
+def test_a_registry_claims_nothing_that_it_does_not_know_for_certain(
+    house: House, known: int, unknown: int, hours: float
+) -> None:
+    kept = keep_artifacts(house.settings, known)
+    forget_owner(house.settings)
+    kept += [leave_orphan(house.settings, name, hours) for name in "ab"[:unknown]]
+    with pytest.raises(SweepRefused, match=f"knows {known} of {known + unknown} artifacts"):
+        sweep.sweep(house.settings)
+    assert get_storage(house.settings).owner() is None
+    assert all(folder.is_dir() for folder in kept)
+
+
+@pytest.mark.parametrize("first", ["larger", "smaller"])
+def test_two_registries_of_the_version_before_that_share_artifacts_lose_none(
+    house: House, tmp_path: Path, first: str
+) -> None:
+    smaller = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
+    database.migrate(smaller)
+    kept = keep_artifacts(house.settings, 3, 50) + keep_artifacts(smaller, 2)
+    forget_owner(house.settings)
+    for settings in (house.settings, smaller)[:: 1 if first == "larger" else -1]:
+        with suppress(SweepRefused):
+            sweep.sweep(settings)
+    age_owner(house.settings)
+    sweep.sweep(house.settings)
+    with pytest.raises(SweepRefused):
+        sweep.sweep(smaller)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(house: House) -> None:
+    keep_artifacts(house.settings, 2)
+    (house.settings.artifacts_folder / OWNER).write_text("")
+    orphan = leave_orphan(house.settings)
+    with pytest.raises(SweepRefused, match="registry rebuild"):
+        sweep.sweep(house.settings)
+    assert orphan.is_dir()
+    storage = get_storage(house.settings)
+    with database.transaction(house.settings) as session:
+        rebuild(session, storage)
     with database.reading(house.settings) as session:
         assert storage.owner() == stores.find_registry_id(session)
 
@@ -198,9 +260,7 @@ def test_two_homes_with_one_registry_and_one_folder_of_artifacts_sweep_both(hous
     second = Settings(home=tmp_path / "second", database_url=url, artifacts=folder)
     kept += keep_artifacts(second, 3)
     for settings, name in ((second, "a"), (house.settings, "b")):
-        orphan = folder / (name * 32)
-        orphan.mkdir()
-        aged(orphan, 48)
+        orphan = leave_orphan(settings, name)
         sweep.sweep(settings)
         assert not orphan.exists()
     assert all(one.is_dir() for one in kept)
@@ -239,6 +299,36 @@ def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys
     assert "belong to another registry: nothing is removed." in said
     assert all(folder.is_dir() for folder in kept)
     assert list_backups(house.settings) == []  # an empty registry's backups must not push out the good ones
+
+
+def test_what_cannot_be_restored_stops_nothing_else(house: House) -> None:
+    kept = keep_artifacts(house.settings, 3)
+    with database.transaction(house.settings) as session:
+        for folder in kept[:2]:
+            session.delete(session.get_one(Artifact, folder.name))
+    orphan = house.settings.jobs_folder / ("c" * 32)
+    orphan.mkdir(parents=True)
+    aged(orphan, 48)
+    sweep.sweep(house.settings)
+    entries = sweep.trashed(house.settings)
+    taken = sorted(kept[:2])[0]
+    taken.mkdir()
+    report = sweep.restore(house.settings, entries)
+    assert [folder.is_dir() for folder in (*kept, orphan)] == [True] * 4
+    assert [(one.thing, one.name) for one in report.left] == [("artifact", taken.name)]
+    assert [one.id for one in sweep.trashed(house.settings)] == [taken.name]
+    with pytest.raises(StorageError, match="exists already"):
+        sweep.restore(house.settings, sweep.trashed(house.settings))
+
+
+def test_only_what_goes_from_the_trash_is_sized(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = keep_artifacts(house.settings, 2)
+    trash, sized = get_storage(house.settings).trash, []
+    old, young = (trash.put(folder, "artifact") for folder in kept)
+    old = old.rename(old.with_name(f"20200101T000000Z-artifact-{kept[0].name}"))
+    monkeypatch.setattr(Trashed, "size_bytes", property(lambda one: sized.append(one.path) or 7))
+    assert sweep.empty_trashes(house.settings) == (1, 7)
+    assert (sized, young.is_dir()) == ([old], True)
 
 
 def test_the_scheduler_backs_up_once_a_day(house: House) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_rows_that_an_older_registry_lacks_are_told(home: Path, seed: str) -> No
 
 
 def test_what_was_deleted_can_be_restored_until_the_trash_is_emptied(
-    home: Path, seed: str, capsys: pytest.CaptureFixture[str]
+    home: Path, seed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with database.transaction() as session:
         seeds.delete_seed(session, seed)
@@ -88,6 +90,8 @@ def test_what_was_deleted_can_be_restored_until_the_trash_is_emptied(
     [entry] = ask(capsys, "registry", "trash", "list")
     assert (entry["kind"], entry["name"]) == ("artifact", f"seed model {seed}")
     assert finding("Trash").finding.startswith("1 folder, ")
+    assert "in the trash" not in finding("Disk").finding  # sized once: the line above tells it
+    monkeypatch.setattr("ui.doctor.ENOUGH_BYTES", 1 << 60)
     assert "in the trash" in finding("Disk").finding
 
     ask(capsys, "registry", "trash", "restore", entry["id"][:8])
@@ -117,6 +121,38 @@ def test_a_backup_is_made_when_asked_and_told_of(home: Path, seed: str, capsys: 
     assert not finding("Backup").ok
     assert Path(ask(capsys, "registry", "backup")["path"]).is_file()
     assert "made just now" in finding("Backup").finding
+
+
+def test_a_backup_of_another_registry_is_not_taken_for_one_of_this(
+    home: Path, seed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["registry", "backup"]) == 0
+    lose_registry(home)
+    assert "made just now" in finding("Backup").finding  # it may help
+    database.migrate()
+    assert finding("Backup").finding == "There is none."
+
+
+def test_a_registry_that_must_be_migrated_is_not_lost(home: Path, seed: str) -> None:
+    database.close_engines()
+    with closing(sqlite3.connect(home / "registry.db")) as older, older:
+        older.execute("UPDATE alembic_version SET version_num = '0005'")
+    assert finding("Artifacts").next_step == "Run `workbench migrate`."
+
+
+def test_a_registry_that_does_not_answer_is_not_lost(seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database.close_engines()
+    monkeypatch.setenv("WORKBENCH_DATABASE_URL", "postgresql://nobody@/none?host=/nowhere")
+    get_settings.cache_clear()
+    assert finding("Artifacts").next_step == "Start the database server and try again."
+
+
+@pytest.mark.parametrize("days", ["inf", "nan", "1e308", "-1"])
+def test_the_trash_is_emptied_of_what_is_a_number_of_days_old(
+    home: Path, days: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["registry", "trash", "empty", "--older-than", days]) == 2
+    assert "must be 0 to 36,500 days" in capsys.readouterr().err
 
 
 def test_a_registry_that_starts_anew_adopts_the_artifacts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -48,6 +49,35 @@ def test_a_backup_is_made_once_a_day_and_seven_are_kept(settings: Settings) -> N
     kept = list_backups(settings)
     assert (len(kept), kept[0]) == (backups.NUM_KEPT, newest)
     assert kept[-1].path.name.endswith("20200103T000000Z.db")
+
+
+def test_copies_asked_for_by_hand_push_out_no_day(settings: Settings) -> None:
+    for day in range(1, 8):
+        aged(back_up(settings), f"202001{day:02}T100000Z")
+    for hour in range(10):
+        aged(back_up(settings), f"20200108T{hour:02}0000Z")
+    back_up(settings)
+    days = [one.path.name.split("-")[2][:8] for one in list_backups(settings)]
+    assert days[1:] == [f"202001{day:02}" for day in (8, 7, 6, 5, 4, 3)]
+
+
+def test_several_copies_of_the_newest_day_stay(settings: Settings) -> None:
+    made = back_up(settings)
+    for hour in range(10):
+        shutil.copy(made.path, made.path.with_name(f"registry-{made.registry_id}-21000101T{hour:02}0000Z.db"))
+    back_up(settings)
+    kept = [one.path.name[-10:-8] for one in list_backups(settings)]
+    assert kept[: backups.NUM_KEPT] == ["09", "08", "07", "06", "05", "04", "03"]
+
+
+def test_what_a_backup_that_was_killed_left_is_removed(settings: Settings) -> None:
+    folder = back_up(settings).path.parent
+    old, young = folder / ".registry-a.db.1.new", folder / ".registry-b.db.2.new"
+    old.touch()
+    young.touch()
+    os.utime(old, (0, 0))
+    back_up(settings)
+    assert [one.exists() for one in (old, young)] == [False, True]
 
 
 def test_an_empty_registry_is_not_backed_up(home: Path) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
+from sqlalchemy import delete, event
+from sqlalchemy.orm import Session
 
 from tests.workbench.conftest import World
 from workbench.database import reading, transaction
-from workbench.records import DELETED_AT
+from workbench.records import DELETED_AT, Record, Records
 from workbench.services import experts, mixtures, stores
 from workbench.services.rebuild import rebuild
+from workbench.services.recording import write_records
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
 from workbench.storage import Storage, get_storage
-from workbench.tables import Base
+from workbench.tables import Base, RegistryIdentity
 
 
 @pytest.fixture
@@ -83,6 +89,103 @@ def test_rows_come_back_from_records_on_either_database(storage: Storage) -> Non
     with reading() as session:
         assert (experts.list_experts(session), mixtures.list_mixtures(session)) == before
         assert stores.refusal(stores.state_of(session, storage), storage) is None
+
+
+class CutOffError(Exception):
+    pass
+
+
+def cut_off(session: Session) -> None:
+    if not session.in_nested_transaction():
+        raise CutOffError
+
+
+def test_a_commit_that_fails_leaves_records_as_they_were(storage: Storage) -> None:
+    ids = {name: artifact_id(name) for name in ("law", "sea")}
+    before = {id: storage.records.read(id) for id in storage.records.ids()}
+    with pytest.raises(CutOffError), transaction() as session:
+        mixtures.delete_mixture(session, "both")
+        experts.delete_expert(session, "law")
+        experts.rename(session, "sea", "ocean")
+        new = World(session, storage).artifact().id
+        event.listen(session, "before_commit", cut_off)
+    assert {id: storage.records.read(id) for id in before} == before
+    assert set(ids.values()) <= set(before)
+    assert storage.records.read(new) is None
+
+
+def test_no_registry_owns_artifacts_before_its_id_is_committed(registry: str) -> None:
+    with transaction() as session:
+        session.execute(delete(RegistryIdentity))
+    with pytest.raises(CutOffError), transaction() as session:
+        World(session, get_storage()).artifact()
+        event.listen(session, "before_commit", cut_off)
+    with reading() as session:
+        assert get_storage().owner() in (None, stores.find_registry_id(session))
+
+
+def test_a_refresh_does_not_undo_a_deletion_that_is_not_committed_yet(storage: Storage, registry: str) -> None:
+    if registry == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    id = artifact_id("law")
+
+    def refresh(_: Session) -> None:
+        with transaction() as other:
+            write_records(other, storage, [id])
+
+    with transaction() as session:
+        mixtures.delete_mixture(session, "both")
+        experts.delete_expert(session, "law")
+        event.listen(session, "before_commit", refresh)
+    assert not storage.records.is_live(id)
+
+
+def test_a_record_that_cannot_be_written_skips_no_other(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = sorted(["law", "sea"], key=artifact_id)
+    ids, write = (artifact_id(first), artifact_id(second)), Records.write
+
+    def refuse_first(self: Records, id: str, record: Record) -> None:
+        if id == ids[0]:
+            raise PermissionError(13, "Permission denied")
+        write(self, id, record)
+
+    monkeypatch.setattr(Records, "write", refuse_first)
+    with transaction() as session:
+        experts.rename(session, first, "one")
+        experts.rename(session, second, "two")
+    rows = [(storage.records.read(id) or {})["rows"]["experts"][0]["name"] for id in ids]
+    assert rows == [first, "two"]
+
+
+def test_a_transaction_may_change_more_rows_than_a_query_may_name(home: Path) -> None:
+    with transaction() as session:
+        world = World(session, get_storage())
+        world.corpus("many", *(f"domain-{n}" for n in range(600)))
+        session.flush()
+        connection = session.connection().connection.driver_connection
+        assert connection is not None
+        connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 500)
+    [id] = get_storage().records.ids()
+    assert len((get_storage().records.read(id) or {})["rows"]["domains"]) == 600
+
+
+def test_a_rebuild_asks_no_more_of_the_registry_for_more_rows(home: Path) -> None:
+    def selects(num_seeds: int) -> int:
+        with transaction() as session:
+            for n in range(num_seeds):
+                World(session, get_storage()).seed(f"{num_seeds}-{n}")
+        with transaction() as session:
+            for table in reversed(Base.metadata.sorted_tables):
+                if table.name != "registry_identity":
+                    session.execute(table.delete())
+        asked: list[str] = []
+        with transaction() as session:
+            engine = session.get_bind()
+            event.listen(engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
+            rebuild(session, get_storage())
+        return sum(one.startswith("SELECT") for one in asked)
+
+    assert selects(3) == selects(12)
 
 
 def test_a_registry_has_one_id(registry: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 from engine.errors import DamagedFile
 from workbench.errors import DiskFull, StorageError
-from workbench.storage import Storage, confine, free_bytes, is_full_disk, noticing_full_disk
+from workbench.storage import OWNER, UNREADABLE, Storage, confine, free_bytes, is_full_disk, noticing_full_disk
 from workbench.tables import Artifact
 
 HOUR = 3600.0
@@ -167,6 +169,67 @@ def test_a_sweep_takes_nothing_that_a_registry_recorded_until_it_is_deleted_ther
     assert storage.sweep(set(), HOUR) == []
     storage.records.mark_deleted(artifact.id, time.time())
     assert storage.sweep(set(), HOUR) == [storage.path(artifact.id)]
+
+
+def test_what_nobody_recorded_stays_a_while_after_the_artifacts_were_claimed(storage: Storage) -> None:
+    artifact = keep(storage)
+    age(storage.path(artifact.id), 2 * HOUR)
+    assert storage.set_owner("a" * 32)
+    assert storage.sweep(set(), HOUR) == []
+    age(storage.folder / OWNER, 2 * HOUR)
+    assert storage.sweep(set(), HOUR) == [storage.path(artifact.id)]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_first_claim_counts(storage: Storage, has_links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", link)
+    assert [storage.set_owner(id * 32) for id in "aba"] == [True, False, True]
+    assert os.listdir(storage.folder) == [OWNER]
+
+
+def test_a_claim_that_the_disk_has_no_room_for_leaves_no_claim(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        storage.set_owner("a" * 32)
+    assert storage.owner() is None
+
+
+def test_nobody_owns_what_a_damaged_file_claims(storage: Storage) -> None:
+    storage.set_owner("a" * 32)
+    (storage.folder / OWNER).write_text("")
+    assert storage.owner() == UNREADABLE
+    assert not storage.set_owner("a" * 32)
+    assert storage.set_owner("a" * 32, replace=True)
+
+
+def test_threads_may_write_one_record_at_once(storage: Storage) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: storage.records.write("a" * 32, {"n": n}), range(400)))
+    assert storage.records.is_live("a" * 32)
+    assert os.listdir(storage.records.folder) == [f"{'a' * 32}.json"]
+
+
+def test_the_size_of_what_another_process_deletes_is_no_failure(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(storage)
+    storage.sweep(set(), -HOUR)
+    [entry] = storage.trash.entries()
+    found = list(os.walk(entry.path))
+    shutil.rmtree(entry.path)
+    monkeypatch.setattr(os, "walk", lambda *_: found)
+    assert entry.size_bytes == 0
+    with pytest.raises(StorageError, match="is gone"):
+        storage.trash.restore(entry, storage.folder / entry.id)
 
 
 def test_what_was_in_the_trash_is_the_same_afterwards(storage: Storage) -> None:

@@ -89,11 +89,16 @@ def disk_sign(settings: Settings) -> Sign:
     """Of the disks that hold the home and the artifacts: the fuller one counts."""
     free, folder = least_room(settings)
     if free < ENOUGH_BYTES:
-        trash = trashed_bytes(settings)
+        trash = _trashed_bytes(settings)
         empty = f" `workbench registry trash empty` frees {size(trash)}." if trash else ""
         step = f"Free some space: a full disk pauses jobs.{empty}"
         return Sign("Disk", False, f"only {size(free)} free at {folder}", step)
     return Sign("Disk", True, f"{size(free)} free")
+
+
+@st.cache_data(ttl=60, show_spinner=False)  # it may hold very many files
+def _trashed_bytes(_settings: Settings) -> int:
+    return trashed_bytes(_settings)
 
 
 def artifacts_signs(settings: Settings) -> list[Sign]:

@@ -19,10 +19,12 @@ app = typer.Typer(no_args_is_help=True, help="The registry: back it up, rebuild 
 trash = typer.Typer(no_args_is_help=True, help="What sweeps removed: list it, restore it, empty it.")
 app.add_typer(trash, name="trash")
 
+_MOST_DAYS = 36_500
+
 
 @app.command("backup")
 def backup(as_json: Json = False) -> None:
-    """Back the registry up now; the scheduler does it daily, and the last seven backups are kept."""
+    """Back the registry up now; the scheduler does it daily, and keeps backups of the last seven days."""
     from engine.errors import Problem
     from workbench.backups import back_up, is_copied
     from workbench.settings import get_settings
@@ -115,13 +117,16 @@ def restore_trash(
 
 @trash.command("empty")
 def empty_trash(
-    older_than: Annotated[float, typer.Option(min=0, help="Only what has been in the trash for so many days.")] = 0.0,
+    older_than: Annotated[float, typer.Option(help="Only what has been in the trash for so many days.")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Delete what is in the trash for good, to free disk space."""
     from jobs.sweep import empty_trashes
+    from ui.errors import BadUsage
     from workbench.settings import get_settings
 
+    if not 0 <= older_than <= _MOST_DAYS:  # no number at all, too
+        raise BadUsage(f"--older-than must be 0 to {_MOST_DAYS:,} days, but is {older_than:g} instead.")
     gone, freed = empty_trashes(get_settings(), older_than * 24 * 3600)
     told = f"{counted(gone, 'folder')} deleted for good; {size(freed)} freed."
     print_done({"deleted": gone, "freed_bytes": freed}, told, as_json)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, and_, delete, insert, select
+from sqlalchemy import Table, delete, event, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -20,7 +21,7 @@ from workbench.services.names import free_name
 from workbench.services.recording import OWNERS, Rows, write_records
 from workbench.storage import Storage
 from workbench.tables import Artifact, Base
-from workbench.trash import Trashed
+from workbench.trash import Trash, Trashed
 
 _THINGS = {
     "jobs": "job", "artifacts": "artifact", "seed_models": "seed model", "clusterings": "clustering",
@@ -70,15 +71,33 @@ def rebuild(
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
     """Moves artifacts from the trash back to their places, experts with their base, and makes their rows again.
 
-    Raises SweepRefused where the artifacts belong to another registry.
+    What cannot be moved is left. Raises SweepRefused where the artifacts belong to another registry.
     """
     if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None and entries:
         raise refused
-    moved = _with_bases(storage, entries)
-    for one in moved:
-        storage.trash.restore(one, storage.path(one.id))
-        storage.records.clear_deleted(one.id)
-    return rebuild(session, storage, only=[one.id for one in moved])
+    moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    for id in moved:
+        storage.records.clear_deleted(id)
+    report = rebuild(session, storage, only=moved)
+    report.left += left
+    return report
+
+
+def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
+    """Moves entries of the trash back into a folder, of several with one id the newest; gives ids, and what was left.
+
+    Raises StorageError where there was one entry to move, and it was left.
+    """
+    moved, left = [], []
+    for one in sorted(entries, key=lambda one: one.at, reverse=True):
+        try:
+            trash.restore(one, folder / one.id)
+            moved.append(one.id)
+        except StorageError as error:
+            if len(entries) == 1:
+                raise
+            left.append(Left(one.kind, one.id, f"left in the trash: {error.problem}"))
+    return moved, left
 
 
 def name_of(storage: Storage, artifact_id: str) -> str:
@@ -94,19 +113,23 @@ def name_of(storage: Storage, artifact_id: str) -> str:
 def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]:
     """These entries, and those of the bases that their experts were trained on."""
     in_trash = {one.id: one for one in storage.trash.entries()}
-    found = {one.id: one for one in entries}
+    given = {one.id for one in entries}
+    bases: set[str] = set()
     for one in entries:
         record = storage.records.read(one.id) or {}
-        bases = [row["base_id"] for row in record.get("rows", {}).get("experts", ())]
-        found |= {id: in_trash[id] for id in bases if id in in_trash}
-    return list(found.values())
+        bases |= {row["base_id"] for row in record.get("rows", {}).get("experts", ())}
+    there = {id for id in bases if storage.path(id).exists()}
+    return [*entries, *(in_trash[id] for id in sorted(bases - given - there) if id in in_trash)]
 
 
 def _take_over(session: Session, storage: Storage) -> None:
     state = stores.state_of(session, storage)
     if len(state.known) >= len(state.missing) + len(state.unrecorded):
-        write_records(session, storage, state.known)
-        storage.set_owner(stores.registry_id(session), replace=True)
+        write_records(session, storage, state.known - storage.records.ids())
+        registry_id = stores.registry_id(session)
+        event.listen(
+            session, "after_commit", lambda _: storage.set_owner(registry_id, replace=True), once=True
+        )  # not before there are its rows
 
 
 class _Rebuilder:
@@ -117,6 +140,8 @@ class _Rebuilder:
         self.artifact_ids: set[str] = set()
         self._session = session
         self._storage = storage
+        self._keys: dict[str, set[tuple[str, ...]]] = {}  # of the rows that there are, by their table
+        self._names: dict[str, set[str]] = {}
 
     def run(self, only: Collection[str] | None) -> None:
         state = stores.state_of(self._session, self._storage)
@@ -178,7 +203,7 @@ class _Rebuilder:
         """Makes one row unless it is there."""
         row = {column.name: told[column.name] for column in table.columns if column.name in told}
         thing, name = _THINGS[table.name], str(told.get("name") or told.get("title") or told.get("id") or "")
-        if self._exists(table, {column.name: row[column.name] for column in table.primary_key}):
+        if (key := _key(table.name, row)) in self._keys_of(table):
             return
         if not self._mend_references(table, row, thing, name):
             return
@@ -189,6 +214,9 @@ class _Rebuilder:
         except IntegrityError:
             self._leave(thing, name, "the registry has another one in its place")
             return
+        self._keys_of(table).add(key)
+        if table.name in self._names:
+            self._names[table.name].add(row["name"])
         self.report.made[thing] = self.report.made.get(thing, 0) + 1
         if table.name == "artifacts":
             self.artifact_ids.add(row["id"])
@@ -198,7 +226,7 @@ class _Rebuilder:
         for column in table.columns:
             for key in column.foreign_keys:
                 value, other = row.get(column.name), key.column.table
-                if value is None or self._exists(other, {key.column.name: value}):
+                if value is None or (value,) in self._keys_of(other):
                     continue
                 if not column.nullable:
                     self._leave(thing, name, f"its {_THINGS[other.name]} is not there")
@@ -212,7 +240,9 @@ class _Rebuilder:
         name = table.columns.get("name")
         if name is None or table.name == "clusters":
             return
-        free = free_name(row["name"], ".", set(self._session.scalars(select(name))))
+        if table.name not in self._names:
+            self._names[table.name] = set(self._session.scalars(select(name)))
+        free = free_name(row["name"], ".", self._names[table.name])
         if free != row["name"]:
             self._leave(thing, row["name"], f"rebuilt as “{free}”, because the name is taken")
             row["name"] = free
@@ -221,16 +251,16 @@ class _Rebuilder:
         """Takes back the rows of artifacts that nothing else could be made of: a row would keep them for ever."""
         for id in sorted(self.artifact_ids):
             owners = [(table, row) for table in _OWNERS for row in found[id].get(table, ())]
-            if owners and not any(
-                self._exists(Base.metadata.tables[table], {"id": row["id"]}) for table, row in owners
-            ):
+            if owners and not any((row["id"],) in self._keys_of(Base.metadata.tables[table]) for table, row in owners):
                 self._session.execute(delete(Artifact).where(Artifact.id == id))
                 self.artifact_ids.discard(id)
                 self.report.made["artifact"] -= 1
 
-    def _exists(self, table: Table, key: Mapping[str, Any]) -> bool:
-        which = and_(*(table.columns[name] == value for name, value in key.items()))
-        return self._session.execute(select(*table.primary_key).where(which)).first() is not None
+    def _keys_of(self, table: Table) -> set[tuple[str, ...]]:
+        if table.name not in self._keys:
+            rows = self._session.execute(select(*table.primary_key))
+            self._keys[table.name] = {tuple(row) for row in rows}
+        return self._keys[table.name]
 
     def _leave(self, thing: str, name: str, why: str) -> None:
         self.report.left.append(Left(thing, name, why))
