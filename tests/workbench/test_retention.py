@@ -162,9 +162,9 @@ def begin_from_a_copy(world: World, expert: str) -> None:
     first = experts.expert_row(world.session, "first")
     job_id = jobs.create_job(world.session, MakeSeed(name="copy", source="expert", expert="first"))
     world.session.get_one(Job, job_id).result = {MADE_OF: first.id}
-    seed = world.seed("copy")
+    world.seed("copy")
     seed_row(world.session, "copy").job_id = job_id
-    experts.expert_row(world.session, expert).seed_id = seed.id
+    experts.expert_row(world.session, expert).seed = seed_row(world.session, "copy")
     world.session.flush()
 
 
