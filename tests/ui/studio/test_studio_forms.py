@@ -58,17 +58,19 @@ def test_a_preset_stands_above_the_defaults() -> None:
 
 @pytest.mark.usefixtures("folders_named")
 def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
     app = open_room("train", train__what="Few-shot classification")
     named(app.button, "Classify the texts").click().run()
     assert "path: must be given, but is empty." in app.error[0].value.replace("\\", "")
-    app.text_input(key="classify.path").set_value(str(tmp_path)).run()
+    app.text_input(key="classify.path").set_value(str(tasks)).run()
     assert app.multiselect(key="classify.routings").options == ["cluster", "updating", "fixed", "fixed-validation"]
     app.multiselect(key="classify.routings").set_value(["fixed"]).run()
     app.multiselect(key="classify.top_k").set_value([8, 1]).run()
     spec = asked(named(app.button, "Classify the texts").click().run(), "classify")
     assert (spec["mixture"], spec["path"], spec["routings"], spec["top_k"]) == (
         "first",
-        str(tmp_path),
+        str(tasks),
         ["fixed"],
         [1, 8],
     )
