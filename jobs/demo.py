@@ -11,6 +11,7 @@ from workbench.services import jobs as rows
 from workbench.services.corpora import list_corpora
 from workbench.settings import Settings, get_settings
 from workbench.specs import Evaluate, Spec
+from workbench.storage import get_storage
 from workbench.training_specs import MakeSeed, TrainDemix
 
 NAME = "demo"
@@ -23,7 +24,9 @@ TRAINING = TrainingConfig(
 
 
 def is_fresh(settings: Settings | None = None) -> bool:
-    """Whether nothing was ever imported or asked for in this registry."""
+    """Whether nothing was ever imported or asked for here; artifacts without rows are those of a lost registry."""
+    if get_storage(settings).ids():
+        return False
     with reading(settings) as session:
         return not rows.list_jobs(session) and not list_corpora(session)
 

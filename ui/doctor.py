@@ -131,7 +131,7 @@ def _trash(settings: Settings) -> Finding:
 
 
 def _backup(settings: Settings) -> Finding:
-    from workbench.backups import EVERY_SECONDS, is_copied, list_backups
+    from workbench.backups import EVERY_SECONDS, backups_folder, is_copied, list_backups
     from workbench.database import has_registry, reading
     from workbench.services.stores import find_registry_id
     from workbench.storage import get_storage
@@ -142,7 +142,11 @@ def _backup(settings: Settings) -> Finding:
     if has_registry(settings):  # else any may help
         with reading(settings) as session:
             registry_id = find_registry_id(session)
-        made = [one for one in made if one.registry_id == registry_id]
+        others, made = len(made), [one for one in made if one.registry_id == registry_id]
+        if others and not made:
+            there = f"{counted(others, 'backup')} of another in {backups_folder(settings)}"
+            told = f"There is none of this registry, but {there}."
+            return Finding("Backup", False, told, "If that was yours: docs/how_to/backups_and_trash.md.", needed=False)
     newest = next(iter(made), None)
     if newest is None and not get_storage(settings).ids():
         return Finding("Backup", True, "none yet, and nothing to back up")

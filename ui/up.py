@@ -61,7 +61,7 @@ def prepare(settings: Settings, demo: bool) -> None:
     if is_fresh(settings):
         submit_demo(settings)
     else:
-        print(f"The registry holds something already: the demo is left out.{_what_goes_on(settings)}", file=sys.stderr)
+        print(f"There is something here already: the demo is left out.{_what_goes_on(settings)}", file=sys.stderr)
 
 
 def _what_goes_on(settings: Settings) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobs import sweep
+from jobs.demo import is_fresh
 from tests.workbench.conftest import World
 from ui.cli import main
 from ui.doctor import Finding, examine
@@ -117,6 +118,17 @@ def test_what_is_not_in_the_trash_cannot_be_restored(
     assert "workbench registry trash list" in capsys.readouterr().err
 
 
+def test_of_an_empty_trash_nothing_is_said_to_be_restored(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["registry", "trash", "restore", "--all"]) == 0
+    assert capsys.readouterr().out == "The trash is empty: there is nothing to restore.\n"
+
+
+def test_no_demo_starts_beside_the_artifacts_of_a_lost_registry(home: Path, seed: str) -> None:
+    lose_registry(home)
+    database.migrate()
+    assert not is_fresh(get_settings())
+
+
 def test_a_backup_is_made_when_asked_and_told_of(home: Path, seed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not finding("Backup").ok
     assert Path(ask(capsys, "registry", "backup")["path"]).is_file()
@@ -130,7 +142,7 @@ def test_a_backup_of_another_registry_is_not_taken_for_one_of_this(
     lose_registry(home)
     assert "made just now" in finding("Backup").finding  # it may help
     database.migrate()
-    assert finding("Backup").finding == "There is none."
+    assert finding("Backup").finding.startswith("There is none of this registry, but 1 backup of another in ")
 
 
 def test_a_registry_that_must_be_migrated_is_not_lost(home: Path, seed: str) -> None:

@@ -111,6 +111,9 @@ def restore_trash(
         raise BadUsage("Give an id, or --all.", "See `workbench registry trash list`.")
     settings = get_settings()
     entries = [one for one, _ in _entries(settings)]
+    if not entries and all_ and not as_json:
+        say("The trash is empty: there is nothing to restore.")
+        return
     report = restore(settings, entries if all_ else find_entries(entries, id))
     _tell_rebuilt(report, as_json, "Restored, with rows of")
 
