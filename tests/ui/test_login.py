@@ -11,6 +11,7 @@ import pytest
 from ui.browser import page_to_open
 from ui.cli import main
 from ui.login import FAILURE_SECONDS, LINK_SECONDS, MAX_FAILURES, SESSION_SECONDS, Failures, Login
+from workbench.database import migrate
 from workbench.errors import BadSettings
 from workbench.settings import Settings, get_settings
 
@@ -135,6 +136,10 @@ def test_the_command_prints_a_fresh_link(
     assert "WORKBENCH_TOKEN is not set" in capsys.readouterr().err
 
     monkeypatch.setattr("workbench.settings.get_settings", lambda: settings)
+    assert main(["login-link"]) == 2  # no workbench there: the link would open nothing
+    assert not (settings.root / "login").exists()
+    migrate(settings)
+    capsys.readouterr()
     assert main(["login-link"]) == 0
     code = capsys.readouterr().out.strip().partition("/login?link=")[2]
     assert Login(settings).use_link(code)

@@ -29,12 +29,14 @@ def login_link(as_json: Json = False) -> None:
     """Print a link that logs one browser in to the studio: it works once, within ten minutes."""
     from ui import login
     from ui.addresses import studio_address
+    from workbench.database import require_registry
     from workbench.settings import get_settings
 
     settings = get_settings()
     if not settings.token.get_secret_value():
         problem = "The studio asks for no login here: WORKBENCH_TOKEN is not set."
         raise BadUsage(problem, f"Open {studio_address(settings)}, or set the token that `workbench up` was given.")
+    require_registry(settings)  # a link made in a home without a workbench would open nothing
     link = login.login_link(settings)
     if as_json:
         print_json({"login": link, "seconds": login.LINK_SECONDS})
