@@ -23,7 +23,7 @@ import torch  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 from engine.config import Family, ModelConfig  # noqa: E402
-from engine.generate import Mixing  # noqa: E402
+from engine.inference.generate import Mixing  # noqa: E402
 from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
@@ -118,9 +118,13 @@ def asked_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, D
     torch.manual_seed(0)
     width = arguments.width
     shape = ModelConfig(
-        family=arguments.family, num_layers=arguments.layers, width=width, num_heads=4, ffn_width=4 * width,
+        family=arguments.family,
+        num_layers=arguments.layers,
+        width=width,
+        num_heads=4,
+        ffn_width=4 * width,
         max_positions=512,
-    )  # fmt: skip
+    )
     model = different_experts(shape, arguments.vocabulary)
     return arguments, model, separate_models(shape, model)
 
@@ -149,18 +153,28 @@ def main() -> None:
             dense_ratios.append((ended - middle) / (dense_ended - ended))
             posterior = posterior_seconds(len(models), len(prompt) + arguments.tokens)
             shares.append(posterior / (ended - middle - posterior))
-    print(json.dumps({
-        "claim": "mixture tokens/s over loop of 8 models >= 1.5; time over one dense model <= 5; posterior <= 0.02",
-        "time_over_dense_median": round(statistics.median(dense_ratios), 3),
-        "time_over_dense_max": round(max(dense_ratios), 3),
-        "posterior_share_median": round(statistics.median(shares), 4), "posterior_share_max": round(max(shares), 4),
-        "ratio_median": round(statistics.median(ratios), 3),
-        "ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3),
-        "mixture_tokens_per_second": round(statistics.median(mixture_speed), 1),
-        "loop_tokens_per_second": round(statistics.median(loop_speed), 1), "width": arguments.width,
-        "layers": arguments.layers, "family": arguments.family, "vocabulary": arguments.vocabulary,
-        "threads": torch.get_num_threads(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "mixture tokens/s over loop of 8 models >= 1.5; time over one dense model <= 5; "
+                "posterior <= 0.02",
+                "time_over_dense_median": round(statistics.median(dense_ratios), 3),
+                "time_over_dense_max": round(max(dense_ratios), 3),
+                "posterior_share_median": round(statistics.median(shares), 4),
+                "posterior_share_max": round(max(shares), 4),
+                "ratio_median": round(statistics.median(ratios), 3),
+                "ratio_min": round(min(ratios), 3),
+                "ratio_max": round(max(ratios), 3),
+                "mixture_tokens_per_second": round(statistics.median(mixture_speed), 1),
+                "loop_tokens_per_second": round(statistics.median(loop_speed), 1),
+                "width": arguments.width,
+                "layers": arguments.layers,
+                "family": arguments.family,
+                "vocabulary": arguments.vocabulary,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def write_text(folder: Path, num_documents: int) -> list[Path]:
 
 def measure(num_documents: int, num_clusters: int, sample_size: int) -> dict[str, Any]:
     """Seconds of each job, and the most memory that the process ever held."""
-    from jobs.submit import run_now
-    from workbench import database
+    from jobs.queue.submit import run_now
+    from workbench.registry import database
     from workbench.settings import Settings
 
     folder = Path(tempfile.mkdtemp())

@@ -31,17 +31,17 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
-from engine.flops import Shape  # noqa: E402
-from engine.mode.active import ActiveExperts  # noqa: E402
-from engine.mode.config import ModeConfig  # noqa: E402
-from engine.mode.cost import Machine, Mesh, Work, figure_4a, figure_4b, figure_4c, spmd, step_cost  # noqa: E402
-from engine.mode.model import ModeModel  # noqa: E402
-from engine.mode.sharding.backbone import connected  # noqa: E402
-from engine.mode.sharding.experts import serve  # noqa: E402
-from engine.mode.sharding.team import ShardedTeam  # noqa: E402
-from engine.mode.sharding.wire import words_group  # noqa: E402
+from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
+from engine.methods.mode.config import ModeConfig  # noqa: E402
+from engine.methods.mode.cost import Machine, Mesh, Work, figure_4a, figure_4b, figure_4c, spmd, step_cost  # noqa: E402
+from engine.methods.mode.model import ModeModel  # noqa: E402
+from engine.methods.mode.sharding.backbone import connected  # noqa: E402
+from engine.methods.mode.sharding.experts import serve  # noqa: E402
+from engine.methods.mode.sharding.messages import words_group  # noqa: E402
+from engine.methods.mode.sharding.process_group import ShardedTeam  # noqa: E402
 from engine.models.demix import Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
+from engine.models.flops import Shape  # noqa: E402
 from engine.training.distributed import ALONE, Team  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer  # noqa: E402
@@ -66,11 +66,14 @@ class Size:
     def decoder(self, layers: int | None = None) -> Any:
         return fresh_model(
             ModelConfig(
-                num_layers=layers or self.layers, width=self.width, num_heads=4, ffn_width=4 * self.width,
+                num_layers=layers or self.layers,
+                width=self.width,
+                num_heads=4,
+                ffn_width=4 * self.width,
                 max_positions=self.block,
             ),
             self.vocabulary,
-        )  # fmt: skip
+        )
 
     def model(self, config: ModeConfig, keys: list[str], device: torch.device) -> ModeModel:
         model = ModeModel(self.decoder(), config.num_blocks).to(device).train()
@@ -236,12 +239,17 @@ def point(picture: str, config: ModeConfig, measured: dict[str, list[float]], sa
     ratios = [ours / one for one, ours in zip(measured["one"], measured["mpmd"], strict=True)]
     ratio, predicted = statistics.median(ratios), said["mpmd"] / said["one"]
     return {
-        "picture": picture, "blocks": config.num_blocks, "expert_layers": config.expert_layers,
-        "ratio_median": round(ratio, 3), "ratio_min": round(min(ratios), 3), "ratio_max": round(max(ratios), 3),
-        "ratio_predicted": round(predicted, 3), "prediction_error": round(predicted / ratio - 1, 3),
+        "picture": picture,
+        "blocks": config.num_blocks,
+        "expert_layers": config.expert_layers,
+        "ratio_median": round(ratio, 3),
+        "ratio_min": round(min(ratios), 3),
+        "ratio_max": round(max(ratios), 3),
+        "ratio_predicted": round(predicted, 3),
+        "prediction_error": round(predicted / ratio - 1, 3),
         **{f"{name}_seconds": round(statistics.median(took), 4) for name, took in measured.items()},
         **{f"{name}_seconds_predicted": round(seconds, 4) for name, seconds in said.items()},
-    }  # fmt: skip
+    }
 
 
 def run(setting: Setting, rounds: int) -> dict[str, Any]:
@@ -265,8 +273,12 @@ def run(setting: Setting, rounds: int) -> dict[str, Any]:
     errors = [abs(one["prediction_error"]) for one in points]
     mpmd, one = known["mpmd"], known["one"]
     return {
-        "processes": setting.num_processes, "threads_each": setting.threads, "device": device.type, "points": points,
-        "prediction_error_median": round(statistics.median(errors), 3), "prediction_error_max": round(max(errors), 3),
+        "processes": setting.num_processes,
+        "threads_each": setting.threads,
+        "device": device.type,
+        "points": points,
+        "prediction_error_median": round(statistics.median(errors), 3),
+        "prediction_error_max": round(max(errors), 3),
         "constants": {
             "gflops_per_process": [round(mpmd.flops_per_second * speed / 1e9, 2) for speed in known["speeds"]],
             "gflops_alone": round(one.flops_per_second * known["devices"] / 1e9, 2),
@@ -274,7 +286,7 @@ def run(setting: Setting, rounds: int) -> dict[str, Any]:
             "megabytes_per_second": round(mpmd.bytes_per_second / 1e6, 1),
             "million_updates_per_second": round(mpmd.updates_per_second / 1e6, 1),
         },
-    }  # fmt: skip
+    }
 
 
 def figures(machine: Machine) -> dict[str, dict[int, float]]:
@@ -293,9 +305,11 @@ def figures(machine: Machine) -> dict[str, dict[int, float]]:
 
 def measured_machine(constants: dict[str, Any]) -> Machine:
     return Machine(
-        constants["gflops_per_process"][0] * 1e9, constants["megabytes_per_second"] * 1e6,
-        constants["message_microseconds"] / 1e6, constants["million_updates_per_second"] * 1e6,
-    )  # fmt: skip
+        constants["gflops_per_process"][0] * 1e9,
+        constants["megabytes_per_second"] * 1e6,
+        constants["message_microseconds"] / 1e6,
+        constants["million_updates_per_second"] * 1e6,
+    )
 
 
 def main() -> None:
@@ -324,11 +338,19 @@ def main() -> None:
     drawn = {}
     if asked.figures:
         drawn = {"figures": {"measured": figures(measured_machine(runs[0]["constants"])), "chosen": figures(CHOSEN)}}
-    print(json.dumps({
-        "claim": "a training step with experts in processes of their own over one in one process with the same cores",
-        "cores": cores, "layers": asked.layers, "width": asked.width, "tokens_per_step": asked.sequences * asked.block,
-        "runs": runs, **drawn,
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "a training step with experts in separate processes over one in one process on the same cores",
+                "cores": cores,
+                "layers": asked.layers,
+                "width": asked.width,
+                "tokens_per_step": asked.sequences * asked.block,
+                "runs": runs,
+                **drawn,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

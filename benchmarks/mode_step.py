@@ -3,7 +3,7 @@ expert is a third of it; cached decoding with one expert takes at most 1.6x the 
 
 The peer is the plain transformers model, with the same optimizer, in the same run; steps and decodings alternate, so
 drift hits both. Memory is what each training keeps: weights, gradients, Adam's moments, and what its forward pass saves
-for the backward one. Operations are those of `engine/flops.py`.
+for the backward one. Operations are those of `engine/models/flops.py`.
 Run: python benchmarks/mode_step.py
 """
 
@@ -26,12 +26,12 @@ from torch import nn  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
-from engine.flops import Shape, training_flops  # noqa: E402
-from engine.mode.active import ActiveExperts  # noqa: E402
-from engine.mode.config import ModeConfig  # noqa: E402
-from engine.mode.model import ModeModel  # noqa: E402
+from engine.methods.mode.active_experts import ActiveExperts  # noqa: E402
+from engine.methods.mode.config import ModeConfig  # noqa: E402
+from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.models.demix import Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
+from engine.models.flops import Shape, training_flops  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer  # noqa: E402
 
@@ -120,15 +120,25 @@ def main() -> None:
     trained, decoded = measure(steps, decoders, ids[:1, :64], asked)
     sizes = Shape.of(plain.config.to_dict())
     flops = active.training_flops(asked.block, experts_only=True) / training_flops(sizes, asked.block)
-    print(json.dumps({
-        "claim": "stage-1 step / full step <= 0.75; decoding / backbone's <= 1.6",
-        **summary("step", trained), **summary("decoding", decoded), "flops_ratio": round(flops, 3),
-        "megabytes": {name: round(size, 1) for name, size in memory.items()},
-        "megabytes_ratio": round(memory["stage one"] / memory["full"], 3),
-        "expert_over_backbone": round(mode.num_added("law") / sum(p.numel() for p in plain.parameters()), 3),
-        "tokens_per_step": ids[:, 1:].numel(), "layers": asked.layers, "blocks": asked.blocks, "width": width,
-        "device": asked.device, "threads": torch.get_num_threads(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "stage-1 step / full step <= 0.75; decoding / backbone's <= 1.6",
+                **summary("step", trained),
+                **summary("decoding", decoded),
+                "flops_ratio": round(flops, 3),
+                "megabytes": {name: round(size, 1) for name, size in memory.items()},
+                "megabytes_ratio": round(memory["stage one"] / memory["full"], 3),
+                "expert_over_backbone": round(mode.num_added("law") / sum(p.numel() for p in plain.parameters()), 3),
+                "tokens_per_step": ids[:, 1:].numel(),
+                "layers": asked.layers,
+                "blocks": asked.blocks,
+                "width": width,
+                "device": asked.device,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
 
 
 def measure(

@@ -22,9 +22,9 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from decoding import asked_models  # noqa: E402
 
+from engine.inference.scores import score_text  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
-from engine.scores import score_text  # noqa: E402
-from engine.text.excerpt import excerpt_of  # noqa: E402
+from engine.text.eval_sample import excerpt_of  # noqa: E402
 
 
 @torch.inference_mode()
@@ -67,14 +67,22 @@ def main() -> None:
         if number:
             ratios.append((middle - began) / (ended - middle))
             speeds.append(found.numel() / (ended - middle))
-    print(json.dumps({
-        "claim": "8 experts scored in at most 1/1.3 of a plain loop's time",
-        "ratio_median": round(statistics.median(ratios), 3), "ratio_min": round(min(ratios), 3),
-        "ratio_max": round(max(ratios), 3),
-        "expert_tokens_per_second": round(statistics.median(speeds)), "width": arguments.width,
-        "layers": arguments.layers, "family": arguments.family, "vocabulary": arguments.vocabulary,
-        "threads": torch.get_num_threads(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "8 experts scored in at most 1/1.3 of a plain loop's time",
+                "ratio_median": round(statistics.median(ratios), 3),
+                "ratio_min": round(min(ratios), 3),
+                "ratio_max": round(max(ratios), 3),
+                "expert_tokens_per_second": round(statistics.median(speeds)),
+                "width": arguments.width,
+                "layers": arguments.layers,
+                "family": arguments.family,
+                "vocabulary": arguments.vocabulary,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

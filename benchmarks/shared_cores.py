@@ -66,12 +66,19 @@ def main() -> None:
         (seconds_for_two(peer, arguments.steps), seconds_for_two(ours, arguments.steps)) for _ in range(arguments.pairs)
     ]
     ratios = [default / passive for default, passive in pairs]
-    print(json.dumps({
-        "claim": "two processes on shared cores: default OpenMP waiting over passive, time ratio",
-        "ratio_median": round(statistics.median(ratios), 3), "ratio_min": round(min(ratios), 3),
-        "ratio_max": round(max(ratios), 3), "passive_seconds_median": round(statistics.median(p for _, p in pairs), 2),
-        "default_seconds_median": round(statistics.median(d for d, _ in pairs), 2), "cores": os.cpu_count(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "two processes on shared cores: default OpenMP waiting over passive, time ratio",
+                "ratio_median": round(statistics.median(ratios), 3),
+                "ratio_min": round(min(ratios), 3),
+                "ratio_max": round(max(ratios), 3),
+                "passive_seconds_median": round(statistics.median(p for _, p in pairs), 2),
+                "default_seconds_median": round(statistics.median(d for d, _ in pairs), 2),
+                "cores": os.cpu_count(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -28,19 +28,19 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
-from engine.cache import ModelCache  # noqa: E402
-from engine.clusters.clusterers import find_clusters  # noqa: E402
-from engine.clusters.clustering import Clustering  # noqa: E402
-from engine.clusters.clusters import Clusters  # noqa: E402
+from engine.clusters.artifact import Clustering  # noqa: E402
+from engine.clusters.centroids import Clusters  # noqa: E402
+from engine.clusters.clusterer_registry import find_clusters  # noqa: E402
 from engine.clusters.config import ClusterConfig, TfidfConfig  # noqa: E402
 from engine.clusters.distances import GrowingContext  # noqa: E402
-from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf  # noqa: E402
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf  # noqa: E402
 from engine.config import ModelConfig  # noqa: E402
-from engine.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.files import Kept, new_folder  # noqa: E402
-from engine.generate import Mixing  # noqa: E402
+from engine.inference.ensemble import Ensemble, Group, group_of  # noqa: E402
+from engine.inference.generate import Mixing  # noqa: E402
+from engine.inference.model_cache import ModelCache  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
-from engine.models import hosted  # noqa: E402
+from engine.models import loaded  # noqa: E402
 from engine.models.demix import DemixModel  # noqa: E402
 from engine.models.demix_files import load_demix, save_base, save_expert  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
@@ -140,7 +140,7 @@ def count_held() -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    hosted.load_demix = loading  # type: ignore[assignment]
+    loaded.load_demix = loading  # type: ignore[assignment]
     return lambda: sum(size_bytes(model) for one in alive if (model := one()) is not None)
 
 
@@ -164,9 +164,11 @@ def serve_many(shape: ModelConfig, texts: list[str], tokenizer: Tokenizer, num_t
                 awake |= set(mixing.distribution()[0].nonzero().flatten().tolist())
                 peak = max(peak, held())
     return {
-        "bound_mb": round(4.1 * one / 2**20, 1), "peak_parameters_mb": round(peak / 2**20, 1),
-        "all_models_mb": round(SUBJECTS * one / 2**20, 1), "experts_used": len(awake),
-    }  # fmt: skip
+        "bound_mb": round(4.1 * one / 2**20, 1),
+        "peak_parameters_mb": round(peak / 2**20, 1),
+        "all_models_mb": round(SUBJECTS * one / 2**20, 1),
+        "experts_used": len(awake),
+    }
 
 
 def main() -> None:
@@ -184,12 +186,20 @@ def main() -> None:
         for width, layers in ((arguments.width, arguments.layers), (arguments.small_width, 2))
     )
     medians, means = compare_speed(shape, texts, tokenizer, arguments.runs, arguments.tokens)
-    print(json.dumps({
-        "claim": "top 2 of 8 ELMs <= 2.2x one model per token; 64 on disk within the bound",
-        "ratio_of_median_tokens": round(statistics.median(medians), 3), "ratio_max": round(max(medians), 3),
-        "ratio_of_mean_tokens": round(statistics.median(means), 3), "width": arguments.width,
-        "layers": arguments.layers, "threads": torch.get_num_threads(), **serve_many(small, texts, tokenizer, 48),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "top 2 of 8 ELMs <= 2.2x one model per token; 64 on disk within the bound",
+                "ratio_of_median_tokens": round(statistics.median(medians), 3),
+                "ratio_max": round(max(medians), 3),
+                "ratio_of_mean_tokens": round(statistics.median(means), 3),
+                "width": arguments.width,
+                "layers": arguments.layers,
+                "threads": torch.get_num_threads(),
+                **serve_many(small, texts, tokenizer, 48),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

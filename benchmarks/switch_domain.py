@@ -28,12 +28,12 @@ import torch  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.files import Kept, folder_size, new_folder  # noqa: E402
-from engine.mode.config import ModeConfig  # noqa: E402
-from engine.mode.files import save_parts  # noqa: E402
-from engine.mode.model import ModeModel  # noqa: E402
+from engine.methods.mode.config import ModeConfig  # noqa: E402
+from engine.methods.mode.files import save_parts  # noqa: E402
+from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.models.demix import Rows  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
-from engine.models.hosted import Hosted  # noqa: E402
+from engine.models.loaded import Hosted  # noqa: E402
 
 
 def save_whole(lm: Any, folder: Path) -> Kept:
@@ -128,11 +128,21 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="workbench-switch-") as folder:
         found = measure(Path(folder), asked)
-    print(json.dumps({
-        "claim": "loading an expert / loading a whole model <= 0.5, in seconds and in bytes", **found,
-        "layers": asked.layers, "blocks": asked.blocks, "width": asked.width, "vocabulary": asked.vocabulary,
-        "cold": asked.cold, "device": asked.device, "threads": torch.get_num_threads(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "loading an expert / loading a whole model <= 0.5, in seconds and in bytes",
+                **found,
+                "layers": asked.layers,
+                "blocks": asked.blocks,
+                "width": asked.width,
+                "vocabulary": asked.vocabulary,
+                "cold": asked.cold,
+                "device": asked.device,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 That is so under every gate without top-k. With top-k, experts must be put in order at every token: told beside it.
 
-Asked as the API asks: `workbench.services.scores.mix_scores` on a registry on disk, its SQL and files included. Each
+Asked as the API asks: `workbench.analysis.scores.mix_scores` on a registry on disk, its SQL and files included. Each
 answer is for a prior that was not asked for before, every other one with an expert switched off. The peer is the
 straightforward way in NumPy and SciPy, over the same memory-mapped files and without any SQL; both give the same
 perplexities (checked) and take turns. The first call of a process checks every file's SHA-256, and is told by itself.
@@ -31,24 +31,32 @@ from scipy.special import log_softmax, logsumexp  # noqa: E402
 from sqlalchemy.orm import Session  # noqa: E402
 
 from engine.config import GateConfig  # noqa: E402
-from workbench import database  # noqa: E402
-from workbench.services import artifacts, evaluations, experts, mixtures  # noqa: E402
-from workbench.services.scores import mix_scores  # noqa: E402
+from workbench.analysis import evaluations  # noqa: E402
+from workbench.analysis.scores import mix_scores  # noqa: E402
+from workbench.registry import (  # noqa: E402
+    database,
+    experts,
+    mixtures,
+)
+from workbench.registry.tables import Artifact, Corpus, Domain, new_id  # noqa: E402
 from workbench.settings import Settings  # noqa: E402
 from workbench.specs import MixtureSpec  # noqa: E402
-from workbench.storage import Storage, get_storage  # noqa: E402
-from workbench.tables import Artifact, Corpus, Domain, new_id  # noqa: E402
+from workbench.store import artifacts  # noqa: E402
+from workbench.store.storage import Storage, get_storage  # noqa: E402
 
 BLOCK = 256
 NUM_EXPERTS = 8
 GATES = {
     f"{name}{f', top {top_k}' if top_k else ''}": GateConfig(**told, update_every=BLOCK, top_k=top_k)  # type: ignore[arg-type]
     for name, told in {
-        "prefix": {}, "last token": {"evidence": "last_token"}, "updating": {"kind": "updating"},
-        "updating, last token": {"kind": "updating", "evidence": "last_token"}, "fixed": {"kind": "fixed"},
+        "prefix": {},
+        "last token": {"evidence": "last_token"},
+        "updating": {"kind": "updating"},
+        "updating, last token": {"kind": "updating", "evidence": "last_token"},
+        "fixed": {"kind": "fixed"},
     }.items()
     for top_k in (None, 2)
-}  # fmt: skip
+}
 Floats = NDArray[np.float64]
 Files = list[list[Path]]  # of each domain, of each expert
 
@@ -77,9 +85,15 @@ def fill(session: Session, storage: Storage, num_domains: int, num_tokens: int) 
             array = -draw.exponential(mean, num_tokens).astype(np.float32)
             scores = artifact(session, storage, "scores", array)
             evaluations.register_evaluation(
-                session, expert_id=id, domain_id=domain.id, split="test", block_size=BLOCK, num_tokens=num_tokens,
-                log_likelihood=float(array.sum(dtype=np.float64)), artifact=scores,
-            )  # fmt: skip
+                session,
+                expert_id=id,
+                domain_id=domain.id,
+                split="test",
+                block_size=BLOCK,
+                num_tokens=num_tokens,
+                log_likelihood=float(array.sum(dtype=np.float64)),
+                artifact=scores,
+            )
             files[-1].append(storage.path(scores.id) / "logprobs.npy")
     return files
 
@@ -97,9 +111,21 @@ def artifact(session: Session, storage: Storage, kind: str, array: NDArray[np.fl
 def expert(session: Session, storage: Storage, name: str, domain: Domain, base: Artifact) -> str:
     made = artifact(session, storage, "demix-expert")
     return experts.register_expert(
-        session, id=made.id, name=name, method="demix", domain_id=domain.id, seed_id=None, parent_id=None, base=base,
-        artifact=made, tokenizer_sha256="t" * 64, data_sha256="d" * 64, num_parameters=1, config={}, metrics={},
-    ).id  # fmt: skip
+        session,
+        id=made.id,
+        name=name,
+        method="demix",
+        domain_id=domain.id,
+        seed_id=None,
+        parent_id=None,
+        base=base,
+        artifact=made,
+        tokenizer_sha256="t" * 64,
+        data_sha256="d" * 64,
+        num_parameters=1,
+        config={},
+        metrics={},
+    ).id
 
 
 # ours, and the peer -------------------------------------------------------------------------------
@@ -203,13 +229,20 @@ def main() -> None:
             np.testing.assert_allclose(told[name], peer(files, gate, priors(2)[-1]), rtol=1e-9)
         gates = {name: measure(settings, files, gate, arguments.runs) for name, gate in GATES.items()}
         database.close_engines()
-    print(json.dumps({
-        "claim": "a changed toggle or prior on 8 experts x 16 x 100k tokens answers in <= 0.15 s without top-k",
-        "slowest_without_top_k": max(one["seconds_median"] for name, one in gates.items() if "top" not in name),
-        "slowest_with_top_k": max(one["seconds_median"] for name, one in gates.items() if "top" in name),
-        "first_call_seconds": round(first_seconds, 3), "gates": gates, "memory_before_mb": before_mb,
-        "peak_memory_mb": peak_mb, "threads": torch.get_num_threads(),
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "claim": "a changed toggle or prior on 8 experts x 16 x 100k tokens answers in <= 0.15 s without top-k",
+                "slowest_without_top_k": max(one["seconds_median"] for name, one in gates.items() if "top" not in name),
+                "slowest_with_top_k": max(one["seconds_median"] for name, one in gates.items() if "top" in name),
+                "first_call_seconds": round(first_seconds, 3),
+                "gates": gates,
+                "memory_before_mb": before_mb,
+                "peak_memory_mb": peak_mb,
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

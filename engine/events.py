@@ -25,7 +25,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One optimizer update: losses in nats per token, speed in tokens per second, operations by `engine.flops`."""
+    """One optimizer update: losses in nats per token, speed in tokens per second, FLOPs by `engine.models.flops`."""
 
     step: int
     num_steps: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from jobs.work import Kind
+from jobs.attempt.work import Kind
 from workbench.errors import NotFound
 
 KINDS: dict[str, str] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from workbench import database
+from workbench.registry import database
 from workbench.settings import Settings, get_settings
 
 

@@ -17,11 +17,11 @@ import pytest
 from httpx import Response
 from starlette.testclient import TestClient
 
-from ui.addresses import REGISTRY_HEADER
 from ui.api.app import create_app
 from ui.api.security import MAX_BODY_BYTES
-from workbench.database import reading
-from workbench.services.courses import course_of
+from ui.serving.addresses import REGISTRY_HEADER
+from workbench.analysis.training_history import course_of
+from workbench.registry.database import reading
 from workbench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -137,9 +137,12 @@ def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
     one_each = {line: answer for line, answer in answers.items() if "/completions" in line and '"echo"' not in line}
     whole = [answer.json() for line, answer in one_each.items() if "stream" not in line]
     assert [set(one["choices"][0]["expert_weights"][0]) for one in whole] == [
-        {"duo/licences", "duo/python"}, {"duo/python"}, {"duo/licences", "duo/python"}, {"tuned/composed"},
+        {"duo/licences", "duo/python"},
+        {"duo/python"},
+        {"duo/licences", "duo/python"},
         {"tuned/composed"},
-    ]  # fmt: skip
+        {"tuned/composed"},
+    ]
     parts = [one["choices"][0]["gate_weights"][0]["tuned/composed"]["parts"] for one in whole[3:]]
     assert [list(one) for one in parts] == [["python"], []]
     assert all(one["manifest"]["experts"][0]["sha256"] for one in whole)
@@ -162,9 +165,12 @@ def test_the_codes_of_the_page_on_http_are_those_that_are_given(served: TestClie
     assert f"`{long.json()['error']['code']}` ({long.status_code})" in text
     assert "no chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
     at_the_door = [
-        {"host": "evil.example"}, {"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"},
-        {REGISTRY_HEADER: "another"}, {"content-length": str(MAX_BODY_BYTES + 1)},
-    ]  # fmt: skip
+        {"host": "evil.example"},
+        {"origin": "http://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {REGISTRY_HEADER: "another"},
+        {"content-length": str(MAX_BODY_BYTES + 1)},
+    ]
     for headers in at_the_door:
         refused = served.get("/v1/models", headers=headers)
         assert f"`{refused.json()['error']['code']}`" in text

@@ -42,9 +42,15 @@ def test_nothing_that_ships_unpickles_or_runs_code_of_a_model() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "torch.load('x')", "from torch import load", "read = torch.load", "import pickle", "import joblib",
-        "from pickle import loads", "f(allow_pickle=True)", "f(trust_remote_code=wish)",
+        "torch.load('x')",
+        "from torch import load",
+        "read = torch.load",
+        "import pickle",
+        "import joblib",
+        "from pickle import loads",
+        "f(allow_pickle=True)",
+        "f(trust_remote_code=wish)",
     ],
-)  # fmt: skip
+)
 def test_the_test_sees_what_unpickles(source: str) -> None:
     assert list(unpickling(source))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from ui.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
 from ui.errors import ServerDown, ServerRefused
+from ui.serving.addresses import REGISTRY_HEADER, TOKEN_WANTED, api_address, registry_id
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

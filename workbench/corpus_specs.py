@@ -12,10 +12,38 @@ from workbench.spec_base import LocalPath, Name, Spec, absolute
 # Names that stand for kinds of files in the library “datasets”: given one alone, it reads all such files of the
 # current folder. The library itself is asked when the text is read; it is too large to be asked here.
 FORMATS = {
-    "arrow", "audiofolder", "cache", "conll", "csv", "eval", "fasta", "fastq", "genbank", "generator", "harbor", "hdf5",
-    "iceberg", "imagefolder", "json", "lance", "meshfolder", "mmcif", "niftifolder", "pandas", "parquet", "pdb",
-    "pdffolder", "spark", "sql", "text", "tsfile", "videofolder", "vortex", "webdataset", "xml",
-}  # fmt: skip
+    "arrow",
+    "audiofolder",
+    "cache",
+    "conll",
+    "csv",
+    "eval",
+    "fasta",
+    "fastq",
+    "genbank",
+    "generator",
+    "harbor",
+    "hdf5",
+    "iceberg",
+    "imagefolder",
+    "json",
+    "lance",
+    "meshfolder",
+    "mmcif",
+    "niftifolder",
+    "pandas",
+    "parquet",
+    "pdb",
+    "pdffolder",
+    "spark",
+    "sql",
+    "text",
+    "tsfile",
+    "videofolder",
+    "vortex",
+    "webdataset",
+    "xml",
+}
 
 
 class ImportCorpus(Spec):

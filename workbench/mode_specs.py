@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from engine.config import TrainingConfig
-from engine.mode.config import ModeConfig
+from engine.methods.mode.config import ModeConfig
 from workbench.spec_base import RETAIN, ExpertName, Name, Spec, require_others
 
 

@@ -24,8 +24,10 @@ def colour_bar(low: float, high: float) -> dict[str, Any]:
     """Plotly's colour bar of such logarithms, whose ticks are ratios: round ones, where at least two are in sight."""
     ticks = _round_ratios(low, high)
     return {
-        "title": "ratio", "tickvals": [math.log(tick) for tick in ticks], "ticktext": [f"{tick:.3g}" for tick in ticks]
-    }  # fmt: skip
+        "title": "ratio",
+        "tickvals": [math.log(tick) for tick in ticks],
+        "ticktext": [f"{tick:.3g}" for tick in ticks],
+    }
 
 
 def _round_ratios(low: float, high: float) -> list[float]:

@@ -1,6 +1,6 @@
 """The registry's first tables: jobs, corpora, seed models, experts, mixtures, evaluations.
 
-Constraints take their names from the convention in workbench.tables.
+Constraints take their names from the convention in workbench.registry.tables.
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ revision = "0001"
 down_revision = None
 
 TABLES = [
-    "jobs", "job_dependencies", "job_events", "metrics", "artifacts", "corpora", "domains",
-    "seed_models", "experts", "mixtures", "mixture_members", "evaluations",
-]  # fmt: skip
+    "jobs",
+    "job_dependencies",
+    "job_events",
+    "metrics",
+    "artifacts",
+    "corpora",
+    "domains",
+    "seed_models",
+    "experts",
+    "mixtures",
+    "mixture_members",
+    "evaluations",
+]
 
 
 def upgrade() -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import normalized_mutual_info_score
 
-from engine.clusters.clusters import Labels
-from engine.clusters.vectorize import TfidfEmbedder
+from engine.clusters.centroids import Labels
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder
 from engine.errors import EngineError
 
 

@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.clusters.clusters import squared_distances
+from engine.clusters.centroids import squared_distances
 from engine.errors import ScoresError
 from engine.events import Progress
 
 if TYPE_CHECKING:
-    from engine.clusters.clustering import Clustering
-    from engine.text.excerpt import Excerpt
+    from engine.clusters.artifact import Clustering
+    from engine.text.eval_sample import Excerpt
     from engine.text.tokenizer import TextStream, Tokenizer
 
 _FURTHER, _NEAREST, _KNOWN, _CARD = "further.npy", "nearest.npy", "known.npy", "distances.json"

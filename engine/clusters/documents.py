@@ -86,8 +86,9 @@ class ClusteredDocuments:
         if missing:
             raise CorpusError(
                 f"Every document named must be in the clustering, but {len(missing)} of {len(wanted)} are not: "
-                f"{shown(missing)}.", "A document is named by the SHA-256 of its text, or 8 digits of it and more.",
-            )  # fmt: skip
+                f"{shown(missing)}.",
+                "A document is named by the SHA-256 of its text, or 8 digits of it and more.",
+            )
         return np.array(found, dtype=np.intp)
 
     def _number(self, id: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.clusters.clusters import Clusters, squared_lengths
+from engine.clusters.centroids import Clusters, squared_lengths
 from engine.clusters.documents import ClusteredDocuments
 from engine.clusters.fitting import Fitted, Words
 from engine.clusters.sources import as_ids, places_of
@@ -93,9 +93,11 @@ def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: Par
         return found
 
     after = _moved(
-        fitted, divided(clusters.centres_KD, parts.centres_PD), divided(fitted.words.centres_KD, parts.words_PD),
+        fitted,
+        divided(clusters.centres_KD, parts.centres_PD),
+        divided(fitted.words.centres_KD, parts.words_PD),
         fit_labels_N,
-    )  # fmt: skip
+    )
     before = [*range(clusters.num_clusters), *[None] * (len(numbers_P) - 1)]
     relabelled = replace(documents, labels_N=labels_N, squared_distances_N=squared_N)
     return Edited(after, relabelled, tuple(before), frozenset(numbers_P.tolist()))

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from engine.clusters.clusterers import find_clusters
-from engine.clusters.clustering import Clustering
-from engine.clusters.clusters import Labels
+from engine.clusters.artifact import Clustering
+from engine.clusters.centroids import Labels
+from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.describe import top_terms
-from engine.clusters.embedder import AnyEmbedder
-from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf, load_tfidf
+from engine.clusters.embedders.base import AnyEmbedder
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf, load_tfidf
 from engine.errors import DamagedFile, EngineError
 from engine.events import Progress, passing_on
-from engine.text.tables import num_rows, read_rows
+from engine.text.parquet_rows import num_rows, read_rows
 
 BATCH = 256  # documents embedded at once
 NUM_TERMS = 20
@@ -124,5 +124,6 @@ def require_enough(num_documents: int, num_clusters: int) -> None:
     if num_documents < num_clusters:
         raise EngineError(
             f"Training documents must be at least as many as clusters, but are {num_documents} for {num_clusters} "
-            "clusters.", "Ask for fewer clusters, a larger sample, or more text.",
-        )  # fmt: skip
+            "clusters.",
+            "Ask for fewer clusters, a larger sample, or more text.",
+        )

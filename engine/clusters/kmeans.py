@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.clusters.balanced_assignment import balanced_assignment
-from engine.clusters.clusters import Clusters, Floats, Labels, squared_lengths
+from engine.clusters.centroids import Clusters, Floats, Labels, squared_lengths
 from engine.clusters.config import ClusterConfig
 from engine.events import Progress
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from engine.clusters.clusters import Clusters, Floats
+from engine.clusters.centroids import Clusters, Floats
 from engine.clusters.config import ClusterConfig
 from engine.events import Progress
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.events import Progress
+from engine.text.parquet_rows import SortedRows, Table, read_ids, read_range, read_rows, read_wholes
 from engine.text.split import MEMORY_BYTES
-from engine.text.tables import SortedRows, Table, read_ids, read_range, read_rows, read_wholes
 
 Ids = NDArray[np.bytes_]  # dtype S32: the SHA-256 of a text, ordered as their hexadecimal digits are
 HELD_OUT_FIRST = ("test", "dev", "train")
@@ -59,9 +59,7 @@ def places_of(wanted_M: Ids, sorted_N: Ids) -> NDArray[np.intp]:
 
 def document_ids(folders: Sequence[Path], splits: Sequence[str]) -> Ids:
     """The ids of all documents in these splits, sorted, each once."""
-    parts = [
-        as_ids(ids) for folder in folders for split in splits for ids in read_ids(folder / f"{split}.parquet")
-    ]  # fmt: skip
+    parts = [as_ids(ids) for folder in folders for split in splits for ids in read_ids(folder / f"{split}.parquet")]
     found: Ids = np.unique(np.concatenate([np.empty(0, dtype="S32"), *parts]))
     return found
 

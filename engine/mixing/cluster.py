@@ -42,9 +42,15 @@ class ClusterGate:
     listens = False
 
     def __init__(
-        self, prior: Sequence[float], routing: Routing, *,
-        temperature: float = 0.1, distance_power: float = 2, top_k: int | None = None, freeze_after: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        prior: Sequence[float],
+        routing: Routing,
+        *,
+        temperature: float = 0.1,
+        distance_power: float = 2,
+        top_k: int | None = None,
+        freeze_after: int | None = None,
+    ) -> None:
         clusters = [cluster for cluster in routing.clusters if cluster is not None]
         if len(clusters) != len(prior):
             raise MixtureError(

@@ -32,17 +32,31 @@ class ClusterPosteriorGate(PosteriorGate):
     """A posterior whose prior follows the text; top-k keeps the best of the posterior, not of the prior."""
 
     def __init__(
-        self, prior: Sequence[float], routing: Routing, evidence: Evidence = "prefix", top_k: int | None = None,
-        *, temperature: float = 0.1, distance_power: float = 2, freeze_after: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        prior: Sequence[float],
+        routing: Routing,
+        evidence: Evidence = "prefix",
+        top_k: int | None = None,
+        *,
+        temperature: float = 0.1,
+        distance_power: float = 2,
+        freeze_after: int | None = None,
+    ) -> None:
         super().__init__(prior, evidence, top_k)
         found = [(place, cluster) for place, cluster in enumerate(routing.clusters) if cluster is not None]
         self._places_C = [place for place, _ in found]
         weights_C = [prior[place] for place in self._places_C]
-        self._nearness = ClusterGate(
-            weights_C, Routing([cluster for _, cluster in found], routing.follow),
-            temperature=temperature, distance_power=distance_power, freeze_after=freeze_after,
-        ) if any(weights_C) else None  # fmt: skip
+        self._nearness = (
+            ClusterGate(
+                weights_C,
+                Routing([cluster for _, cluster in found], routing.follow),
+                temperature=temperature,
+                distance_power=distance_power,
+                freeze_after=freeze_after,
+            )
+            if any(weights_C)
+            else None
+        )
         self._log_share = self.log_prior_E[self._places_C].logsumexp(0)
 
     def start(self, belief: Belief | None = None) -> PosteriorStream:

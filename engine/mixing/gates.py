@@ -22,19 +22,31 @@ def make_gate(config: GateConfig, weights: Sequence[float], routing: Routing | N
         return FixedGate(weights, config.top_k)
     if config.kind == "updating":
         return UpdatingGate(
-            weights, config.evidence, config.top_k,
-            newest_weight=config.newest_weight, update_every=config.update_every,
-        )  # fmt: skip
+            weights,
+            config.evidence,
+            config.top_k,
+            newest_weight=config.newest_weight,
+            update_every=config.update_every,
+        )
     if config.kind == "cluster":
         return ClusterGate(
-            weights, _required(routing), temperature=config.temperature, distance_power=config.distance_power,
-            top_k=config.top_k, freeze_after=config.freeze_after,
-        )  # fmt: skip
+            weights,
+            _required(routing),
+            temperature=config.temperature,
+            distance_power=config.distance_power,
+            top_k=config.top_k,
+            freeze_after=config.freeze_after,
+        )
     if config.kind == "cluster-posterior":
         return ClusterPosteriorGate(
-            weights, _required(routing), config.evidence, config.top_k, temperature=config.temperature,
-            distance_power=config.distance_power, freeze_after=config.freeze_after,
-        )  # fmt: skip
+            weights,
+            _required(routing),
+            config.evidence,
+            config.top_k,
+            temperature=config.temperature,
+            distance_power=config.distance_power,
+            freeze_after=config.freeze_after,
+        )
     return PosteriorGate(weights, config.evidence, config.top_k)
 
 

@@ -109,9 +109,14 @@ class UpdatingGate(PosteriorGate):
     """
 
     def __init__(
-        self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None,
-        *, newest_weight: float = 0.7, update_every: int = 256,
-    ) -> None:  # fmt: skip
+        self,
+        prior: Sequence[float],
+        evidence: Evidence = "prefix",
+        top_k: int | None = None,
+        *,
+        newest_weight: float = 0.7,
+        update_every: int = 256,
+    ) -> None:
         super().__init__(prior, evidence, top_k)
         self.log_decay = math.log1p(-newest_weight) if newest_weight < 1 else -math.inf
         self.update_every = update_every

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from engine.config import ExpertsIn
 from engine.errors import ModelError
-from engine.flops import Shape, training_flops
 from engine.models.families import ffn_places, linear_places, max_positions
+from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import TokenScores, token_scores
 from engine.models.lora import adapters_of, merge
 

@@ -138,21 +138,36 @@ def _hf_config(config: ModelConfig, vocab_size: int) -> Any:
     }
     if config.family == "llama":
         return LlamaConfig(
-            **shared, hidden_size=config.width, intermediate_size=config.ffn_width, num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads, max_position_embeddings=config.max_positions,
-        )  # fmt: skip
+            **shared,
+            hidden_size=config.width,
+            intermediate_size=config.ffn_width,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            max_position_embeddings=config.max_positions,
+        )
     if config.family == "gpt2":
         return GPT2Config(
-            **shared, n_embd=config.width, n_inner=config.ffn_width, n_layer=config.num_layers,
-            n_head=config.num_heads, n_positions=config.max_positions,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-        )  # fmt: skip
+            **shared,
+            n_embd=config.width,
+            n_inner=config.ffn_width,
+            n_layer=config.num_layers,
+            n_head=config.num_heads,
+            n_positions=config.max_positions,
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+        )
     if config.family == "opt":
         return OPTConfig(
-            **shared, hidden_size=config.width, word_embed_proj_dim=config.width, ffn_dim=config.ffn_width,
-            num_hidden_layers=config.num_layers, num_attention_heads=config.num_heads,
-            max_position_embeddings=config.max_positions, dropout=0.0,
-        )  # fmt: skip
+            **shared,
+            hidden_size=config.width,
+            word_embed_proj_dim=config.width,
+            ffn_dim=config.ffn_width,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            max_position_embeddings=config.max_positions,
+            dropout=0.0,
+        )
     raise ModelError(
         f"A fresh model's family must be one of {', '.join(get_args(Family))}, but is “{config.family}” instead.",
         "Choose one of these, or bring a trained model of your own.",
@@ -175,9 +190,14 @@ def load_model(folder: Path) -> Any:
     try:
         _refuse_missing(folder, config, weights)
         lm, report = _model_class(config).from_pretrained(
-            None, config=config, state_dict=weights.read(), dtype=torch.float32, local_files_only=True,
-            ignore_mismatched_sizes=True, output_loading_info=True,
-        )  # fmt: skip
+            None,
+            config=config,
+            state_dict=weights.read(),
+            dtype=torch.float32,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # transformers fails in many ways on a model that it does not expect
@@ -230,14 +250,16 @@ def _refuse_missing(folder: Path, config: Any, weights: model_files.Weights) -> 
     if config.num_hidden_layers > weights.num_layers:
         raise ModelError(
             f"{folder / model_files.CONFIG} asks for {config.num_hidden_layers:,} layers, but the weights hold "
-            f"{weights.num_layers:,}.", _MISMATCH,
-        )  # fmt: skip
+            f"{weights.num_layers:,}.",
+            _MISMATCH,
+        )
     wanted = _count_parameters(config)
     if wanted > weights.num_parameters:
         raise ModelError(
             f"{folder / model_files.CONFIG} asks for {wanted:,} parameters, but the weights hold "
-            f"{weights.num_parameters:,}.", _MISMATCH,
-        )  # fmt: skip
+            f"{weights.num_parameters:,}.",
+            _MISMATCH,
+        )
     _refuse_too_large(max(wanted, weights.num_elements), "Give a smaller model, or take a machine with more memory.")
 
 

@@ -60,9 +60,12 @@ def fresh_adapter(lm: nn.Module, config: LoraConfig, seed: int = 0) -> dict[str,
             "Choose other targets: the networks of a mixture of experts are no such maps.",
         )
     wish = peft.LoraConfig(
-        r=config.rank, lora_alpha=config.alpha, target_modules=[name for name, _, _ in places], lora_dropout=0.0,
+        r=config.rank,
+        lora_alpha=config.alpha,
+        target_modules=[name for name, _, _ in places],
+        lora_dropout=0.0,
         fan_in_fan_out=not isinstance(getattr(places[0][1], places[0][2]), nn.Linear),  # GPT-2 keeps maps as [I, O]
-    )  # fmt: skip
+    )
     learnt = {id(parameter): parameter.requires_grad for parameter in lm.parameters()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

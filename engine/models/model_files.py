@@ -34,14 +34,27 @@ _AGAIN = "Get the model again from where it was published."
 
 _SIZE, _LENGTH, _LAYERS, _COUNT = 1 << 20, 1 << 26, 1000, 1 << 12
 _LARGEST = {  # the sizes that a configuration may ask for, several times those of the largest models known
-    "num_hidden_layers": _LAYERS, "n_layer": _LAYERS, "max_window_layers": _LAYERS,
-    "hidden_size": _SIZE, "n_embd": _SIZE, "word_embed_proj_dim": _SIZE,
-    "intermediate_size": _SIZE, "ffn_dim": _SIZE, "n_inner": _SIZE,
-    "num_attention_heads": _COUNT, "n_head": _COUNT, "num_key_value_heads": _COUNT, "head_dim": 1 << 14,
+    "num_hidden_layers": _LAYERS,
+    "n_layer": _LAYERS,
+    "max_window_layers": _LAYERS,
+    "hidden_size": _SIZE,
+    "n_embd": _SIZE,
+    "word_embed_proj_dim": _SIZE,
+    "intermediate_size": _SIZE,
+    "ffn_dim": _SIZE,
+    "n_inner": _SIZE,
+    "num_attention_heads": _COUNT,
+    "n_head": _COUNT,
+    "num_key_value_heads": _COUNT,
+    "head_dim": 1 << 14,
     "vocab_size": 1 << 22,
-    "max_position_embeddings": _LENGTH, "n_positions": _LENGTH, "sliding_window": _LENGTH,
-    "num_local_experts": _COUNT, "num_experts": _COUNT, "num_experts_per_tok": _COUNT,
-}  # fmt: skip
+    "max_position_embeddings": _LENGTH,
+    "n_positions": _LENGTH,
+    "sliding_window": _LENGTH,
+    "num_local_experts": _COUNT,
+    "num_experts": _COUNT,
+    "num_experts_per_tok": _COUNT,
+}
 _NONE_MEANS_DEFAULT = frozenset(
     ("n_inner", "num_key_value_heads", "head_dim", "sliding_window", "word_embed_proj_dim", "max_window_layers")
 )
@@ -122,8 +135,9 @@ def _check(folder: Path, name: str, value: Any) -> None:
     elif type(value) is not int or not smallest <= value <= largest:
         raise ModelError(
             f"“{name}” in {folder / CONFIG} must be a whole number from {smallest} to {largest:,}, but is "
-            f"{short(value)}.", _AGAIN,
-        )  # fmt: skip
+            f"{short(value)}.",
+            _AGAIN,
+        )
 
 
 def _is_plain(value: Any, depth: int = 3) -> bool:

@@ -20,10 +20,25 @@ from engine.errors import ModelError
 
 _UPCYCLED = ("llama", "mistral")  # attention, norms and positions are those of Mixtral
 _SAME = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-    "head_dim", "hidden_act", "max_position_embeddings", "initializer_range", "rms_norm_eps", "tie_word_embeddings",
-    "attention_dropout", "rope_parameters", "sliding_window", "bos_token_id", "eos_token_id", "pad_token_id",
-)  # fmt: skip
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "hidden_act",
+    "max_position_embeddings",
+    "initializer_range",
+    "rms_norm_eps",
+    "tie_word_embeddings",
+    "attention_dropout",
+    "rope_parameters",
+    "sliding_window",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+)
 
 
 def upcycle(lm: Any, config: MoeConfig, seed: int = 0) -> Any:
@@ -46,9 +61,11 @@ def _fresh(told: dict[str, Any], config: MoeConfig, seed: int) -> Any:
     from transformers import AutoModelForCausalLM, MixtralConfig
 
     shape = MixtralConfig(
-        **told, num_local_experts=config.num_experts, num_experts_per_tok=config.active_experts,
+        **told,
+        num_local_experts=config.num_experts,
+        num_experts_per_tok=config.active_experts,
         router_aux_loss_coef=config.balance,
-    )  # fmt: skip
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(shape, dtype=torch.float32)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.selfcheck.ground import Ground
+from engine.selfcheck.test_bed import Ground
 
 VISIBLE = 1e-3  # a control must be above this: far beyond every limit, far below what honest controls show
 
@@ -61,9 +61,15 @@ def judge(law: Law, ground: Ground) -> Checked:
     except Exception as error:  # of any kind: a report that breaks off says nothing of the other laws
         message = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no message')}"
     return Checked(
-        law.number, law.sentence, law.tolerance, not message, _finite(deviation), _finite(control),
-        time.perf_counter() - began, message,
-    )  # fmt: skip
+        law.number,
+        law.sentence,
+        law.tolerance,
+        not message,
+        _finite(deviation),
+        _finite(control),
+        time.perf_counter() - began,
+        message,
+    )
 
 
 def complaint(law: Law, deviation: float, control: float) -> str:

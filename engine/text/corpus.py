@@ -11,8 +11,8 @@ from typing import Any
 
 from engine.errors import CorpusError
 from engine.text.anonymize import TOKENS, anonymize
+from engine.text.chunking import pieces
 from engine.text.formats import read_records
-from engine.text.pieces import pieces
 from engine.text.records import Found, Record
 from engine.text.streams import TextFile, find_files, printable
 

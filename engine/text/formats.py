@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from engine.errors import CorpusError
 from engine.text import records
+from engine.text.file_magic import refuse_foreign
 from engine.text.parquet import read_parquet
-from engine.text.plain import read_plain
+from engine.text.plain_text import read_plain
 from engine.text.records import Found, Record, Source, names_of
-from engine.text.signs import refuse_foreign
 from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked
 
 

@@ -107,8 +107,9 @@ def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
     if len(before) > _LONGEST_PREFIX:
         raise TokenizerError(
             f"The tokenizer in {folder} must put at most {_LONGEST_PREFIX} tokens before a text, but puts "
-            f"{len(before):,} instead.", FRESH,
-        )  # fmt: skip
+            f"{len(before):,} instead.",
+            FRESH,
+        )
     if foreign := set(before).difference(_known(before, inner)):
         raise TokenizerError(
             f"The tokenizer in {folder} puts the id {min(foreign)} before a text, which is not in its vocabulary.",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
-from engine.text.tables import Row, SortedRows, Table, num_rows, read_rows, read_wholes
+from engine.text.parquet_rows import Row, SortedRows, Table, num_rows, read_rows, read_wholes
 
 SPLITS = ("train", "dev", "test")
 TEST_SHARE = 0.05
@@ -176,8 +176,9 @@ class _Domain:
         if len(groups) <= len(empty):
             raise CorpusError(
                 f"{self._who} must have more than {len(empty)} groups of training documents, so that it can be trained "
-                f"and tested, but has {len(groups)} instead.", "Make it larger, or take fewer parts.",
-            )  # fmt: skip
+                f"and tested, but has {len(groups)} instead.",
+                "Make it larger, or take fewer parts.",
+            )
         return dict(zip(groups, empty, strict=False))
 
     @property

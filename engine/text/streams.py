@@ -18,9 +18,16 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 KINDS = {
-    ".txt": "text", ".text": "text", ".md": "text", ".jsonl": "json", ".ndjson": "json", ".json": "json",
-    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
-}  # fmt: skip
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
 PACKERS = (".gz", ".xz")
 ARCHIVES = (".zip", ".tar", ".tgz", ".txz", ".7z", ".rar", ".bz2", ".zst", ".tbz2")
 

@@ -28,10 +28,22 @@ BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte that
 MAX_CHARACTER = 4  # bytes of a character in UTF-8
 TEMPLATES = "additional_chat_templates/*.jinja"
 TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
-    "chat_template.jinja", "chat_template.json", "vocab.json", "vocab.txt", "vocab.bpe", "merges.txt", "tekken.json",
-    "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
-)  # fmt: skip
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "vocab.txt",
+    "vocab.bpe",
+    "merges.txt",
+    "tekken.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 _VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
 _CONFIG, _TOKENS, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 _SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
@@ -50,9 +62,14 @@ class Tokenizer:
     """
 
     def __init__(
-        self, inner: tokenizers.Tokenizer, bos_id: int, *,
-        prefix: Sequence[int] | None = None, eos_ids: Sequence[int] | None = None, folder: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        inner: tokenizers.Tokenizer,
+        bos_id: int,
+        *,
+        prefix: Sequence[int] | None = None,
+        eos_ids: Sequence[int] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         """Without `prefix` and `eos_ids` both are `bos_id`. `folder` is where the tokenizer's own files lie."""
         inner.no_padding()
         inner.no_truncation()
@@ -294,8 +311,9 @@ def _class(folder: Path, told: dict[str, Any]) -> dict[str, str]:
     if not isinstance(name, str) or name.removesuffix("Fast") not in (*_CLASSES, *_ANY_CLASS):
         raise TokenizerError(
             f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, but is {short(name)} "
-            "instead.", FRESH,
-        )  # fmt: skip
+            "instead.",
+            FRESH,
+        )
     return {"tokenizer_class": name}
 
 

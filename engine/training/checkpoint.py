@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import DamagedFile, TrainingError
 from engine.files import new_folder, verify_folder
-from engine.training.course import Course
+from engine.training.early_stopping import Course
 
 _KEEP = 2
 _PARAMETERS, _BEST = "parameters", "best"

@@ -21,7 +21,7 @@ from torch import Tensor
 from engine.errors import TrainingError
 from engine.models.demix import Rows
 from engine.text.blocks import Tokens
-from engine.text.excerpt import spread
+from engine.text.eval_sample import spread
 
 
 @dataclass(frozen=True)

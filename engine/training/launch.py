@@ -21,8 +21,8 @@ from engine.errors import TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_command, python_environment
 from engine.training.data import BlockSampler, PackedDomain
+from engine.training.ipc import GO, INPUT, LIFE, NEWS, ORDERS, STOP, Task, failure_in, from_line
 from engine.training.layout import layout_of
-from engine.training.line import GO, INPUT, LIFE, NEWS, ORDERS, STOP, Task, failure_in, from_line
 from engine.training.methods import Recipe
 
 _LOOK_SECONDS = 0.2
@@ -141,7 +141,7 @@ class _Crew:
         self.torchrun = self._start(worker, environment, log)
 
     def _start(self, worker: str, environment: dict[str, str], log: Path | None) -> subprocess.Popen[bytes]:
-        command = python_command("engine.training.agent", str(self.folder), str(self.num_processes), worker)
+        command = python_command("engine.training.elastic_launcher", str(self.folder), str(self.num_processes), worker)
         with open(log or os.devnull, "ab") as file:
             out = file if log else None
             # A group of its own: Ctrl-C is for the caller, which then stops in order.

@@ -55,9 +55,10 @@ def layout_of(texts: Sequence[DomainText | PackedDomain], sequences_per_domain: 
             names = ", ".join(f"“{text.name}”" for text in texts if text.expert == key)
             raise TrainingError(
                 f"The processes that share {names} must be at most its {num_rows} sequences in a batch, but are {size} "
-                "instead.", f"Choose at most {most_ranks(texts, sequences_per_domain)} processes, "
+                "instead.",
+                f"Choose at most {most_ranks(texts, sequences_per_domain)} processes, "
                 f"or sequences_per_domain of at least {-(-size // sequences)}.",
-            )  # fmt: skip
+            )
     return layout
 
 

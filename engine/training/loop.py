@@ -25,6 +25,7 @@ from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Settled, Step
 from engine.models.demix_files import Limits
 from engine.models.moe import listening_to_routers
+from engine.training.autocast import arithmetic
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
@@ -34,12 +35,11 @@ from engine.training.checkpoint import (
     save_checkpoint,
     training_state,
 )
-from engine.training.course import Course
 from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import ALONE, Team
-from engine.training.learner import Learner
+from engine.training.early_stopping import Course
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
-from engine.training.precision import arithmetic
+from engine.training.trainable_model import Learner
 
 
 def train(
@@ -84,9 +84,14 @@ class _Training:
         self.model, self.config, self.folder, self.team = model, config, folder, team
         self.watch, self.listen = watch, listen
         self.sampler = BlockSampler(
-            texts, config.block_size, config.sequences_per_domain, config.seed, team.rows, balanced,
+            texts,
+            config.block_size,
+            config.sequences_per_domain,
+            config.seed,
+            team.rows,
+            balanced,
             config.max_sequences,
-        )  # fmt: skip
+        )
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
@@ -171,10 +176,15 @@ class _Training:
         clip_and_step(self.optimizer, groups, step, config, self.team)
         num_tokens = losses_ABT.numel()
         return Step(
-            step + 1, config.num_steps, loss, learning_rate(step, config), num_tokens,
-            num_tokens / (time.perf_counter() - began), _by_domain(batches, losses_AB),
+            step + 1,
+            config.num_steps,
+            loss,
+            learning_rate(step, config),
+            num_tokens,
+            num_tokens / (time.perf_counter() - began),
+            _by_domain(batches, losses_AB),
             num_tokens * self.flops_per_token,
-        )  # fmt: skip
+        )
 
     def _backward(self, batches: Sequence[Batch]) -> Tensor:
         """Adds up this process's part of the gradients; gives the losses of everybody's rows."""

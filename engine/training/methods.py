@@ -29,13 +29,16 @@ METHODS: dict[MethodName, Method] = {
         "each domain has only a low-rank change of the seed", experts_in="adapter", frozen=True, asks="lora"
     ),
     "lora-mixed": Method(
-        "one low-rank change of the seed for all domains, equal text of each", experts_in="adapter",
-        only_expert="mixed", frozen=True, asks="lora",
+        "one low-rank change of the seed for all domains, equal text of each",
+        experts_in="adapter",
+        only_expert="mixed",
+        frozen=True,
+        asks="lora",
     ),
     "moe": Method(
         "one model whose tokens choose among copies of its networks", only_expert="moe", balanced=False, asks="moe"
     ),
-}  # fmt: skip
+}
 METHOD_OF_ONE: dict[ExpertsIn, MethodName] = {  # of an expert trained alone
     "ffn": "demix",
     "token": "domain-token",

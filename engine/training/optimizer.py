@@ -13,7 +13,7 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.models.demix import Rows
 from engine.training.distributed import ALONE, Team
-from engine.training.learner import Learner
+from engine.training.trainable_model import Learner
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -22,9 +22,13 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfi
     There may be none, in a process whose experts lie in others.
     """
     return torch.optim.AdamW(
-        [{"params": list(parameters.values())}], lr=config.learning_rate, betas=(config.beta1, config.beta2),
-        eps=config.epsilon, weight_decay=config.weight_decay, fused=True,
-    )  # fmt: skip
+        [{"params": list(parameters.values())}],
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
 
 
 def learning_rate(step: int, config: TrainingConfig) -> float:

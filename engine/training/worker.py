@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from engine.events import Event
     from engine.training.distributed import Team
-    from engine.training.line import Task
+    from engine.training.ipc import Task
 
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
 
@@ -31,7 +31,7 @@ _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends 
 def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
     """Does the work of (place, rank, number of ranks) and ends: nothing that a library left keeps it alive."""
     prepare_process()
-    from engine.training.line import leave_words, live_with_caller
+    from engine.training.ipc import leave_words, live_with_caller
 
     rank, line = int(os.environ["RANK"]), place.is_dir()
     if line:
@@ -49,8 +49,8 @@ def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
 
 
 def _work(place: Path, rank: int, num_ranks: int) -> None:
+    from engine.training.ipc import INPUT, STORE, Task
     from engine.training.layout import layout_of
-    from engine.training.line import INPUT, STORE, Task
 
     line = place.is_dir()
     task = Task.read(place / INPUT if line else place)
@@ -65,23 +65,28 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 
 def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds the experts of this process alone."""
+    from engine.training.build_model import start
     from engine.training.loop import require_context, train
     from engine.training.methods import METHODS
-    from engine.training.start import start
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.holds(text.expert)))
     model = start(task.seed_folder, keys, task.recipe, task.config.seed).to(device)
     require_context(model, task.config.block_size)
     return train(
-        model, texts, task.config, task.folder, only_experts=task.recipe.learns(keys),
-        balanced=METHODS[task.recipe.method].balanced, team=team,
-    )  # fmt: skip
+        model,
+        texts,
+        task.config,
+        task.folder,
+        only_experts=task.recipe.learns(keys),
+        balanced=METHODS[task.recipe.method].balanced,
+        team=team,
+    )
 
 
 def follow(events: Iterator[Event], team: Team, place: Path | None) -> None:
     """Goes on while the caller wants more; what it wants is asked by the first process and done by all."""
-    from engine.training.line import Caller, to_line
+    from engine.training.ipc import Caller, to_line
 
     caller = Caller(place) if place else None
     for event in events:

@@ -8,26 +8,26 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.average import average
+from engine.analysis.averaging import average
 from engine.errors import ModelError
 from engine.events import Event, Progress
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import load_demix, save_base
 from engine.text.tokenizer import load_tokenizer
-from jobs.kinds.expert_files import keep_expert, register_new_expert
-from jobs.kinds.ids import made_by
-from jobs.kinds.tokens import DomainFiles, domain_files
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.analysis.retrained_baselines import name_now
 from workbench.errors import BadSpec
-from workbench.services.artifacts import register_artifact
-from workbench.services.experts import AVERAGE, MODE, domains_of, expert_row
-from workbench.services.mixtures import create_mixture
-from workbench.services.names import ensure_free
-from workbench.services.priors import weights_under
-from workbench.services.retrained import name_now
+from workbench.registry.experts import AVERAGE, MODE, domains_of, expert_row
+from workbench.registry.mixtures import create_mixture
+from workbench.registry.names import ensure_free
+from workbench.registry.priors import weights_under
+from workbench.registry.tables import Expert, Mixture
 from workbench.specs import MixtureSpec
-from workbench.tables import Expert, Mixture
+from workbench.store.artifacts import register_artifact
 from workbench.training_specs import AverageExperts
 
 
@@ -66,17 +66,31 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
         save_base(model, folder)
         tokenizer.save(folder)
     expert = keep_expert(
-        work, model, key, spec.expert, inputs.domains, method=AVERAGE, dev_loss=None,
-        base_sha256=work.storage.describe(base_id)[0], tokenizer_sha256=inputs.tokenizer_sha256,
-    )  # fmt: skip
+        work,
+        model,
+        key,
+        spec.expert,
+        inputs.domains,
+        method=AVERAGE,
+        dev_loss=None,
+        base_sha256=work.storage.describe(base_id)[0],
+        tokenizer_sha256=inputs.tokenizer_sha256,
+    )
     config = {"averaged": [{"id": part.id, "name": part.name, "weight": part.weight} for part in inputs.parts]}
 
     def register(session: Session) -> dict[str, Any]:
         base = register_artifact(session, work.storage, base_id, "demix-base", job_id=work.job_id)
         register_new_expert(
-            session, work, expert, base=base, seed_id=inputs.seed_id, parent_id=None,
-            tokenizer_sha256=inputs.tokenizer_sha256, config=config, trained_base=inputs.domains,
-        )  # fmt: skip
+            session,
+            work,
+            expert,
+            base=base,
+            seed_id=inputs.seed_id,
+            parent_id=None,
+            tokenizer_sha256=inputs.tokenizer_sha256,
+            config=config,
+            trained_base=inputs.domains,
+        )
         create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert]))
         return {"mixture": spec.name, "expert": spec.expert, "weights": weights}
 
@@ -103,8 +117,9 @@ def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
     return _Inputs(
         tuple(_part(work, row, weight) for row, weight in zip(rows, _weights(session, spec), strict=True)),
         tuple(domain_files(session, work.storage, name) for name in names),
-        seeds.pop() if len(seeds) == 1 else None, rows[0].tokenizer_sha256,
-    )  # fmt: skip
+        seeds.pop() if len(seeds) == 1 else None,
+        rows[0].tokenizer_sha256,
+    )
 
 
 def _part(work: Work, row: Expert, weight: float) -> _Part:

@@ -8,15 +8,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.addition import add_and_compare
+from engine.analysis.addition import add_and_compare
 from engine.events import Event, Progress
 from engine.files import faults_in
-from jobs.kinds.distances import measure_missing
-from jobs.kinds.scoring import register_scores, score_missing
-from jobs.work import Register, Work
-from workbench.services.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
-from workbench.services.evaluations import measure_for
-from workbench.services.reports import register_report
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.distances import measure_missing
+from jobs.kinds.shared.scoring import register_scores, score_missing
+from workbench.analysis.additions import KIND, Addition, Change, Recorded, addition_of, beside_parent, changes, verdict
+from workbench.analysis.evaluations import measure_for
+from workbench.registry.reports import register_report
 from workbench.training_specs import CertifyAddition
 
 
@@ -31,9 +31,12 @@ class _Looked:
     def told(self) -> dict[str, Any]:
         """As JSON; the hash is that of the manifest, which holds those of all files."""
         return {
-            "what": self.recorded.what, "num_files": self.num_files, "sha256": str(self.recorded.kept.sha256)[:12],
-            "recorded_before": self.recorded.before, "faults": list(self.faults),
-        }  # fmt: skip
+            "what": self.recorded.what,
+            "num_files": self.num_files,
+            "sha256": str(self.recorded.kept.sha256)[:12],
+            "recorded_before": self.recorded.before,
+            "faults": list(self.faults),
+        }
 
 
 def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
@@ -61,12 +64,24 @@ def run(work: Work, spec: CertifyAddition) -> Generator[Event, None, Register]:
         yield from _score(work, spec, added, measure)
         found, alone = _measure(work, spec, measure)
     sentence = verdict(faults, sum(one.num_files for one in older), num_tensors, found, later)
-    return _register(work, spec, added, {
-        "expert": spec.expert, "mixture": spec.mixture, "ok": not faults, "sentence": sentence,
-        "base_sha256": str(added.base.kept.sha256)[:12], "num_tensors": num_tensors,
-        "folders": [one.told() for one in looked],
-        "split": spec.split, "block_size": measure[0], "domains": [_told(one) for one in found], "alone": alone,
-    })  # fmt: skip
+    return _register(
+        work,
+        spec,
+        added,
+        {
+            "expert": spec.expert,
+            "mixture": spec.mixture,
+            "ok": not faults,
+            "sentence": sentence,
+            "base_sha256": str(added.base.kept.sha256)[:12],
+            "num_tensors": num_tensors,
+            "folders": [one.told() for one in looked],
+            "split": spec.split,
+            "block_size": measure[0],
+            "domains": [_told(one) for one in found],
+            "alone": alone,
+        },
+    )
 
 
 def _look(added: Addition) -> Generator[Event, None, list[_Looked]]:

@@ -13,25 +13,25 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 from torch import Tensor
 
+from engine.analysis.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, compare, go_on
+from engine.analysis.removal import Block, Identity, choose_blocks, compare_bits, write_down
 from engine.config import SamplingConfig
-from engine.ensemble import Ensemble
 from engine.errors import MixtureError, ScoresError
 from engine.events import Event
-from engine.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, compare, go_on
 from engine.files import Kept
+from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
-from engine.removal import Block, Identity, choose_blocks, compare_bits, write_down
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import load_tokenizer
-from jobs.kinds.lending import Experts, at_once
-from jobs.kinds.scoring import register_scores, score_missing
-from jobs.kinds.tokens import DomainFiles, domain_files, pack
-from jobs.work import Register, Work
-from workbench.services.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
-from workbench.services.reports import register_report
-from workbench.services.unlearning import what_stays
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.model_loading import Experts, at_once
+from jobs.kinds.shared.scoring import register_scores, score_missing
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.analysis.removal import COLUMNS, Column, Row, removal_row, sides_of, verdict
+from workbench.analysis.unlearning import what_stays
+from workbench.registry.reports import register_report
+from workbench.registry.tables import Expert
 from workbench.specs import CertifyRemoval
-from workbench.tables import Expert
 
 Result = TypeVar("Result")
 
@@ -138,13 +138,19 @@ def _rows(session: Session, work: Work, spec: CertifyRemoval, texts: _Texts) -> 
     sides = sides_of(session, spec.mixture, spec.expert, spec.retrained)
     return [
         removal_row(
-            session, work.storage, sides, domain,
-            split=spec.split, block_size=spec.block_size, evidence=spec.evidence, num_blocks=spec.num_blocks,
+            session,
+            work.storage,
+            sides,
+            domain,
+            split=spec.split,
+            block_size=spec.block_size,
+            evidence=spec.evidence,
+            num_blocks=spec.num_blocks,
         )
         if domain in texts.long_enough
         else Row(domain, why=f"Its dev text holds fewer than {spec.num_blocks} blocks of {spec.block_size} tokens.")
         for domain in texts.folders
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)
@@ -234,18 +240,30 @@ def _findings(
 ) -> dict[str, Any]:
     own = {name: getattr(rows[0], name) for name in COLUMNS}
     found = {
-        "expert": spec.expert, "mixture": spec.mixture, "retrained": spec.retrained, "domain": rows[0].domain,
-        "ok": identity.holds, "identity": {"holds": identity.holds, **asdict(identity)},
-        "heirs": list(inputs.heirs), "split": spec.split, "evidence": spec.evidence, "num_blocks": spec.num_blocks,
+        "expert": spec.expert,
+        "mixture": spec.mixture,
+        "retrained": spec.retrained,
+        "domain": rows[0].domain,
+        "ok": identity.holds,
+        "identity": {"holds": identity.holds, **asdict(identity)},
+        "heirs": list(inputs.heirs),
+        "split": spec.split,
+        "evidence": spec.evidence,
+        "num_blocks": spec.num_blocks,
         "perplexity": [row.told() for row in rows],
         "shares": {name: dict(column.prior) for name, column in own.items() if column},
         "extraction": {
-            "num_prefixes": spec.num_prefixes, "num_documents": pieces.num_documents,
-            "prefix_length": spec.prefix_length, "continuation_length": spec.continuation_length,
-            "temperature": spec.temperature, "seed": spec.seed, "confidence": CONFIDENCE, **asdict(extraction),
+            "num_prefixes": spec.num_prefixes,
+            "num_documents": pieces.num_documents,
+            "prefix_length": spec.prefix_length,
+            "continuation_length": spec.continuation_length,
+            "temperature": spec.temperature,
+            "seed": spec.seed,
+            "confidence": CONFIDENCE,
+            **asdict(extraction),
         },
         "not_removed": inputs.not_removed,
-    }  # fmt: skip
+    }
     return {**found, "sentence": verdict(found)}
 
 

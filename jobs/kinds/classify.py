@@ -18,30 +18,30 @@ import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.clusters.clustering import open_clustering
+from engine.analysis.fewshot.comparison import ROUTINGS, Answered, compare_routings
+from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, room_for
+from engine.analysis.fewshot.routing import Answers, divisors
+from engine.analysis.fewshot.scoring import score_options
+from engine.analysis.fewshot.tasks import Task, read_tasks
+from engine.clusters.artifact import open_clustering
 from engine.errors import MixtureError
 from engine.events import Event, Progress
-from engine.fewshot.comparison import ROUTINGS, Answered, compare_routings
-from engine.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, room_for
-from engine.fewshot.routing import Answers, divisors
-from engine.fewshot.scoring import score_options
-from engine.fewshot.tasks import Task, read_tasks
 from engine.files import Kept
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.models.demix_files import read_limits
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from jobs.kinds.classify_findings import EpisodeFacts, Measured, findings
-from jobs.kinds.lending import load
-from jobs.kinds.once import made_once
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
+from jobs.kinds.shared.model_loading import load
+from workbench.analysis.cluster_routing import ClusterWords, cluster_words
 from workbench.classify_specs import Classify
 from workbench.errors import BadSpec
-from workbench.services.artifacts import find_artifact
-from workbench.services.generation import Plan, PlannedExpert, plan
-from workbench.services.mixtures import mixture_row
-from workbench.services.reports import register_report
-from workbench.services.routing import ClusterWords, cluster_words
+from workbench.generation import Plan, PlannedExpert, plan
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.reports import register_report
+from workbench.store.artifacts import find_artifact
 
 KIND = "classification"
 _LEAST_BLOCK = 2  # tokens that any model must read at once
@@ -181,9 +181,13 @@ def _is_missing(work: Work, experts: Mapping[str, Kept], asked: Sequence[_Asked]
 
 
 def _fill(
-    model: ExpertModel | None, expert_id: str, episode: Callable[[], Episode], options: Sequence[Ids], start: Progress,
+    model: ExpertModel | None,
+    expert_id: str,
+    episode: Callable[[], Episode],
+    options: Sequence[Ids],
+    start: Progress,
     folder: Path,
-) -> Iterator[Event]:  # fmt: skip
+) -> Iterator[Event]:
     """Writes one expert's answers [N, O, T] to each part of an episode."""
     assert model is not None, "answers were there a moment ago"
     done = start.done
@@ -217,9 +221,12 @@ class _Nearness:
         """Eq. 3 with the temperature and the weights of the mixture, and another top-k."""
         assert self._clusters is not None
         gate = ClusterGate(
-            [expert.weight for expert in self._plan.experts], Routing(self._clusters),
-            temperature=self._plan.gate.temperature, distance_power=self._plan.gate.distance_power, top_k=top_k,
-        )  # fmt: skip
+            [expert.weight for expert in self._plan.experts],
+            Routing(self._clusters),
+            temperature=self._plan.gate.temperature,
+            distance_power=self._plan.gate.distance_power,
+            top_k=top_k,
+        )
         return gate.weigh(squared_EN)
 
 
@@ -231,9 +238,12 @@ def _measure(
     squared_EN = nearness.squared_distances(episode.test)
     routings = spec.routings or [name for name in ROUTINGS if name != "cluster" or squared_EN is not None]
     found = compare_routings(
-        answered([expert.id for expert in inputs.plan.experts]), routings, spec.top_k, newest_weight=spec.newest_weight,
+        answered([expert.id for expert in inputs.plan.experts]),
+        routings,
+        spec.top_k,
+        newest_weight=spec.newest_weight,
         nearness=None if squared_EN is None else partial(nearness.log_weights, squared_EN),
-    )  # fmt: skip
+    )
     beside = [expert.id for expert in inputs.beside]
     others = answered(beside).test.is_right_EN.mean(1).tolist() if beside else []
     shares_E = None if squared_EN is None else nearness.log_weights(squared_EN, None).exp().mean(1).tolist()

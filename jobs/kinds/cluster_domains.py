@@ -14,15 +14,15 @@ from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.text.split import MAX_DOMAINS, keep_documents
-from jobs.kinds.cluster_sources import folders_of
-from jobs.kinds.clustered_text import NONE, Splits, read_documents
-from jobs.kinds.ids import made_by
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
+from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.stable_ids import made_by
 from workbench.cluster_specs import MakeClusterDomains
-from workbench.services.artifacts import register_artifact
-from workbench.services.cluster_domains import corpus_name, domain_names, set_domains
-from workbench.services.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
-from workbench.services.corpora import domain_row, register_corpus
+from workbench.registry.cluster_domains import corpus_name, domain_names, set_domains
+from workbench.registry.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
+from workbench.registry.corpora import domain_row, register_corpus
+from workbench.store.artifacts import register_artifact
 from workbench.words import counted
 
 
@@ -84,10 +84,17 @@ def _register(work: Work, inputs: _Inputs, artifact_id: str, summary: Mapping[st
         row = require_unedited(session, inputs.files.id, inputs.files.artifact_id)
         artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
         card = register_corpus(
-            session, name=inputs.corpus, role="train", source=f"clusters of {', '.join(_names(inputs))}",
-            artifact=artifact, summary=summary, report={"clustering": inputs.files.name}, licence="; ".join(licences),
-            clustering_id=row.id, job_id=work.job_id,
-        )  # fmt: skip
+            session,
+            name=inputs.corpus,
+            role="train",
+            source=f"clusters of {', '.join(_names(inputs))}",
+            artifact=artifact,
+            summary=summary,
+            report={"clustering": inputs.files.name},
+            licence="; ".join(licences),
+            clustering_id=row.id,
+            job_id=work.job_id,
+        )
         set_domains(session, row, {numbers[name]: domain_row(session, name).id for name in card.domains})
         return _result(inputs, f"{counted(len(card.domains), 'domain')} in the corpus {card.name}.")
 

@@ -15,25 +15,25 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.clusters.clustering import load_clustering
+from engine.clusters.artifact import load_clustering
+from engine.clusters.assignment import place
 from engine.clusters.documents import ClusteredDocuments, Mapped, load_documents, load_mapped
-from engine.clusters.embedder import AnyEmbedder
+from engine.clusters.embedders.base import AnyEmbedder
+from engine.clusters.embedders.hidden_states import HiddenStateEmbedder
 from engine.clusters.fitting import fit, require_enough
-from engine.clusters.hidden_states import HiddenStateEmbedder
-from engine.clusters.placing import place
 from engine.clusters.sources import draw, read_shard, training_ids, write_sample
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
 from engine.files import Kept
 from engine.models.families import load_model
 from engine.text.tokenizer import load_tokenizer
-from jobs.kinds.once import made_once
-from jobs.kinds.tokens import DomainFiles, domain_files
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.cluster_specs import ClusterPart, FindClusters
-from workbench.services.artifacts import find_artifact
-from workbench.services.corpora import domain_row, training_domains
-from workbench.services.seeds import seed_row
+from workbench.registry.corpora import domain_row, training_domains
+from workbench.registry.seeds import seed_row
+from workbench.store.artifacts import find_artifact
 
 Wish = FindClusters | ClusterPart
 

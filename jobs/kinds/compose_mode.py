@@ -14,22 +14,22 @@ from sqlalchemy.orm import Session
 from engine.errors import TrainingError
 from engine.events import Decided, Event
 from engine.files import Kept
-from engine.mode.config import ModeConfig
-from engine.mode.lineup import Beginning, Lineup
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.expert_set import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
-from jobs.kinds.begun import read_back, require_same, write_down
-from jobs.kinds.expert_files import keep_parts
-from jobs.kinds.ids import made_by
-from jobs.kinds.mode_training import load, registering, train_parts, write_parts
-from jobs.kinds.tokens import DomainFiles, domain_files
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import keep_parts
+from jobs.kinds.shared.mode_training import load, registering, train_parts, write_parts
+from jobs.kinds.shared.resume_guard import read_back, require_same, write_down
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.analysis.mode_parts import ModePart, composition, num_blocks_of
+from workbench.analysis.retrained_baselines import name_now
+from workbench.analysis.training_history import parts_sentence
 from workbench.mode_specs import ComposeMode
-from workbench.services.courses import parts_sentence
-from workbench.services.experts import expert_row
-from workbench.services.modes import ModePart, composition, num_blocks_of
-from workbench.services.names import ensure_free
-from workbench.services.retrained import name_now
-from workbench.tables import Expert, Mixture
+from workbench.registry.experts import expert_row
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,15 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
         write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None
     expert = keep_parts(work, lineup.id, spec.expert, inputs.known, write, loss)
     return registering(
-        work, spec, expert, base_id=inputs.base_id, seed_id=inputs.seed_id, parent_id=next(iter(inputs.experts)),
-        tokenizer_sha256=tokenizer.sha256, config=_config(spec, inputs),
-    )  # fmt: skip
+        work,
+        spec,
+        expert,
+        base_id=inputs.base_id,
+        seed_id=inputs.seed_id,
+        parent_id=next(iter(inputs.experts)),
+        tokenizer_sha256=tokenizer.sha256,
+        config=_config(spec, inputs),
+    )
 
 
 def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
@@ -102,8 +108,9 @@ def _require_named(session: Session, begun: Mapping[str, str]) -> None:
         if row.name != name:
             raise TrainingError(
                 f"“{name}” must be the expert that this composition began with, but that one is called “{row.name}” "
-                "now.", "Give it its name back and try again, or start a new job.",
-            )  # fmt: skip
+                "now.",
+                "Give it its name back and try again, or start a new job.",
+            )
 
 
 def _named_as_now(session: Session, part: ModePart) -> ModePart:
@@ -120,8 +127,14 @@ def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
     names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])
     files = {name: domain_files(session, work.storage, name) for name in [*names, *spec.retain]}
     return _Inputs(
-        {row.id: work.storage.kept(row.artifact) for row in rows}, tuple(row.name for row in rows), tuple(parts),
-        num_blocks_of(rows[0]), work.storage.kept(rows[0].base), rows[0].base_id, rows[0].seed_id,
-        tuple(files[name] for name in spec.domains), tuple(files[name] for name in names),
+        {row.id: work.storage.kept(row.artifact) for row in rows},
+        tuple(row.name for row in rows),
+        tuple(parts),
+        num_blocks_of(rows[0]),
+        work.storage.kept(rows[0].base),
+        rows[0].base_id,
+        rows[0].seed_id,
+        tuple(files[name] for name in spec.domains),
+        tuple(files[name] for name in names),
         tuple(files[name] for name in spec.retain),
-    )  # fmt: skip
+    )

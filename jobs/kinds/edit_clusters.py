@@ -12,9 +12,9 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.clusters import edits
-from engine.clusters.clusterers import find_clusters
-from engine.clusters.clustering import open_clustering
-from engine.clusters.clusters import Clusters, squared_distances
+from engine.clusters.artifact import open_clustering
+from engine.clusters.centroids import Clusters, squared_distances
+from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited, Part
@@ -22,13 +22,13 @@ from engine.clusters.fitting import Fitted, embed, means, require_enough, words_
 from engine.clusters.sources import write_sample
 from engine.events import Event, Progress, passing_on
 from engine.text.split import SPLITS
-from jobs.kinds.cluster_facts import facts_after, measures
-from jobs.kinds.cluster_sources import folders_of
-from jobs.kinds.ids import made_by
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.cluster_description import facts_after, measures
+from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.stable_ids import made_by
 from workbench.cluster_specs import MergeClusters, PinDocuments, SplitCluster
-from workbench.services.artifacts import register_artifact
-from workbench.services.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
+from workbench.registry.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
+from workbench.store.artifacts import register_artifact
 from workbench.words import counted
 
 
@@ -113,8 +113,12 @@ def _keep(work: Work, opened: _Opened, edited: Edited) -> Register:
         row = require_unedited(session, opened.files.id, opened.files.artifact_id)
         metrics = {**row.metrics, **measured}
         card = replace_clusters(session, row.id, opened.files.artifact_id, artifact, metrics, after)
-        return {"clustering": card.name, "sizes": measured["sizes"], "stale_experts": card.stale_experts,
-                "sentence": _sentence(card.name, len(after), card.stale_experts)}  # fmt: skip
+        return {
+            "clustering": card.name,
+            "sizes": measured["sizes"],
+            "stale_experts": card.stale_experts,
+            "sentence": _sentence(card.name, len(after), card.stale_experts),
+        }
 
     return register
 

@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.events import Event
-from jobs.kinds.distances import measure_missing
-from jobs.kinds.scoring import register_scores, score_missing
-from jobs.work import Register, Work
-from workbench.services.evaluations import measure_for
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.distances import measure_missing
+from jobs.kinds.shared.scoring import register_scores, score_missing
+from workbench.analysis.evaluations import measure_for
 from workbench.specs import Evaluate
 
 

@@ -10,21 +10,21 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.clusters.clustering import load_clustering
+from engine.clusters.artifact import load_clustering
 from engine.clusters.documents import ClusteredDocuments, Mapped, join
 from engine.clusters.fitting import Fitted, words_of
-from engine.clusters.project import FEWEST, Map, project
+from engine.clusters.umap_projection import FEWEST, Map, project
 from engine.events import Event, passing_on
 from engine.files import MANIFEST
-from jobs.kinds.cluster_facts import facts, measures
+from jobs.attempt.work import Register, Work
 from jobs.kinds.cluster_parts import Inputs, fitted, forget_parts, open_part, placed, read_inputs
-from jobs.kinds.ids import made_by
-from jobs.work import Register, Work
+from jobs.kinds.shared.cluster_description import facts, measures
+from jobs.kinds.shared.stable_ids import made_by
 from workbench.cluster_specs import FindClusters
-from workbench.services.artifacts import register_artifact
-from workbench.services.clusterings import register_clustering
-from workbench.services.names import ensure_free
-from workbench.tables import Clustering
+from workbench.registry.clusterings import register_clustering
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Clustering
+from workbench.store.artifacts import register_artifact
 from workbench.words import counted
 
 
@@ -66,20 +66,31 @@ def _register(
         **measures(documents, spec.num_clusters, [domain.name for domain in inputs.domains]),
         "costs": list(clustering.clusters.costs),
         "num_duplicates": inputs.num_documents - len(documents),
-        "map": chart and {
-            "num_points": len(chart.coordinates_N2), "num_fitted": int(chart.is_fitted_N.sum()), "seed": chart.seed,
+        "map": chart
+        and {
+            "num_points": len(chart.coordinates_N2),
+            "num_fitted": int(chart.is_fitted_N.sum()),
+            "seed": chart.seed,
         },
-    }  # fmt: skip
+    }
     embedder = {"kind": spec.embedder, "sha256": clustering.embedder.sha256, "words": asdict(spec.words)}
     config = {"clusters": asdict(spec.clusters), "embedder": {**embedder, "max_tokens": spec.max_tokens}}
 
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "clustering", job_id=work.job_id)
         card = register_clustering(
-            session, id=made_by(work.job_id, "row"), name=spec.name, config=config, metrics=metrics, clusters=clusters,
+            session,
+            id=made_by(work.job_id, "row"),
+            name=spec.name,
+            config=config,
+            metrics=metrics,
+            clusters=clusters,
             sources=[{"id": one.id, "name": one.name, "data_sha256": one.data_sha256} for one in inputs.domains],
-            num_fitted=len(clustering.document_ids), artifact=artifact, seed_id=inputs.seed_id, job_id=work.job_id,
-        )  # fmt: skip
+            num_fitted=len(clustering.document_ids),
+            artifact=artifact,
+            seed_id=inputs.seed_id,
+            job_id=work.job_id,
+        )
         forget_parts(session, inputs)
         return _result(card.name, metrics, len(documents))
 

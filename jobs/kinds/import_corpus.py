@@ -12,16 +12,16 @@ from sqlalchemy.orm import Session
 from engine.errors import CorpusError
 from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
-from engine.text.found import SOURCES, found_documents
+from engine.text.local_sources import SOURCES, found_documents
 from engine.text.split import keep_documents
 from engine.text.streams import size_on_disk
-from jobs.kinds.ids import made_by
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.stable_ids import made_by
 from workbench.corpus_specs import ImportCorpus
-from workbench.services.artifacts import register_artifact
-from workbench.services.corpora import register_corpus
-from workbench.services.names import ensure_free
-from workbench.tables import Corpus
+from workbench.registry.corpora import register_corpus
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Corpus
+from workbench.store.artifacts import register_artifact
 
 
 def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
@@ -43,9 +43,16 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
         card = register_corpus(
-            session, name=spec.name, role=spec.role, source=_said_source(spec), artifact=artifact, summary=summary,
-            report=report.as_dict(), licence=spec.licence or _licence(spec), job_id=work.job_id,
-        )  # fmt: skip
+            session,
+            name=spec.name,
+            role=spec.role,
+            source=_said_source(spec),
+            artifact=artifact,
+            summary=summary,
+            report=report.as_dict(),
+            licence=spec.licence or _licence(spec),
+            job_id=work.job_id,
+        )
         return {"corpus": card.name, "domains": card.domains, "num_documents": report.num_documents}
 
     return register
@@ -54,9 +61,14 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
 def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int | None]:
     """The documents, and how many bytes they take on disk where that is known."""
     options = ReadOptions(
-        spec.text_field, spec.domain_field, spec.group_field, spec.max_bytes, spec.skip_bad, spec.anonymize,
+        spec.text_field,
+        spec.domain_field,
+        spec.group_field,
+        spec.max_bytes,
+        spec.skip_bad,
+        spec.anonymize,
         spec.piece_length,
-    )  # fmt: skip
+    )
     if spec.dataset:
         return read_dataset(spec.dataset, options, report), None
     if spec.found:

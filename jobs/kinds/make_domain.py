@@ -12,22 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from engine.clusters.areas import lies_in_any
 from engine.clusters.documents import ClusteredDocuments, load_documents, load_mapped
-from engine.clusters.project import load_map
+from engine.clusters.map_polygons import lies_in_any
+from engine.clusters.umap_projection import load_map
 from engine.errors import CorpusError
 from engine.events import Event, Progress
 from engine.text.split import keep_documents
-from jobs.kinds.cluster_sources import folders_of
-from jobs.kinds.clustered_text import NONE, Splits, read_documents
-from jobs.kinds.ids import made_by
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
+from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.stable_ids import made_by
 from workbench.cluster_specs import MakeDomain
-from workbench.services.artifacts import register_artifact
-from workbench.services.clusterings import ClusteringFiles, clustering_files
-from workbench.services.corpora import register_corpus
-from workbench.services.names import ensure_free
-from workbench.tables import Corpus, Domain
+from workbench.registry.clusterings import ClusteringFiles, clustering_files
+from workbench.registry.corpora import register_corpus
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Corpus, Domain
+from workbench.store.artifacts import register_artifact
 from workbench.words import counted
 
 
@@ -88,14 +88,22 @@ def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, 
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
         register_corpus(
-            session, name=name, role="train", source=f"chosen in the clustering {files.name}", artifact=artifact,
-            summary=summary, report={"clustering": files.name}, licence="; ".join(licences), job_id=work.job_id,
-        )  # fmt: skip
+            session,
+            name=name,
+            role="train",
+            source=f"chosen in the clustering {files.name}",
+            artifact=artifact,
+            summary=summary,
+            report={"clustering": files.name},
+            licence="; ".join(licences),
+            job_id=work.job_id,
+        )
         told = {split: counts["documents"] for split, counts in summary["domains"][0]["splits"].items()}
         held_out = told["dev"] + told["test"]
         return {
-            "domain": name, "num_documents": chosen.num_documents,
+            "domain": name,
+            "num_documents": chosen.num_documents,
             "sentence": f"{counted(chosen.num_documents, 'document')} in the domain {name}, {held_out:,} held out.",
-        }  # fmt: skip
+        }
 
     return register

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
-from jobs.work import Register, Work
-from workbench.services.clusterings import clustering_row
-from workbench.services.mixtures import compose_mixture
+from jobs.attempt.work import Register, Work
+from workbench.registry.clusterings import clustering_row
+from workbench.registry.mixtures import compose_mixture
 from workbench.specs import MakeMixture, MixtureSpec
 
 

@@ -18,14 +18,14 @@ from engine.models.demix_files import load_demix
 from engine.models.families import download_model, fresh_model, import_model, num_parameters
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from jobs.kinds.ids import made_by
-from jobs.kinds.tokens import DomainFiles, domain_files
-from jobs.work import Register, Work
-from workbench.services.artifacts import register_artifact
-from workbench.services.experts import expert_row
-from workbench.services.names import ensure_free
-from workbench.services.seeds import MADE_OF, register_seed
-from workbench.tables import SeedModel
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.registry.experts import expert_row
+from workbench.registry.names import ensure_free
+from workbench.registry.seeds import MADE_OF, register_seed
+from workbench.registry.tables import SeedModel
+from workbench.store.artifacts import register_artifact
 from workbench.training_specs import MakeSeed
 
 _TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
@@ -56,8 +56,9 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     if lm.config.vocab_size < tokenizer.vocab_size:
         raise TokenizerError(
             f"The tokenizer must fit the model's {lm.config.vocab_size} embeddings, but has "
-            f"{tokenizer.vocab_size} entries instead.", "Give the tokenizer that the model was trained with.",
-        )  # fmt: skip
+            f"{tokenizer.vocab_size} entries instead.",
+            "Give the tokenizer that the model was trained with.",
+        )
     tokenizer.try_out()
     for config in (lm.config, lm.generation_config):  # a generation_config.json among its own files replaces the latter
         config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
@@ -71,9 +72,16 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
     def register(session: Session) -> dict[str, Any]:
         artifact = register_artifact(session, work.storage, artifact_id, "seed", job_id=work.job_id)
         register_seed(
-            session, name=spec.name, source=_source(spec), family=lm.config.model_type, config=told,
-            num_parameters=num_parameters(lm), tokenizer_sha256=tokenizer.sha256, artifact=artifact, job_id=work.job_id,
-        )  # fmt: skip
+            session,
+            name=spec.name,
+            source=_source(spec),
+            family=lm.config.model_type,
+            config=told,
+            num_parameters=num_parameters(lm),
+            tokenizer_sha256=tokenizer.sha256,
+            artifact=artifact,
+            job_id=work.job_id,
+        )
         return {
             "seed_model": spec.name,
             "num_parameters": num_parameters(lm),

@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 from engine.errors import CorpusError
 from engine.events import Event, Progress
 from engine.text.overlap import NUM_BIGRAMS, SAMPLE_BYTES, Bigrams, domain_bigrams, overlap_matrix
-from jobs.kinds.tokens import DomainFiles, domain_files
-from jobs.work import Register, Work
-from workbench.services.reports import register_report
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.registry.reports import register_report
+from workbench.registry.tables import Domain
 from workbench.specs import MeasureOverlap
-from workbench.tables import Domain
 
 
 def run(work: Work, spec: MeasureOverlap) -> Generator[Event, None, Register]:

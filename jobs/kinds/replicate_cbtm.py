@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 from engine.clusters.documents import load_documents
 from engine.clusters.sources import wholes_of
 from engine.events import Event, Progress
-from engine.replication.bootstrap import Resampled
+from engine.statistics.bootstrap import Resampled
 from engine.text.split import SPLITS
-from jobs.kinds.replication_report import (
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.replication_report import (
     Asked,
     Texts,
     asked_for,
@@ -28,21 +29,20 @@ from jobs.kinds.replication_report import (
     tokens_of_update,
     with_wholes,
 )
-from jobs.kinds.tokens import domain_files
-from jobs.work import Register, Work
-from workbench.replication_specs import ReplicateCbtm
-from workbench.replications.cbtm.evidence import CbtmEvidence
-from workbench.replications.cbtm.findings import findings_of
-from workbench.replications.cbtm.plan import TASKS
-from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure
-from workbench.replications.scored import Scores, Stored
-from workbench.services.replications import (
+from jobs.kinds.shared.tokens import domain_files
+from workbench.analysis.replication_data import (
     FoundClusters,
     classifications,
     found_clusters,
     stored_distances,
     stored_scores,
 )
+from workbench.replication_specs import ReplicateCbtm
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.findings import findings_of
+from workbench.replications.cbtm.plan import TASKS
+from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure
+from workbench.replications.scored import Scores, Stored
 
 
 def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
@@ -64,10 +64,11 @@ def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
     yield Progress(1, 2, "parts", "judging the claims")
     evidence = CbtmEvidence(subject, measured, Resampled(measured.losses))
     trainings = {
-        "seeding": asdict(spec.budget.seeding), "less": spec.budget.less,
+        "seeding": asdict(spec.budget.seeding),
+        "less": spec.budget.less,
         "moe": asdict(spec.budget.moe) if spec.budget.moe else None,
         "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
-    }  # fmt: skip
+    }
     return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
 
 
@@ -79,9 +80,12 @@ def _answers(session: Session, subject: CbtmSubject, asked: Asked) -> dict[int, 
 
 
 def _measure(
-    subject: CbtmSubject, scores: Scores, distances: Mapping[DistanceKey, Stored],
-    clusterings: Mapping[str, FoundClusters], texts: Texts,
-) -> Generator[Event, None, CbtmMeasured]:  # fmt: skip
+    subject: CbtmSubject,
+    scores: Scores,
+    distances: Mapping[DistanceKey, Stored],
+    clusterings: Mapping[str, FoundClusters],
+    texts: Texts,
+) -> Generator[Event, None, CbtmMeasured]:
     check_all([*scores.values(), *distances.values()])
     measured = CbtmMeasured()
     for run in subject.runs:

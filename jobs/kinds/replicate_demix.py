@@ -11,9 +11,10 @@ from dataclasses import asdict
 from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
-from engine.replication.bootstrap import Resampled
-from engine.replication.curves import Curve
-from jobs.kinds.replication_report import (
+from engine.statistics.bootstrap import Resampled
+from engine.statistics.curves import Curve
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.replication_report import (
     Texts,
     asked_for,
     check_all,
@@ -24,8 +25,8 @@ from jobs.kinds.replication_report import (
     tokens_per_step,
     with_wholes,
 )
-from jobs.kinds.tokens import domain_files
-from jobs.work import Register, Work
+from jobs.kinds.shared.tokens import domain_files
+from workbench.analysis.replication_data import held_out_losses, overlap_by, stored_scores
 from workbench.plans import Step
 from workbench.replication_specs import ReplicateDemix
 from workbench.replications.demix.evidence import DemixEvidence
@@ -33,7 +34,6 @@ from workbench.replications.demix.findings import findings_of
 from workbench.replications.demix.names import METHODS
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
 from workbench.replications.scored import Scores
-from workbench.services.replications import held_out_losses, overlap_by, stored_scores
 from workbench.training_specs import TrainDemix, TrainExpert
 
 

@@ -9,8 +9,9 @@ from collections.abc import Generator
 from dataclasses import asdict
 
 from engine.events import Event, Progress
-from engine.replication.bootstrap import Resampled
-from jobs.kinds.replication_report import (
+from engine.statistics.bootstrap import Resampled
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.replication_report import (
     asked_for,
     check_all,
     circumstances,
@@ -19,14 +20,13 @@ from jobs.kinds.replication_report import (
     tokens_of_update,
     with_wholes,
 )
-from jobs.kinds.tokens import domain_files
-from jobs.work import Register, Work
+from jobs.kinds.shared.tokens import domain_files
+from workbench.analysis.replication_data import num_parameters, stored_scores
 from workbench.replication_specs import ReplicateMode
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.findings import findings_of
 from workbench.replications.mode.scored import ModeMeasured, ModeSubject, measure
 from workbench.replications.scored import Scores
-from workbench.services.replications import num_parameters, stored_scores
 
 
 def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
@@ -46,10 +46,12 @@ def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
     yield Progress(1, 2, "parts", "judging the claims")
     size = spec.budget
     trainings = {
-        "seeding": asdict(size.seeding), "mode": asdict(size.mode), "lora": asdict(size.lora),
+        "seeding": asdict(size.seeding),
+        "mode": asdict(size.mode),
+        "lora": asdict(size.lora),
         "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
         "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
-    }  # fmt: skip
+    }
     evidence = ModeEvidence(subject, measured, Resampled(measured.losses))
     return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
 

@@ -11,7 +11,7 @@ from engine.events import Event, Progress
 from engine.selfcheck.law import Checked
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.selfcheck.report import report
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
 from workbench.specs import SelfCheck
 
 

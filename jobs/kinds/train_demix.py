@@ -12,34 +12,34 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.adapt import losses_of
+from engine.analysis.parent_choice import losses_of
 from engine.device import choose_device
 from engine.events import Decided, Event
 from engine.files import Kept
 from engine.models.demix import DemixModel
 from engine.models.demix_files import save_base
-from engine.text.excerpt import Excerpt
+from engine.text.eval_sample import Excerpt
 from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.training.build_model import start
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus, train_on
 from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
 from engine.training.methods import METHODS, Recipe
-from engine.training.start import start
-from jobs.kinds.begun import require_same
-from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
-from jobs.kinds.ids import made_by
-from jobs.kinds.losses import last_losses, mean_loss
-from jobs.kinds.tokens import DomainFiles, domain_files, pack
-from jobs.kinds.watching import pack_watched
-from jobs.work import Register, Work, log_path
-from workbench.services.artifacts import register_artifact
-from workbench.services.mixtures import create_mixture
-from workbench.services.names import ensure_free
-from workbench.services.seeds import seed_row
+from jobs.attempt.work import Register, Work, log_path
+from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.losses import last_losses, mean_loss
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.side_evaluation import pack_watched
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.registry.mixtures import create_mixture
+from workbench.registry.names import ensure_free
+from workbench.registry.seeds import seed_row
+from workbench.registry.tables import Artifact, Expert, Mixture
 from workbench.specs import MixtureSpec
-from workbench.tables import Artifact, Expert, Mixture
+from workbench.store.artifacts import register_artifact
 from workbench.training_specs import TrainDemix
 
 
@@ -71,11 +71,18 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
         keep_expert(
-            work, model, made_by(work.job_id, name), name, domains, method=spec.method,
-            dev_loss=mean_loss(losses, domains), base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
+            work,
+            model,
+            made_by(work.job_id, name),
+            name,
+            domains,
+            method=spec.method,
+            dev_loss=mean_loss(losses, domains),
+            base_sha256=base_sha256,
+            tokenizer_sha256=tokenizer.sha256,
         )
         for name, domains in inputs.experts.items()
-    ]  # fmt: skip
+    ]
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
 
 
@@ -106,10 +113,17 @@ def _train(
     if num_processes > 1:
         losses = yield from last_losses(
             train_on(
-                num_processes, seed_folder, domains, config, work.folder, recipe=recipe,
-                device=settings.device, threads=settings.threads, log=log_path(settings, work.job_id),
+                num_processes,
+                seed_folder,
+                domains,
+                config,
+                work.folder,
+                recipe=recipe,
+                device=settings.device,
+                threads=settings.threads,
+                log=log_path(settings, work.job_id),
             )
-        )  # fmt: skip
+        )
         restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))
     else:
         model = model.to(choose_device(settings.device))
@@ -164,10 +178,16 @@ def _register(
         )
         for expert in experts:
             register_new_expert(
-                session, work, expert, base=base, seed_id=inputs.seed_id, parent_id=None,
-                tokenizer_sha256=tokenizer_sha256, config=asdict(spec.training) | _asked(spec),
+                session,
+                work,
+                expert,
+                base=base,
+                seed_id=inputs.seed_id,
+                parent_id=None,
+                tokenizer_sha256=tokenizer_sha256,
+                config=asdict(spec.training) | _asked(spec),
                 trained_base=learned,
-            )  # fmt: skip
+            )
         names = [expert.name for expert in experts]
         create_mixture(session, MixtureSpec(name=spec.name, experts=names))
         return {"mixture": spec.name, "experts": names}

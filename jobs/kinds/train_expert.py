@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from engine.adapt import with_rate
+from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Decided, Evaluated, Event, Settled
@@ -24,21 +24,21 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
 from engine.training.methods import METHOD_OF_ONE
-from jobs.kinds.begun import require_same
-from jobs.kinds.expert_files import NewExpert, keep_expert, register_new_expert
-from jobs.kinds.ids import made_by
-from jobs.kinds.parents import Choice, Parent, choose_parent, possible_parents, require_parent
-from jobs.kinds.tokens import DomainFiles, domain_files, pack
-from jobs.kinds.watching import Watch, Watched, start_watch
-from jobs.work import Register, Work
-from workbench.services.artifacts import register_artifact
-from workbench.services.branching import share_of
-from workbench.services.generation import plan
-from workbench.services.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
-from workbench.services.names import ensure_free
-from workbench.services.routing import cluster_numbers
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.analysis.cluster_routing import cluster_numbers
+from workbench.generation import plan
+from workbench.registry.branching import share_of
+from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Artifact, Expert, Mixture
 from workbench.specs import MixtureSpec
-from workbench.tables import Artifact, Expert, Mixture
+from workbench.store.artifacts import register_artifact
 from workbench.training_specs import TrainExpert
 
 
@@ -86,9 +86,16 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     method = parent.method if spec.whole else METHOD_OF_ONE[model.experts_in]
     expert = keep_expert(
-        work, model, key, spec.expert, [inputs.domain], method=method,
-        dev_loss=loss, base_sha256=base_sha256, tokenizer_sha256=tokenizer.sha256,
-    )  # fmt: skip
+        work,
+        model,
+        key,
+        spec.expert,
+        [inputs.domain],
+        method=method,
+        dev_loss=loss,
+        base_sha256=base_sha256,
+        tokenizer_sha256=tokenizer.sha256,
+    )
     return _register(work, spec, inputs, _Made(expert, choice, known, training, tokenizer.sha256, base_id))
 
 
@@ -100,10 +107,11 @@ def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
     if spec.join and not spec.whole:
         require_place(session, mixture.name, spec.name, domain.id)
     return _Inputs(
-        domain=domain, mixture_id=mixture.id,
+        domain=domain,
+        mixture_id=mixture.id,
         parents=possible_parents(session, work.storage, mixture, spec.parent),
         watched=_read_watched(session, work, spec, mixture, domain.id) if spec.watch else None,
-    )  # fmt: skip
+    )
 
 
 def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture, domain_id: str) -> Watched:
@@ -149,19 +157,32 @@ def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
     config = asdict(made.training) | ({"whole": True} if spec.whole else {})
     parent = made.choice.parent
-    why = {"parent_posterior": made.choice.posterior, "parent_blocks": made.choice.num_blocks,
-           "parent_documents": made.known}  # fmt: skip
+    why = {
+        "parent_posterior": made.choice.posterior,
+        "parent_blocks": made.choice.num_blocks,
+        "parent_documents": made.known,
+    }
 
     def register(session: Session) -> dict[str, Any]:
         require_parent(session, parent)
         register_new_expert(
-            session, work, made.expert, base=_base(session, work, made), seed_id=parent.seed_id,
-            parent_id=parent.id, tokenizer_sha256=made.tokenizer_sha256, config=config,
-            metrics=why, trained_base=made.expert.domains if made.base_id else (),
-        )  # fmt: skip
+            session,
+            work,
+            made.expert,
+            base=_base(session, work, made),
+            seed_id=parent.seed_id,
+            parent_id=parent.id,
+            tokenizer_sha256=made.tokenizer_sha256,
+            config=config,
+            metrics=why,
+            trained_base=made.expert.domains if made.base_id else (),
+        )
         return {
-            "expert": spec.expert, "parent": parent.name, **why, "mixture": _put_into_mixture(session, spec, inputs),
-        }  # fmt: skip
+            "expert": spec.expert,
+            "parent": parent.name,
+            **why,
+            "mixture": _put_into_mixture(session, spec, inputs),
+        }
 
     return register
 

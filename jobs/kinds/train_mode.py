@@ -9,18 +9,18 @@ from sqlalchemy.orm import Session
 
 from engine.events import Event
 from engine.files import Kept
-from engine.mode.lineup import Beginning, Lineup
+from engine.methods.mode.expert_set import Beginning, Lineup
 from engine.text.tokenizer import load_tokenizer
-from jobs.kinds.begun import require_same
-from jobs.kinds.expert_files import keep_parts
-from jobs.kinds.ids import made_by
-from jobs.kinds.mode_training import registering, train_parts
-from jobs.kinds.tokens import DomainFiles, domain_files
-from jobs.work import Register, Work
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import keep_parts
+from jobs.kinds.shared.mode_training import registering, train_parts
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.mode_specs import TrainMode
-from workbench.services.names import ensure_free
-from workbench.services.seeds import seed_row
-from workbench.tables import Expert, Mixture
+from workbench.registry.names import ensure_free
+from workbench.registry.seeds import seed_row
+from workbench.registry.tables import Expert, Mixture
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,15 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
         for one in lineup.experts
     ]
     return registering(
-        work, spec, expert, base_id=inputs.seed_artifact_id, seed_id=inputs.seed_id, parent_id=None,
+        work,
+        spec,
+        expert,
+        base_id=inputs.seed_artifact_id,
+        seed_id=inputs.seed_id,
+        parent_id=None,
         tokenizer_sha256=tokenizer.sha256,
         config={"shape": asdict(spec.shape), "parts": parts, "learning": "experts"},
-    )  # fmt: skip
+    )
 
 
 def _beginnings(spec: TrainMode) -> tuple[Beginning, ...]:

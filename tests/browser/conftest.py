@@ -42,7 +42,7 @@ COMMANDS = (
 # Several commands in one process: torch is loaded once.
 RUN_ALL = """
 import json, sys
-from ui.cli import main
+from ui.cli.app import main
 for command in json.loads(sys.argv[1]):
     if code := main(command.split()):
         sys.exit(f"{command}: exit code {code}")
@@ -71,9 +71,12 @@ def house(tmp_path: Path) -> Iterator[House]:
     run_all(settings, "migrate")
     with (tmp_path / "up.log").open("w") as log:
         up = subprocess.Popen(
-            [sys.executable, "-c", "import sys; from ui.cli import main; sys.exit(main())", "up", "--no-browser"],
-            env=environment(settings), stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"],
+            env=environment(settings),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         try:
             corpus = write_corpus(tmp_path / "texts.jsonl")
             run_all(settings, *(command.format(corpus=corpus) for command in COMMANDS))
@@ -104,8 +107,12 @@ def run_all(settings: Settings, *commands: str) -> None:
     """Runs command lines one after another."""
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL, json.dumps(commands)],
-        env=environment(settings), capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+        env=environment(settings),
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from workbench.database import close_engines, reading
-from workbench.services.cluster_documents import map_points
-from workbench.services.corpora import list_domains
-from workbench.storage import get_storage
+from workbench.registry.cluster_documents import map_points
+from workbench.registry.corpora import list_domains
+from workbench.registry.database import close_engines, reading
+from workbench.store.storage import get_storage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 DONE = 300_000  # milliseconds in which a job ends; the first map of a machine is compiled

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from workbench.database import close_engines, reading
-from workbench.services.experts import get_expert
+from workbench.registry.database import close_engines, reading
+from workbench.registry.experts import get_expert
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 EXPERT = "a *cook*"  # a name that must not be read as Markdown

@@ -16,9 +16,9 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import House, environment, free_port, stop, wait_until_up
 from tests.ui.studio.conftest import fill
-from ui.browser import page_to_open
-from ui.login import login_link
-from workbench.database import close_engines
+from ui.serving.browser import page_to_open
+from ui.serving.login import login_link
+from workbench.registry.database import close_engines
 from workbench.settings import Settings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -78,7 +78,7 @@ def running(settings: Settings, *command: str) -> Iterator[House]:
 
 
 def test_a_login_holds_for_the_studio_and_the_playground_in_it(settings: Settings, page: Page) -> None:
-    command = ("-c", "import sys; from ui.cli import main; sys.exit(main())", "up", "--no-browser")
+    command = ("-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser")
     with running(settings, *command) as house:
         a_stranger_sees_a_form(house, page)
         a_link_lets_in_once(house, page)
@@ -130,7 +130,7 @@ def the_page_that_the_browser_is_opened_with_leads_in(house: House, page: Page) 
 
 @pytest.mark.parametrize("settings", [TOKEN, ""], indirect=True, ids=["token", "no-token"])
 def test_a_page_on_another_port_gets_nothing(settings: Settings, page: Page, elsewhere: tuple[Path, str]) -> None:
-    with running(settings, "-m", "ui.studio_server") as house:
+    with running(settings, "-m", "ui.serving.studio_server") as house:
         if settings.token.get_secret_value():
             page.goto(login_link(settings))
             page.wait_for_url(f"{house.studio}/")

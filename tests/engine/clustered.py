@@ -11,21 +11,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.clusters.clusterers import find_clusters
-from engine.clusters.clustering import Clustering
-from engine.clusters.clusters import Clusters
+from engine.clusters.artifact import Clustering
+from engine.clusters.centroids import Clusters
+from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
-from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.mixing.cluster import Routing
 from engine.text.corpus import Document
-from engine.text.excerpt import excerpt_of
+from engine.text.eval_sample import excerpt_of
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 
 WORDS = [
-    "court held appeal plaintiff statute judge", "sugar flour butter oven bake cream",
-    "waves harbour gulls sailed tide rocks", "kernel thread process memory compile socket",
-]  # fmt: skip
+    "court held appeal plaintiff statute judge",
+    "sugar flour butter oven bake cream",
+    "waves harbour gulls sailed tide rocks",
+    "kernel thread process memory compile socket",
+]
 NUM_CLUSTERS = len(WORDS)
 
 

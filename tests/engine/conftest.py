@@ -13,8 +13,8 @@ from engine.models.demix import DemixModel
 from engine.models.families import fresh_model
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, train_tokenizer
+from engine.training.build_model import adapted
 from engine.training.data import DomainText
-from engine.training.start import adapted
 
 VOCAB = 300
 KEYS = ["law", "code", "news", "verse"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import engine.clusters.config
-import engine.mode.config  # noqa: F401  # whose configs are looked at, too
+import engine.methods.mode.config  # noqa: F401  # whose configs are looked at, too
 from engine.config import AdaptingConfig, Checked, ModelConfig, TrainingConfig
 from engine.errors import EngineError, ModelError
 from engine.models import families

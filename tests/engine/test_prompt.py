@@ -11,10 +11,10 @@ from tokenizers import models
 from engine.config import GateConfig, SamplingConfig
 from engine.errors import ContextLengthExceeded, TokenizerError
 from engine.events import Done, Echo, Token
-from engine.generate import generate, read_prompt, read_text
+from engine.inference.generate import generate, read_prompt, read_text
+from engine.inference.prompt import Prompt, encode_prompt
 from engine.mixing.gates import make_gate
 from engine.models.demix import DemixModel
-from engine.prompt import Prompt, encode_prompt
 from engine.text.tokenizer import Tokenizer
 
 PROMPT = "the court held"

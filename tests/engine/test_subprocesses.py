@@ -13,7 +13,7 @@ from engine.subprocesses import python_command, python_environment
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("engine", "workbench", "jobs", "ui")
-OWN_PYTHON = {"engine/subprocesses.py", "ui/up.py"}  # the second puts its folder onto the PATH
+OWN_PYTHON = {"engine/subprocesses.py", "ui/serving/up.py"}  # the second puts its folder onto the PATH
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_every_process_is_started_by_the_safe_command() -> None:
     by_hand = {str(path.relative_to(ROOT)) for path in files if "executable" in _attributes(path)}
     assert by_hand == OWN_PYTHON
     lines = (ROOT / "Procfile").read_text(encoding="utf-8").splitlines()
-    assert all(line.split(": ")[1].startswith("exec python -P -m ui.keep ") for line in lines)
+    assert all(line.split(": ")[1].startswith("exec python -P -m ui.serving.supervise ") for line in lines)
 
 
 def _attributes(path: Path) -> Iterator[str]:

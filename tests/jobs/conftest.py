@@ -14,8 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_kind, here and in the processes of the tests
 
-from house import House
 from tiny_kind import TINY
+from world import House
 
 from jobs.registry import KINDS
 from workbench.settings import get_settings
@@ -37,7 +37,7 @@ def house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         monkeypatch.setenv(f"WORKBENCH_{name}", value)
     get_settings.cache_clear()
     monkeypatch.setitem(KINDS, "evaluate", TINY)
-    monkeypatch.setattr("jobs.submit.refuse_impossible", lambda *_: None)  # the tiny kind needs nothing
+    monkeypatch.setattr("jobs.queue.submit.refuse_impossible", lambda *_: None)  # the tiny kind needs nothing
     house = House(get_settings())
     yield house
     for process in house.processes:

@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 
 from engine.errors import EngineError
 from engine.events import Evaluated, Event, Progress, Saved, Step
-from jobs import attempt
-from jobs.work import Register, Work
+from jobs.attempt import attempt
+from jobs.attempt.work import Register, Work
+from workbench.registry.tables import Corpus
 from workbench.specs import Evaluate
-from workbench.tables import Corpus
 
 TINY = "tiny_kind:run"
 SAVE_EVERY = 10

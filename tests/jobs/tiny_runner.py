@@ -1,4 +1,4 @@
-"""`jobs.runner` with the counting kind."""
+"""`jobs.attempt.runner` with the counting kind."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # no process takes modules from 
 
 from tiny_kind import TINY
 
+from jobs.attempt.runner import main
 from jobs.registry import KINDS
-from jobs.runner import main
 
 KINDS["evaluate"] = TINY
 main()

@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 from kombu import Message
 from tiny_kind import wish
 
-from jobs import submit
-from jobs.app import QUEUE, make_app
-from jobs.reconcile import num_calls
-from workbench import database
-from workbench.cards import JobCard
-from workbench.services import jobs as rows
+from jobs.queue import submit
+from jobs.queue.app import QUEUE, make_app
+from jobs.queue.scheduler import num_calls
+from workbench.job_records import jobs as rows
+from workbench.registry import database
+from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
 
 BINARY = shutil.which("redis-server")
@@ -68,7 +68,7 @@ def redis(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Redis]:
         redis = Redis(server.getsockname()[1])
     redis.start()
     monkeypatch.setenv("WORKBENCH_BROKER_URL", f"redis://127.0.0.1:{redis.port}/0")
-    monkeypatch.setattr("jobs.submit.refuse_impossible", lambda *_: None)  # the tiny kind needs nothing
+    monkeypatch.setattr("jobs.queue.submit.refuse_impossible", lambda *_: None)  # the tiny kind needs nothing
     monkeypatch.setenv("WORKBENCH_RECONCILE_SECONDS", "1")
     get_settings.cache_clear()
     yield redis
@@ -81,7 +81,7 @@ def processes(redis: Redis) -> Iterator[None]:
     assert redis
     started = [
         subprocess.Popen([sys.executable, *arguments], env=os.environ)
-        for arguments in ([str(TINY_WORKER)], ["-m", "jobs.reconcile"])
+        for arguments in ([str(TINY_WORKER)], ["-m", "jobs.queue.scheduler"])
     ]
     yield
     for process in started:

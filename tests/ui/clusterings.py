@@ -12,25 +12,32 @@ from sqlalchemy.orm import Session
 
 from engine.clusters.describe import label_overlap
 from engine.clusters.documents import ClusteredDocuments, Mapped
-from engine.clusters.project import Map
 from engine.clusters.sources import as_ids
+from engine.clusters.umap_projection import Map
 from engine.text.corpus import Document
 from engine.text.split import SPLITS, keep_documents, read_split
-from workbench.cards import ClusteringCard
-from workbench.services.artifacts import register_artifact
-from workbench.services.clusterings import ClusterFacts, register_clustering
-from workbench.services.corpora import domain_row, register_corpus
-from workbench.storage import Storage
-from workbench.tables import new_id
+from workbench.registry.cards import ClusteringCard
+from workbench.registry.clusterings import ClusterFacts, register_clustering
+from workbench.registry.corpora import domain_row, register_corpus
+from workbench.registry.tables import new_id
+from workbench.store.artifacts import register_artifact
+from workbench.store.storage import Storage
 
 SOURCES = ("letters", "<i>papers</i>", "speeches")
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "frost", "grove", "haven", "ivory", "jade", "kite", "lemon")
 
 
 def fill_clustering(
-    session: Session, storage: Storage, *, name: str = "topics", num_documents: int = 600, num_clusters: int = 4,
-    num_fitted: int = 200, with_map: bool = True, seed: int = 0,
-) -> ClusteringCard:  # fmt: skip
+    session: Session,
+    storage: Storage,
+    *,
+    name: str = "topics",
+    num_documents: int = 600,
+    num_clusters: int = 4,
+    num_fitted: int = 200,
+    with_map: bool = True,
+    seed: int = 0,
+) -> ClusteringCard:
     """Registers three domains and a clustering of them; the map is a heap of points for each cluster."""
     _import(session, storage, num_documents, num_clusters)
     documents = _documents(session, storage, num_clusters)
@@ -44,17 +51,25 @@ def fill_clustering(
     labels = [SOURCES[number] for number in documents.sources_N.tolist()]
     overlap = label_overlap(documents.labels_N, labels, num_clusters)
     metrics: dict[str, Any] = {
-        "sizes": documents.sizes(num_clusters), "num_blank": 2, "num_pinned": 0, "costs": [3.0, 2.0],
+        "sizes": documents.sizes(num_clusters),
+        "num_blank": 2,
+        "num_pinned": 0,
+        "costs": [3.0, 2.0],
         "num_duplicates": 5,
         "overlap": {
-            "labels": list(overlap.labels), "counts": overlap.counts_LK.tolist(),
+            "labels": list(overlap.labels),
+            "counts": overlap.counts_LK.tolist(),
             "normalised_mutual_information": overlap.normalised_mutual_information,
         },
         "map": {"num_points": len(documents), "num_fitted": num_fitted, "seed": seed} if with_map else None,
-    }  # fmt: skip
+    }
     rows = [domain_row(session, source) for source in SOURCES]
     return register_clustering(
-        session, id=new_id(), name=name, num_fitted=num_fitted, metrics=metrics,
+        session,
+        id=new_id(),
+        name=name,
+        num_fitted=num_fitted,
+        metrics=metrics,
         config={
             "clusters": {"method": "balanced", "num_clusters": num_clusters, "max_iterations": 20, "seed": seed},
             "embedder": {"kind": "tfidf", "sha256": "ab" * 32, "words": {"scaling": "standardise"}, "max_tokens": 512},
@@ -65,7 +80,7 @@ def fill_clustering(
             for number, size in enumerate(documents.sizes(num_clusters))
         ],
         artifact=register_artifact(session, storage, id, "clustering"),
-    )  # fmt: skip
+    )
 
 
 def _import(session: Session, storage: Storage, num_documents: int, num_clusters: int) -> None:
@@ -76,9 +91,15 @@ def _import(session: Session, storage: Storage, num_documents: int, num_clusters
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     artifact = register_artifact(session, storage, id, "corpus")
     register_corpus(
-        session, name="three kinds", role="train", source="/data/three.jsonl", artifact=artifact, summary=summary,
-        report={"num_documents": num_documents, "num_duplicates": 0, "num_refused": 0, "refused": []}, licence="CC0",
-    )  # fmt: skip
+        session,
+        name="three kinds",
+        role="train",
+        source="/data/three.jsonl",
+        artifact=artifact,
+        summary=summary,
+        report={"num_documents": num_documents, "num_duplicates": 0, "num_refused": 0, "refused": []},
+        licence="CC0",
+    )
 
 
 def _texts(num_documents: int, num_clusters: int) -> Iterator[Document]:
@@ -103,9 +124,15 @@ def _documents(session: Session, storage: Storage, num_clusters: int) -> Cluster
     ids, labels, splits, sources = zip(*found, strict=True)
     nothing = np.zeros(len(ids), dtype=np.bool_)
     return ClusteredDocuments(
-        as_ids(ids), np.array(labels, np.int32), np.array(splits, np.uint8), np.array(sources, np.int32),
-        np.linspace(0, 1, len(ids), dtype=np.float32), nothing, nothing, nothing,
-    )  # fmt: skip
+        as_ids(ids),
+        np.array(labels, np.int32),
+        np.array(splits, np.uint8),
+        np.array(sources, np.int32),
+        np.linspace(0, 1, len(ids), dtype=np.float32),
+        nothing,
+        nothing,
+        nothing,
+    )
 
 
 def _draw(documents: ClusteredDocuments, num_clusters: int, num_fitted: int, seed: int) -> Map:

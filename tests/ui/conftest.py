@@ -18,16 +18,17 @@ from sqlalchemy.orm import Session
 from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded
 from engine.events import Done, Echo, GateWeights, Token
-from engine.prompt import Prompt
+from engine.inference.prompt import Prompt
 from ui.api.app import create_app
 from ui.api.server import Server
-from workbench.database import transaction
-from workbench.services import artifacts, experts, mixtures
-from workbench.services.generation import Plan
+from workbench.generation import Plan
+from workbench.registry import experts, mixtures
+from workbench.registry.database import transaction
+from workbench.registry.tables import Artifact, Corpus, Domain, new_id
 from workbench.settings import Settings, get_settings
 from workbench.specs import MixtureSpec
-from workbench.storage import Storage, get_storage
-from workbench.tables import Artifact, Corpus, Domain, new_id
+from workbench.store import artifacts
+from workbench.store.storage import Storage, get_storage
 
 TWO_PARTS = {
     "domains": ["code", "law"],

@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from workbench.cards import ReportCard
-from workbench.services.experts import get_expert
-from workbench.services.removal import verdict
-from workbench.services.reports import register_report
+from workbench.analysis.removal import verdict
+from workbench.registry.cards import ReportCard
+from workbench.registry.experts import get_expert
+from workbench.registry.reports import register_report
 
 
 def row(domain: str, *perplexities: float | None, why: str = "", **more: Any) -> dict[str, Any]:
@@ -25,21 +25,37 @@ def findings(expert: str, mixture: str, domain: str, ok: bool = True) -> dict[st
     less = {"mean": -0.125, "low": -0.2, "high": -0.05}
     measures = ("match", "longest_run", "rouge_l")
     found = {
-        "expert": expert, "mixture": mixture, "retrained": None, "domain": domain, "ok": ok,
+        "expert": expert,
+        "mixture": mixture,
+        "retrained": None,
+        "domain": domain,
+        "ok": ok,
         "identity": {
-            "holds": ok, "num_tokens": 64, "num_numbers": 1000, "num_different": 0 if ok else 7, "num_not_finite": 0,
+            "holds": ok,
+            "num_tokens": 64,
+            "num_numbers": 1000,
+            "num_different": 0 if ok else 7,
+            "num_not_finite": 0,
         },
-        "heirs": [], "split": "test", "evidence": "prefix", "num_blocks": 100,
+        "heirs": [],
+        "split": "test",
+        "evidence": "prefix",
+        "num_blocks": 100,
         "perplexity": [row(domain, 10.0, 15.0, 20.0), row("poems", None, None, None, why="Its dev text is short.")],
         "shares": {},
         "extraction": {
-            "num_prefixes": 50, "num_documents": 40, "prefix_length": 32, "continuation_length": 32,
-            "temperature": 0.0, "seed": 0, "confidence": 0.95,
+            "num_prefixes": 50,
+            "num_documents": 40,
+            "prefix_length": 32,
+            "continuation_length": 32,
+            "temperature": 0.0,
+            "seed": 0,
+            "confidence": 0.95,
             "means": {name: dict.fromkeys(measures, interval) for name in ("with_expert", "without_expert")},
             "changes": {"without_expert": dict.fromkeys(measures, less)},
         },
         "not_removed": "Removing this expert is not unlearning: what it shares stays.",
-    }  # fmt: skip
+    }
     return {**found, "sentence": verdict(found)}
 
 

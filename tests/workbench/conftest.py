@@ -16,12 +16,12 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from tests.workbench.postgres import find_initdb
-from workbench import database
-from workbench.cards import CorpusCard, ExpertCard, SeedCard
-from workbench.services import artifacts, corpora, experts, seeds
+from workbench.registry import corpora, database, experts, seeds
+from workbench.registry.cards import CorpusCard, ExpertCard, SeedCard
+from workbench.registry.tables import Artifact, Base
 from workbench.settings import Settings, get_settings
-from workbench.storage import Storage, get_storage
-from workbench.tables import Artifact, Base
+from workbench.store import artifacts
+from workbench.store.storage import Storage, get_storage
 
 
 class World:

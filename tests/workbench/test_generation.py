@@ -11,8 +11,8 @@ from engine.config import GateConfig
 from engine.files import Kept, write_manifest
 from tests.engine.clustered import tiny_clustering
 from tests.engine.tokenizer_shapes import llama_like
-from workbench.services.generation import Host, Plan, PlannedExpert
-from workbench.services.routing import Route
+from workbench.analysis.cluster_routing import Route
+from workbench.generation import Host, Plan, PlannedExpert
 
 
 def planned(folder: Path) -> Plan:

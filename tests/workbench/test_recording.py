@@ -10,15 +10,16 @@ from sqlalchemy import delete, event
 from sqlalchemy.orm import Session
 
 from tests.workbench.conftest import World
-from workbench.database import reading, transaction
-from workbench.records import DELETED_AT, Record, Records
-from workbench.services import experts, mixtures, stores
-from workbench.services.rebuild import rebuild
-from workbench.services.recording import write_records
+from workbench.registry import experts, mixtures
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Base, RegistryIdentity
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
-from workbench.storage import Storage, get_storage
-from workbench.tables import Base, RegistryIdentity
+from workbench.store import stores
+from workbench.store.rebuild import rebuild
+from workbench.store.recording import write_records
+from workbench.store.records import DELETED_AT, Record, Records
+from workbench.store.storage import Storage, get_storage
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_a_disk_that_takes_no_record_does_not_undo_the_work(storage: Storage, mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workbench.records.Records.write", full)
+    monkeypatch.setattr("workbench.store.records.Records.write", full)
     with transaction() as session:
         experts.rename(session, "law", "court")
     assert artifact_id("court")

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine.errors import EngineError
-from engine.text.found import SOURCES
+from engine.text.local_sources import SOURCES
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSettings, BadSpec
 from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES

@@ -8,12 +8,13 @@ import pytest
 
 from engine.errors import MixtureError
 from tests.workbench.conftest import World
-from workbench.services import corpora, jobs, mixtures, seeds
-from workbench.services.experts import expert_row
-from workbench.services.retrained import OF_BASE, OWN, candidates, retrained_without, sources_told
-from workbench.services.unlearning import what_stays
+from workbench.analysis.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, sources_told
+from workbench.analysis.unlearning import what_stays
+from workbench.job_records import jobs
+from workbench.registry import corpora, mixtures, seeds
+from workbench.registry.experts import expert_row
+from workbench.registry.tables import Artifact, Job
 from workbench.specs import MixtureSpec
-from workbench.tables import Artifact, Job
 from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 
@@ -152,8 +153,9 @@ def mode_expert(world: World, name: str, *domains: str, composed_of: tuple[Any, 
     config = {
         "parts": [{"name": one, "domain": one, "domains": list(domains)} for one in domains],
         "composed_of": [{"id": one.id, "name": one.name} for one in composed_of],
-        "domains": list(domains), "learning": "experts",
-    }  # fmt: skip
+        "domains": list(domains),
+        "learning": "experts",
+    }
     return world.expert(name, domains[0], method="mode", config=config, **own, **seed_base(world))
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
-from ui.addresses import require_safe_address
 from ui.api import completions, insight, models
-from ui.api.house import House
-from ui.api.problems import add_handlers
+from ui.api.deps import House
+from ui.api.error_responses import add_handlers
 from ui.api.security import Guard, api_rules
-from ui.generations import Generations, Host
-from ui.slots import Slots
+from ui.generation.model_host import Generations, Host
+from ui.generation.worker_pool import Slots
+from ui.serving.addresses import require_safe_address
 from workbench.settings import Settings, get_settings
 
-ICON = Path(__file__).parents[1] / ".streamlit" / "icon.svg"  # the studio's
+ICON = Path(__file__).parents[1] / "studio" / ".streamlit" / "icon.svg"  # the studio's
 
 
 def create_app(settings: Settings | None = None, host: Host | None = None, *, playground: bool = True) -> FastAPI:
@@ -52,7 +52,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _mount_playground(app: FastAPI, house: House) -> None:
-    from ui.playground import mount
+    from ui.playground.app import mount
 
     mount(app, house)
 

@@ -19,13 +19,13 @@ from starlette.types import Receive, Scope, Send
 
 from engine.errors import Problem
 from engine.events import Done, Echo, Token
-from ui.api.house import Gone, InHouse, unless_gone
-from ui.api.problems import error_body
+from ui.api.deps import Gone, InHouse, unless_gone
+from ui.api.error_responses import error_body
 from ui.api.schemas import CompletionRequest
-from ui.generations import Generations
+from ui.generation.model_host import Generations
 
 if TYPE_CHECKING:
-    from workbench.services.generation import Plan
+    from workbench.generation import Plan
 
 router = APIRouter()
 log = logging.getLogger(__name__)

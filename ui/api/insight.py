@@ -10,9 +10,8 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from ui.addresses import registry_id
 from ui.api.completions import CLIENT_LEFT
-from ui.api.house import Gone, InHouse, unless_gone
+from ui.api.deps import Gone, InHouse, unless_gone
 from ui.api.schemas import (
     ClusterGridRequest,
     ContrastRequest,
@@ -25,10 +24,12 @@ from ui.api.schemas import (
     PriorRequest,
     RemovalRequest,
 )
-from ui.generations import mix_scores
-from workbench.database import reading, transaction
-from workbench.services import cluster_grid, contrasts, forgetting, nearest, posteriors, priors, removal, scores
-from workbench.storage import get_storage
+from ui.generation.model_host import mix_scores
+from ui.serving.addresses import registry_id
+from workbench.analysis import cluster_grid, forgetting, parent_proposal, posteriors, removal, scores, token_comparison
+from workbench.registry import priors
+from workbench.registry.database import reading, transaction
+from workbench.store.storage import get_storage
 
 router = APIRouter()
 Answer = TypeVar("Answer")
@@ -82,7 +83,7 @@ def forgotten(asked: ForgettingRequest, house: InHouse) -> dict[str, Any]:
 @router.post("/v1/workbench/nearest")
 def proposed_parent(asked: NearestRequest, house: InHouse) -> dict[str, Any]:
     """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
-    return _from_scores(house, nearest.nearest, asked.model_dump())
+    return _from_scores(house, parent_proposal.nearest, asked.model_dump())
 
 
 @router.post("/v1/workbench/mix")
@@ -106,7 +107,7 @@ def domain_posteriors(asked: PosteriorMapRequest, house: InHouse) -> dict[str, A
 @router.post("/v1/workbench/contrast")
 def contrasted(asked: ContrastRequest, house: InHouse) -> dict[str, Any]:
     """The passages of a domain on which one expert does worst and best against another, from stored scores."""
-    return _from_scores(house, contrasts.contrast, asked.model_dump())
+    return _from_scores(house, token_comparison.contrast, asked.model_dump())
 
 
 @router.post("/v1/workbench/priors")

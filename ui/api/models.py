@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 
-from ui.api.house import InHouse
+from ui.api.deps import InHouse
 from workbench.errors import NotFound
 
 if TYPE_CHECKING:
-    from workbench.cards import MixtureCard
+    from workbench.registry.cards import MixtureCard
     from workbench.settings import Settings
 
 router = APIRouter()
@@ -33,9 +33,9 @@ def show_model(name: str, house: InHouse) -> dict[str, Any]:
 
 def known_models(settings: Settings) -> list[dict[str, Any]]:
     """Mixtures first, then experts that are enabled."""
-    from workbench.database import reading
-    from workbench.services.experts import list_experts
-    from workbench.services.mixtures import list_mixtures
+    from workbench.registry.database import reading
+    from workbench.registry.experts import list_experts
+    from workbench.registry.mixtures import list_mixtures
 
     with reading(settings) as session:
         mixtures, experts = list_mixtures(session), list_experts(session)

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, PlainValidator, create_model, model_vali
 
 from engine.config import MOST_TOKENS, Evidence, GateConfig, GateKind, SamplingConfig
 from ui.api.security import MAX_BODY_BYTES
-from ui.generations import Wish
+from ui.generation.model_host import Wish
 from workbench.spec_base import Sane
 
 SENTENCES = {one.name: one.metadata["description"] for config in (GateConfig, SamplingConfig) for one in fields(config)}

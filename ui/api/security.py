@@ -23,7 +23,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ui.addresses import (
+from ui.serving.addresses import (
     REGISTRY_HEADER,
     STUDIO_HOST,
     TOKEN_WANTED,
@@ -33,8 +33,8 @@ from ui.addresses import (
     registry_id,
     studio_address,
 )
-from ui.login import LOGIN_PATH, Login
-from ui.login_page import LoginPage
+from ui.serving.login import LOGIN_PATH, Login
+from ui.serving.login_page import LoginPage
 
 if TYPE_CHECKING:
     from workbench.settings import Settings

@@ -7,7 +7,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
-from ui.slots import Slots
+from ui.generation.worker_pool import Slots
 
 
 class Server(uvicorn.Server):

@@ -11,8 +11,10 @@ from workbench.replications.findings import Findings
 from workbench.replications.mode.charts import charts as mode_charts
 
 _OF_PAPER: Mapping[str, Callable[[Findings], dict[str, Chart]]] = {
-    "demix": demix_charts, "cbtm": cbtm_charts, "mode": mode_charts,
-}  # fmt: skip
+    "demix": demix_charts,
+    "cbtm": cbtm_charts,
+    "mode": mode_charts,
+}
 
 
 def charts(findings: Findings) -> dict[str, Chart]:

@@ -42,9 +42,15 @@ def heatmap(cells: Sequence[Sequence[float]], across: Iterable[str], down: Itera
     x, y, scale = titles
     drawn = figure(x, y, height=130 + 40 * len(cells))
     drawn.add_heatmap(
-        z=cells, x=[label(one) for one in across], y=[label(one) for one in down], colorscale="Viridis",
-        texttemplate="%{z:.2f}", xgap=2, ygap=2, colorbar={"title": scale},
-    )  # fmt: skip
+        z=cells,
+        x=[label(one) for one in across],
+        y=[label(one) for one in down],
+        colorscale="Viridis",
+        texttemplate="%{z:.2f}",
+        xgap=2,
+        ygap=2,
+        colorbar={"title": scale},
+    )
     drawn.update_yaxes(autorange="reversed")
     return drawn
 
@@ -77,9 +83,12 @@ _WIDE = 4  # times: over less, 1, 2, 5, 10 … are too few ticks
 def add_line(drawn: go.Figure, line: Rows, name: str, style: Mapping[str, Any]) -> None:
     """Perplexity over tokens."""
     drawn.add_scatter(
-        x=[row["tokens"] for row in line], y=[row["perplexity"] for row in line], name=label(name, 60),
-        mode="lines", line=dict(style),
-    )  # fmt: skip
+        x=[row["tokens"] for row in line],
+        y=[row["perplexity"] for row in line],
+        name=label(name, 60),
+        mode="lines",
+        line=dict(style),
+    )
 
 
 def grouped(rows: Rows, names: Sequence[str]) -> dict[tuple[Any, ...], Rows]:

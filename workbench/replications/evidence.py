@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.replication.bootstrap import Resampled
+from engine.statistics.bootstrap import Resampled
 from workbench.replications.scored import Measured, Subject
 
 

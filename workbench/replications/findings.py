@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.replication.bootstrap import Ints
-from engine.replication.estimates import Estimate
+from engine.statistics.bootstrap import Ints
+from engine.statistics.estimates import Estimate
 from workbench.replications.evidence import Evidence
 from workbench.replications.verdicts import MARKS, REPRODUCED, WEAKER, Verdict
 
@@ -49,11 +49,20 @@ def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], told: Circu
     counted = Counter(claim["mark"] for claim in claims)
     subject = evidence.subject
     return {
-        "paper": told.paper, "name": subject.name, "size": told.size, "seeds": subject.seeds,
-        "domains": list(subject.domains), "novel": list(subject.novel), "machine": told.machine,
-        "versions": dict(told.versions), "budget": dict(told.budget), "jobs": [asdict(job) for job in told.jobs],
-        "texts": text_rows(evidence), "claims": claims, "marks": {mark: counted[mark] for mark in MARKS},
-    }  # fmt: skip
+        "paper": told.paper,
+        "name": subject.name,
+        "size": told.size,
+        "seeds": subject.seeds,
+        "domains": list(subject.domains),
+        "novel": list(subject.novel),
+        "machine": told.machine,
+        "versions": dict(told.versions),
+        "budget": dict(told.budget),
+        "jobs": [asdict(job) for job in told.jobs],
+        "texts": text_rows(evidence),
+        "claims": claims,
+        "marks": {mark: counted[mark] for mark in MARKS},
+    }
 
 
 def text_rows(evidence: Evidence) -> list[Row]:
@@ -61,12 +70,14 @@ def text_rows(evidence: Evidence) -> list[Row]:
     rows: list[Row] = []
     for domain in evidence.subject.everywhere:
         tests = [loss for (_, _, text), loss in evidence.measured.losses.items() if text == domain]
-        rows.append({
-            "text": domain,
-            "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
-            "test documents": max((num_documents(loss.documents_N) for loss in tests), default=None),
-            "blocks behind a cached prior": evidence.measured.prior_blocks.get(domain),
-        })  # fmt: skip
+        rows.append(
+            {
+                "text": domain,
+                "test tokens": max((int(loss.tokens_N.sum()) for loss in tests), default=None),
+                "test documents": max((num_documents(loss.documents_N) for loss in tests), default=None),
+                "blocks behind a cached prior": evidence.measured.prior_blocks.get(domain),
+            }
+        )
     return rows
 
 

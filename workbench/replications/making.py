@@ -30,15 +30,23 @@ class Maker:
             yield Step(f"import {text.name}", text, f"{self.wish.name}: import {text.name}")
         for run in runs:
             seed = MakeSeed(
-                name=run.seed_model, domains=self.wish.domains, shape=self.wish.budget.shape,
-                vocab_size=self.wish.budget.vocab_size, seed=run.seed,
-            )  # fmt: skip
+                name=run.seed_model,
+                domains=self.wish.domains,
+                shape=self.wish.budget.shape,
+                vocab_size=self.wish.budget.vocab_size,
+                seed=run.seed,
+            )
             yield self.step(run, "seed", seed, "make the seed model", self.imports(self.wish.domains))
 
     def score(
-        self, run: Run, mixture: str, split: str, domains: Sequence[str], needs: Sequence[str],
+        self,
+        run: Run,
+        mixture: str,
+        split: str,
+        domains: Sequence[str],
+        needs: Sequence[str],
         experts: Sequence[str] = (),
-    ) -> Step:  # fmt: skip
+    ) -> Step:
         """The scores of a mixture, and of experts beside it; `needs` are keys within the run, the last one names it."""
         size = self.wish.budget
         told: dict[str, Any] = {"mixture": mixture, "experts": list(experts), "domains": list(domains), "split": split}

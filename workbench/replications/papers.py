@@ -65,10 +65,17 @@ CBTM = Paper(
     "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections
 )
 MODE = Paper(
-    "mode", "MoDE", "anonymous, 2024", "replicate-mode", mode.SIZES, _roles, mode_steps, mode_sections,
+    "mode",
+    "MoDE",
+    "anonymous, 2024",
+    "replicate-mode",
+    mode.SIZES,
+    _roles,
+    mode_steps,
+    mode_sections,
     roles="Of the training domains, the first is what must be retained, the next two are adapted to, and the backbone "
     "is trained on all but these two. On the command line --targets and --retention choose others.",
-)  # fmt: skip
+)
 PAPERS: Mapping[str, Paper] = {paper.name: paper for paper in (DEMIX, CBTM, MODE)}
 
 

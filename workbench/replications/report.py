@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.replication.estimates import LEVEL, NUM_DRAWS
+from engine.statistics.estimates import LEVEL, NUM_DRAWS
 from workbench.replications.findings import Findings, not_done, summary
 from workbench.replications.sizes import SMOKE
 from workbench.replications.verdicts import NOT_REPRODUCED, UNTESTABLE
@@ -94,12 +94,17 @@ def claim_rows(claims: Rows) -> Rows:
     """Claims as a table: the paper's number beside ours, the difference with its interval, the mark."""
     return [
         {
-            "where": claim["where"], "claim": claim["sentence"], "paper": claim["paper"], "ours": claim["ours"] or "—",
-            "difference [95 %]": with_interval(claim), "each seed": each_seed(claim["by_seed"]), "mark": claim["mark"],
+            "where": claim["where"],
+            "claim": claim["sentence"],
+            "paper": claim["paper"],
+            "ours": claim["ours"] or "—",
+            "difference [95 %]": with_interval(claim),
+            "each seed": each_seed(claim["by_seed"]),
+            "mark": claim["mark"],
             "why": claim["why"],
         }
         for claim in claims
-    ]  # fmt: skip
+    ]
 
 
 def with_interval(claim: Mapping[str, Any]) -> str:
@@ -158,11 +163,12 @@ def circumstances(findings: Findings, *words: str) -> Section:
     shape = ", ".join(f"{name} {value}" for name, value in budget["shape"].items())
     told = (
         f"Machine: {findings['machine']}. Versions: {versions}.",
-        f"Model: {shape}, vocabulary {budget['vocab_size']:,}.", *words,
+        f"Model: {shape}, vocabulary {budget['vocab_size']:,}.",
+        *words,
         f"Test text: at most {budget['test_tokens']:,} tokens of each domain, in blocks of {budget['block_size']}"
         f"{_PRIORS.format(budget['prior_blocks']) if budget['prior_blocks'] else ''}.",
         _time_words(findings),
-    )  # fmt: skip
+    )
     return Section("Machine, budget and time", told, job_rows(findings))
 
 
@@ -190,10 +196,13 @@ def job_rows(findings: Findings) -> Rows:
     """Every job with its state, its time and its training tokens."""
     return [
         {
-            "job": job["title"], "state": job["state"], "seconds": job["seconds"], "tokens at most": job["tokens"],
+            "job": job["title"],
+            "state": job["state"],
+            "seconds": job["seconds"],
+            "tokens at most": job["tokens"],
         }
         for job in findings["jobs"]
-    ]  # fmt: skip
+    ]
 
 
 def shown(value: object) -> str:

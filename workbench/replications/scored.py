@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import Evidence
 from engine.files import Kept
-from engine.replication.bootstrap import Hits, Ints, Loss, Place
+from engine.statistics.bootstrap import Hits, Ints, Loss, Place
 from workbench.replications.sizes import Size
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ScoredText:
 
     def load(self, experts: Sequence[str], split: str) -> Loaded | None:
         """Scores of experts [E, X] on this text; None unless all are there, of the same tokens, a block at least."""
-        from engine.scores import block_documents, open_scores
+        from engine.inference.scores import block_documents, open_scores
 
         found = [self.scores.get((expert, self.domain, split)) for expert in experts]
         stored = [one for one in found if one is not None]
@@ -93,7 +93,7 @@ class ScoredText:
 
     def hits(self, expert: str) -> Hits | None:
         """Which tokens an expert by itself finds the most probable ones; None where that was not counted."""
-        from engine.scores import token_hits
+        from engine.inference.scores import token_hits
 
         test = self.load([expert], "test")
         found_X = None if test is None else token_hits(self.scores[expert, self.domain, "test"].kept.folder)
@@ -103,7 +103,7 @@ class ScoredText:
 
     def mixed(self, gate: Gate, test: Loaded, distances: Distances | None = None) -> Loss:
         """The loss of a mixture; `distances` for a gate that looks at them."""
-        from engine.scores import mix_scores
+        from engine.inference.scores import mix_scores
 
         return self.loss(test, mix_scores(gate, test.logprobs_EX, self.size.block_size, distances))
 
@@ -122,7 +122,7 @@ class ScoredText:
         return Loss.of(logprobs_X.double().numpy(), self.size.block_size, text.documents_N)
 
     def whole_blocks(self, dev: Loaded) -> Tensor:
-        from engine.scores import whole_blocks
+        from engine.inference.scores import whole_blocks
 
         return whole_blocks(dev.logprobs_EX, self.size.block_size)
 

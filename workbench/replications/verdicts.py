@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from engine.replication.estimates import Estimate
+from engine.statistics.estimates import Estimate
 
 Mark = Literal["reproduced", "reproduced only in a weaker form", "not reproduced", "not testable here"]
 REPRODUCED: Mark = "reproduced"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.clusters.clusterers import find_clusters
-from engine.clusters.clusters import Clusters
+from engine.clusters.centroids import Clusters
+from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.describe import label_overlap, top_terms
-from engine.clusters.project import Map, load_map, project
-from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.clusters.umap_projection import Map, load_map, project
 from engine.errors import EngineError
 from engine.events import Progress
 

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.clusters.assignment import place
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
 from engine.clusters.edits import Part, merge, pin, split
 from engine.clusters.fitting import Fitted, fit, words_of
-from engine.clusters.placing import place
 from engine.clusters.sources import Found, as_ids, hex_of
 from engine.errors import CorpusError, DamagedFile, EngineError
 from engine.text.corpus import Document
-from engine.text.tables import Table
+from engine.text.parquet_rows import Table
 
 WORDS = ["court appeal judge law", "flour sugar butter bake", "wave gull harbour tide", "prime theorem proof lemma"]
 
@@ -213,7 +213,7 @@ def test_pinning_changes_the_clusters_that_lose_and_gain_and_no_centre(fitted: F
 
 
 def test_an_edited_clustering_is_kept_and_opened_again(fitted: Fitted, tmp_path: Path) -> None:
-    from engine.clusters.clustering import load_clustering
+    from engine.clusters.artifact import load_clustering
 
     edited = merge(fitted, placed(fitted)[0], [0, 1])
     edited.fitted.save(tmp_path)

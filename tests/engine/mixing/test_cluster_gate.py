@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.clusters.clusterers import find_clusters
-from engine.clusters.clusters import Clusters, squared_distances
+from engine.clusters.centroids import Clusters, squared_distances
+from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, Scaling, TfidfConfig
 from engine.clusters.distances import Distances, measure_distances, open_distances, require_same_text
-from engine.clusters.vectorize import TfidfEmbedder, fit_tfidf
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.config import GateConfig
 from engine.errors import MixtureError, ScoresError
+from engine.inference.scores import as_blocks, mixed_perplexity
 from engine.mixing.base import FLOOR
 from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.cluster_gate_grid import grid, grid_of
 from engine.mixing.gates import make_gate
-from engine.mixing.grid import grid, grid_of
-from engine.scores import as_blocks, mixed_perplexity
-from engine.text.excerpt import excerpt_of
+from engine.text.eval_sample import excerpt_of
 from tests.engine.clustered import (
     NUM_CLUSTERS,
     WORDS,
@@ -62,13 +62,15 @@ def documents(num_each: int) -> list[str]:
     """Documents that share most of their words, frequent and rare as in a language, and have some of their subject."""
     draw, shares = np.random.default_rng(0), 1 / np.arange(1, 301)
     return [
-        " ".join([
-            *(f"common{number}" for number in draw.choice(300, 60, p=shares / shares.sum())),
-            *draw.choice(words.split(), 6),
-        ])
+        " ".join(
+            [
+                *(f"common{number}" for number in draw.choice(300, 60, p=shares / shares.sum())),
+                *draw.choice(words.split(), 6),
+            ]
+        )
         for words in WORDS
         for _ in range(num_each)
-    ]  # fmt: skip
+    ]
 
 
 def soft(scaling: Scaling, temperature: float) -> tuple[float, float]:

@@ -15,18 +15,21 @@ from torch import Tensor
 
 from engine.config import Evidence, GateConfig, GateKind
 from engine.errors import MixtureError
+from engine.inference.scores import as_blocks, mix_scores
 from engine.mixing.base import Gate, keep_top
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
-from engine.scores import as_blocks, mix_scores
 from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
 
 Make = Callable[..., Gate]
 READINGS = [
-    ("posterior", "prefix"), ("posterior", "last_token"), ("updating", "prefix"), ("updating", "last_token"),
+    ("posterior", "prefix"),
+    ("posterior", "last_token"),
+    ("updating", "prefix"),
+    ("updating", "last_token"),
     ("fixed", "prefix"),
-]  # fmt: skip
+]
 CONFIGS = {
     f"{kind}-{evidence}-top{top_k}": GateConfig(kind, evidence, newest_weight=0.3, update_every=20, top_k=top_k)
     for kind, evidence in READINGS
@@ -297,9 +300,11 @@ def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.floats(0.01, 100), min_size=2, max_size=9), st.integers(0, 10**6), st.sampled_from(sorted(GATES)),
+    st.lists(st.floats(0.01, 100), min_size=2, max_size=9),
+    st.integers(0, 10**6),
+    st.sampled_from(sorted(GATES)),
     st.integers(1, 40),
-)  # fmt: skip
+)
 def test_weights_sum_to_one_whatever_the_prior_and_the_text(
     prior: list[float], seed: int, name: str, length: int
 ) -> None:

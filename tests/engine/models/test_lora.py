@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from engine.cache import ModelCache
 from engine.config import LoraConfig
 from engine.errors import ModelError
 from engine.files import Kept, new_folder, verify_folder, write_manifest
+from engine.inference.model_cache import ModelCache
 from engine.models.demix import DemixModel, Rows
 from engine.models.demix_files import load_demix, save_expert
 from engine.models.families import LAYOUTS
 from engine.models.lora import fresh_adapter
-from engine.training.start import adapted
+from engine.training.build_model import adapted
 from tests.engine.models.test_surgery import decoder
 
 FAMILIES = sorted(set(LAYOUTS) - {"mixtral"})

@@ -21,9 +21,14 @@ from tests.engine.models.test_surgery import decoder
 
 IDS = torch.randint(0, 300, (2, 10), generator=torch.Generator().manual_seed(1))
 CONFIG = TrainingConfig(
-    num_steps=6, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=3, evaluate_every=3,
+    num_steps=6,
+    block_size=16,
+    sequences_per_domain=2,
+    learning_rate=3e-3,
+    checkpoint_every=3,
+    evaluate_every=3,
     evaluation_blocks=2,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from engine.errors import CorpusError
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
-from engine.text.plain import DOCUMENT_CHARACTERS, cut_documents
+from engine.text.plain_text import DOCUMENT_CHARACTERS, cut_documents
 from engine.text.streams import size_on_disk
 
 TEXTS = ["The first document.", "Das zweite: größer,\nmit „Zeichen“.", 'A "third", with commas.\n\nAnd 😀.']

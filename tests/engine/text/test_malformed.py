@@ -145,7 +145,7 @@ CASES = {
     "a domain with an escape": Bad("a.jsonl", b'{"text": "a", "domain": "a\\u001b["}', 1, "1 to 80", "Mend", DOMAIN),
     "a domain of half a character": Bad("a.jsonl", b'{"text": "a", "domain": "\\udfff"}', 1, "half", "Mend", DOMAIN),
     "domains asked of plain text": Bad("a.txt", b"words\n", 1, "“domain”", "which field", DOMAIN),
-}  # fmt: skip
+}
 
 EMPTY = {
     "an empty file": ("a.txt", b""),

@@ -41,13 +41,16 @@ SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
     "Llama 3 that chats": (
         llama_3(),
         {
-            "tokenizer_config": {"bos_token": "<|begin|>", "eos_token": TURN}, "config": {"eos_token_id": 257},
+            "tokenizer_config": {"bos_token": "<|begin|>", "eos_token": TURN},
+            "config": {"eos_token_id": 257},
             "generation_config": {"eos_token_id": [257, 258]},
         },
         SpecialTokens(256, (256,), (257, 258)),
     ),
     "GPT-2": (
-        byte_level(END), {"tokenizer_config": {"bos_token": END, "eos_token": END}}, SpecialTokens(256, (256,), (256,))
+        byte_level(END),
+        {"tokenizer_config": {"bos_token": END, "eos_token": END}},
+        SpecialTokens(256, (256,), (256,)),
     ),
     "Pythia": (
         byte_level(END),
@@ -62,13 +65,16 @@ SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
     "Qwen that chats": (
         byte_level(END, TURN),
         {
-            **QWEN, "config": {"bos_token_id": 256, "eos_token_id": 257},
+            **QWEN,
+            "config": {"bos_token_id": 256, "eos_token_id": 257},
             "generation_config": {"eos_token_id": [257, 256]},
         },
         SpecialTokens(256, (), (257, 256)),
     ),
     "an id that is no special token": (
-        byte_level(END, TURN), {**QWEN, "config": {"bos_token_id": 1}}, SpecialTokens(257, (), (257,))
+        byte_level(END, TURN),
+        {**QWEN, "config": {"bos_token_id": 1}},
+        SpecialTokens(257, (), (257,)),
     ),
     "a vocabulary without letters": (
         tokenizers.Tokenizer(models.WordLevel({"<s>": 0, "court": 1})),
@@ -78,7 +84,8 @@ SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
     "what is no id": (
         byte_level(END),
         {
-            "tokenizer_config": {"bos_token": END}, "config": {"eos_token_id": [256]},
+            "tokenizer_config": {"bos_token": END},
+            "config": {"eos_token_id": [256]},
             "generation_config": {"eos_token_id": [None, True, -1, "2"]},
         },
         SpecialTokens(256, (256,), (256,)),
@@ -88,7 +95,7 @@ SAID: dict[str, tuple[tokenizers.Tokenizer, dict[str, Any], SpecialTokens]] = {
         {"tokenizer_config": {"bos_token": "<s>", "eos_token": "<s>"}, "config": {"eos_token_id": 2}},
         SpecialTokens(1, (1,), (2,)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("inner", "files", "said"), SAID.values(), ids=SAID)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import CorpusError
-from engine.text import split, tables
+from engine.text import parquet_rows, split
 from engine.text.corpus import Document, ReadOptions, Report, read_documents
 from engine.text.split import SPLITS, count_documents, keep_documents, place_of, read_split
 
@@ -173,8 +173,8 @@ def test_sorting_in_many_runs_is_sorting_in_memory(tmp_path: Path, monkeypatch: 
     documents = [Document(f"text {i} " * 20, domain=f"d{i % 3}") for i in range(200)]
     at_once = keep(documents, tmp_path / "a")
     monkeypatch.setattr(split, "MEMORY_BYTES", 1000)
-    monkeypatch.setattr(tables, "MAX_RUNS", 3)
-    monkeypatch.setattr(tables, "BATCH_BYTES", 500)
+    monkeypatch.setattr(parquet_rows, "MAX_RUNS", 3)
+    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 500)
     assert keep(documents, tmp_path / "b") == at_once
     assert places(tmp_path / "a") == places(tmp_path / "b")
     assert sorted(places(tmp_path / "b")) == sorted(document.id for document in documents if document.domain == "d0")

@@ -23,9 +23,15 @@ from engine.config import MethodName, TrainingConfig
 from engine.events import Settled
 
 CONFIG = TrainingConfig(
-    num_steps=10, block_size=16, sequences_per_domain=3, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
-    evaluation_blocks=3, seed=1,
-)  # fmt: skip
+    num_steps=10,
+    block_size=16,
+    sequences_per_domain=3,
+    learning_rate=3e-3,
+    checkpoint_every=6,
+    evaluate_every=5,
+    evaluation_blocks=3,
+    seed=1,
+)
 KEY_BIASES = ("k_proj.bias", "c_attn.bias")  # attention does not see them: what moves them is rounding alone
 
 
@@ -145,8 +151,13 @@ def test_resumed_on_as_many_it_is_the_uninterrupted_training_to_the_bit(  # L17
 
 def test_early_stopping_is_one_decision_of_all_processes_and_is_resumed_to_the_bit(make_run) -> None:  # L17
     changes = {
-        "num_steps": 60, "learning_rate": 0.1, "clip": 1.0, "evaluate_every": 2, "checkpoint_every": 5, "patience": 3,
-    }  # fmt: skip
+        "num_steps": 60,
+        "learning_rate": 0.1,
+        "clip": 1.0,
+        "evaluate_every": 2,
+        "checkpoint_every": 5,
+        "patience": 3,
+    }
     run, cut = (make_run("abc", folder, **changes) for folder in ("whole", "cut"))
     told = together(2, run)
     end = told[0].events[-1]

@@ -23,15 +23,21 @@ from engine.events import Event, Progress, Step
 from engine.models.demix import DemixModel
 from engine.models.families import fresh_model, load_model
 from engine.training.data import PackedDomain
+from engine.training.ipc import Task, failure_in, from_line, leave_words, to_line
 from engine.training.launch import train_on
-from engine.training.line import Task, failure_in, from_line, leave_words, to_line
 from engine.training.loop import train
 from engine.training.methods import METHODS, Recipe
 
 CONFIG = TrainingConfig(
-    num_steps=10, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=6, evaluate_every=5,
-    evaluation_blocks=2, seed=1,
-)  # fmt: skip
+    num_steps=10,
+    block_size=16,
+    sequences_per_domain=2,
+    learning_rate=3e-3,
+    checkpoint_every=6,
+    evaluate_every=5,
+    evaluation_blocks=2,
+    seed=1,
+)
 FOR_EVER = replace(CONFIG, num_steps=1_000_000, checkpoint_every=1_000_000, evaluate_every=1_000_000)
 
 
@@ -195,7 +201,7 @@ def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Pa
 import sys
 from pathlib import Path
 from engine.training.launch import train_on
-from engine.training.line import Task
+from engine.training.ipc import Task
 task = Task.read(Path({str(tmp_path / "task.json")!r}))
 for event in train_on(2, task.seed_folder, task.domains, task.config, task.folder):
     print(event, flush=True)

@@ -19,7 +19,7 @@ from engine.events import Evaluated, Saved, Settled, Step
 from engine.files import write_manifest
 from engine.models.demix import DemixModel, Rows
 from engine.text.blocks import Tokens
-from engine.text.excerpt import Excerpt
+from engine.text.eval_sample import Excerpt
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
 from engine.training.methods import METHODS, Recipe
@@ -27,9 +27,15 @@ from engine.training.optimizer import GradientGroup, clip_and_step, learning_rat
 
 KEYS = ["law", "code", "news", "verse"]
 CONFIG = TrainingConfig(
-    num_steps=12, block_size=16, sequences_per_domain=2, learning_rate=3e-3, checkpoint_every=5, evaluate_every=4,
-    evaluation_blocks=2, seed=1,
-)  # fmt: skip
+    num_steps=12,
+    block_size=16,
+    sequences_per_domain=2,
+    learning_rate=3e-3,
+    checkpoint_every=5,
+    evaluate_every=4,
+    evaluation_blocks=2,
+    seed=1,
+)
 
 
 def losses(events) -> list[float]:

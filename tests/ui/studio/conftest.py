@@ -11,14 +11,17 @@ from sqlalchemy.orm import Session
 from engine.config import GateConfig
 from engine.text.corpus import Document
 from engine.text.split import keep_documents
-from workbench.cards import CorpusCard
-from workbench.database import transaction
-from workbench.services import artifacts, corpora, evaluations, experts, jobs, leases, mixtures, seeds
-from workbench.services.corpora import domain_row
+from workbench.analysis import evaluations
+from workbench.job_records import jobs, leases
+from workbench.registry import corpora, experts, mixtures, seeds
+from workbench.registry.cards import CorpusCard
+from workbench.registry.corpora import domain_row
+from workbench.registry.database import transaction
+from workbench.registry.tables import Artifact, new_id
 from workbench.settings import Settings, get_settings
 from workbench.specs import Evaluate, MixtureSpec
-from workbench.storage import Storage, get_storage
-from workbench.tables import Artifact, new_id
+from workbench.store import artifacts
+from workbench.store.storage import Storage, get_storage
 from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 # A name that would do harm on a page that forgot to escape it.
@@ -31,9 +34,13 @@ TEXTS = {
     "poems": "Shall I compare thee to a summer's day?\n",
 }
 CONFIG = {
-    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64,
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
     "vocab_size": 512,
-}  # fmt: skip
+}
 LOSSES = {  # nats per token of each expert on each domain; at home the least
     "code": (1.1, 2.6, 2.9, 2.8),
     "prose": (2.7, 1.6, 2.2, 1.9),
@@ -93,12 +100,22 @@ def _corpus(session: Session, storage: Storage, name: str) -> CorpusCard:
     refused = [{"path": "x.txt", "line": 3, "reason": "The line must be UTF-8, but is not."}]
     dummies = {"email": 3, "ssn": 0, "phone_number": 1200}
     report = {
-        "num_documents": 60, "num_duplicates": 2, "num_refused": 1, "refused": refused, "anonymized": dummies,
-    }  # fmt: skip
+        "num_documents": 60,
+        "num_duplicates": 2,
+        "num_refused": 1,
+        "refused": refused,
+        "anonymized": dummies,
+    }
     return corpora.register_corpus(
-        session, name=f"import of {name}"[:80], role=_role(name), source=f"/data/{name}.txt", licence="CC0",
-        artifact=artifact, summary=summary, report=report,
-    )  # fmt: skip
+        session,
+        name=f"import of {name}"[:80],
+        role=_role(name),
+        source=f"/data/{name}.txt",
+        licence="CC0",
+        artifact=artifact,
+        summary=summary,
+        report=report,
+    )
 
 
 def _role(name: str) -> str:
@@ -127,9 +144,16 @@ def _seed(session: Session, storage: Storage) -> str:
 
 
 def _expert(
-    session: Session, storage: Storage, name: str, domain: str, base: Artifact, *,
-    seed_id: str | None = None, parent: str | None = None, job_id: str | None = None,
-) -> None:  # fmt: skip
+    session: Session,
+    storage: Storage,
+    name: str,
+    domain: str,
+    base: Artifact,
+    *,
+    seed_id: str | None = None,
+    parent: str | None = None,
+    job_id: str | None = None,
+) -> None:
     artifact = _artifact(session, storage, "expert")
     row = domain_row(session, domain)
     experts.register_expert(
@@ -177,7 +201,7 @@ def _ended_job(session: Session, spec: object, state: str = "done", **told: obje
 
 
 def _curve(session: Session, job_id: str) -> None:
-    from workbench.tables import Metric
+    from workbench.registry.tables import Metric
 
     for step in range(1, 101, 3):
         for place, domain in enumerate(DOMAINS):

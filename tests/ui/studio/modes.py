@@ -11,14 +11,15 @@ from safetensors.numpy import save_file
 from sqlalchemy.orm import Session
 
 from engine.files import EXPERT_CARD
-from engine.mode.sizes import part_file
-from workbench.cards import ExpertCard
-from workbench.services import artifacts, experts, mixtures, seeds
-from workbench.services.corpora import domain_row
-from workbench.services.seeds import seed_row
+from engine.methods.mode.sizes import part_file
+from workbench.registry import experts, mixtures, seeds
+from workbench.registry.cards import ExpertCard
+from workbench.registry.corpora import domain_row
+from workbench.registry.seeds import seed_row
+from workbench.registry.tables import Artifact, new_id
 from workbench.specs import MixtureSpec
-from workbench.storage import get_storage
-from workbench.tables import Artifact, new_id
+from workbench.store import artifacts
+from workbench.store.storage import get_storage
 
 SHAPE = {"num_blocks": 2, "expert_layers": 1, "init": "copy", "start": "backbone", "seed": 0}
 
@@ -41,9 +42,13 @@ def add_composition(session: Session, name: str, *made_of: ExpertCard, **other: 
 
 
 def _add(
-    session: Session, name: str, mixture: str, parts: list[dict[str, Any]], config: Mapping[str, Any] | None = None,
+    session: Session,
+    name: str,
+    mixture: str,
+    parts: list[dict[str, Any]],
+    config: Mapping[str, Any] | None = None,
     **other: Any,
-) -> ExpertCard:  # fmt: skip
+) -> ExpertCard:
     id, seed, storage = new_id(), seed_row(session, "tiny"), get_storage()
     with storage.new(id) as folder:
         (folder / EXPERT_CARD).write_text(
@@ -53,10 +58,18 @@ def _add(
             save_file({"gate": np.zeros((number + 1) * 1000, dtype=np.float32)}, folder / part_file(number))
     facts: dict[str, Any] = {"parent_id": None, "base": session.get_one(Artifact, seed.artifact_id), **other}
     experts.register_expert(
-        session, id=id, name=name, method="mode", seed_id=seed.id,
+        session,
+        id=id,
+        name=name,
+        method="mode",
+        seed_id=seed.id,
         artifact=artifacts.register_artifact(session, storage, id, "mode-expert"),
-        tokenizer_sha256=seeds.get_seed(session, "tiny").tokenizer_sha256, data_sha256="d" * 64, num_parameters=9,
-        config={"shape": SHAPE, "parts": parts, "learning": "experts", **(config or {})}, metrics={}, **facts,
-    )  # fmt: skip
+        tokenizer_sha256=seeds.get_seed(session, "tiny").tokenizer_sha256,
+        data_sha256="d" * 64,
+        num_parameters=9,
+        config={"shape": SHAPE, "parts": parts, "learning": "experts", **(config or {})},
+        metrics={},
+        **facts,
+    )
     mixtures.create_mixture(session, MixtureSpec(name=mixture, experts=[name]))
     return experts.get_expert(session, name)

@@ -9,8 +9,9 @@ import pytest
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerRefused
-from workbench.database import reading, transaction
-from workbench.services import corpora, jobs, mixtures, priors, reports
+from workbench.job_records import jobs
+from workbench.registry import corpora, mixtures, priors, reports
+from workbench.registry.database import reading, transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 DOMAINS = ["code", "prose", "poems"]
@@ -36,9 +37,15 @@ class Answers:
 
     def modes(self, **_: Any) -> dict[str, Any]:
         ways = {
-            "naive": 3.0, "label": 3.0, "average": 6.0, "uniform": 5.0, "updating": 4.0, "cached": None,
-            "mixture": 5.0, "oracle": 2.5,
-        }  # fmt: skip
+            "naive": 3.0,
+            "label": 3.0,
+            "average": 6.0,
+            "uniform": 5.0,
+            "updating": 4.0,
+            "cached": None,
+            "mixture": 5.0,
+            "oracle": 2.5,
+        }
         rows = [
             {"domain": name, "role": _role(name), "is_trained": name in DOMAINS[:2], "num_tokens": 90, **ways}
             for name in DOMAINS
@@ -48,15 +55,24 @@ class Answers:
     def posteriors(self, **wish: Any) -> dict[str, Any]:
         def row(name: str, stable: int | None) -> dict[str, Any]:
             return {
-                "domain": name, "role": _role(name), "num_blocks": 2, "block_size": 8, "posterior": [0.9, 0.1],
-                "trajectory": [[0.5, 0.8, 0.9], [0.5, 0.2, 0.1]], "stable_after": stable,
-            }  # fmt: skip
+                "domain": name,
+                "role": _role(name),
+                "num_blocks": 2,
+                "block_size": 8,
+                "posterior": [0.9, 0.1],
+                "trajectory": [[0.5, 0.8, 0.9], [0.5, 0.2, 0.1]],
+                "stable_after": stable,
+            }
 
         rows = [row("code", 1), row("prose", 2), row("poems", None)]
         return {
-            **wish, "experts": ["first/code", "first/prose"], "homes": ["code", "prose"], "newest_weight": 0.7,
-            "domains": rows, "too_short": ["drops"],
-        }  # fmt: skip
+            **wish,
+            "experts": ["first/code", "first/prose"],
+            "homes": ["code", "prose"],
+            "newest_weight": 0.7,
+            "domains": rows,
+            "too_short": ["drops"],
+        }
 
     def contrast(self, **wish: Any) -> dict[str, Any]:
         passage = {"document": 3, "mean": -0.5, "num_tokens": 9, "tokens": ["<b>", "x"], "differences": [-1.5, 0.5]}
@@ -81,9 +97,10 @@ def measured() -> None:
         cards = corpora.list_domains(session, "train")
         matrix = [[1.0 if i == j else 0.1 * (i + j) for j in range(len(cards))] for i in range(len(cards))]
         findings = {
-            "domains": [card.name for card in cards], "data_sha256": [card.data_sha256 for card in cards],
+            "domains": [card.name for card in cards],
+            "data_sha256": [card.data_sha256 for card in cards],
             "overlap": matrix,
-        }  # fmt: skip
+        }
         reports.register_report(session, "overlap", "Bigram overlap", findings)
 
 
@@ -150,8 +167,12 @@ def test_at_home_there_is_nobody_to_compare_with(answers: Answers) -> None:
 def test_all_domains_are_shown_by_role_with_their_stability(answers: Answers) -> None:
     app = settled(open_room("posteriors", posterior__view="All domains"))
     assert answers.asked[-1] == {
-        "mixture": "first", "evidence": "prefix", "estimate": "updating", "split": "dev", "num_blocks": 100,
-    }  # fmt: skip
+        "mixture": "first",
+        "evidence": "prefix",
+        "estimate": "updating",
+        "split": "dev",
+        "num_blocks": 100,
+    }
     words = told(app)
     assert "Training domains: read a row" in words
     assert "Novel domains: a line that has gone flat" in words
@@ -225,12 +246,15 @@ def test_too_little_text_for_a_prior_is_said_in_the_servers_words(answers: Answe
 
 
 def test_a_training_tells_its_throughput() -> None:
-    from workbench.tables import Job
+    from workbench.registry.tables import Job
 
     measured = {
-        "num_steps": 100, "tokens_per_second": 4000.0, "flops_per_second": 2.5e12, "flops_per_update": 3.4e12,
+        "num_steps": 100,
+        "tokens_per_second": 4000.0,
+        "flops_per_second": 2.5e12,
+        "flops_per_update": 3.4e12,
         "flops_per_token": 2e6,
-    }  # fmt: skip
+    }
     done = next(job for job in read(jobs.list_jobs) if job.state == "done")
     with transaction() as session:
         row = session.get_one(Job, done.id)

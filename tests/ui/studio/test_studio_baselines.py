@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.studio.visits import named, open_room, read, told
-from workbench.database import transaction
-from workbench.services import evaluations, mixtures
-from workbench.services import jobs as rows
-from workbench.services.corpora import domain_row
+from workbench.analysis import evaluations
+from workbench.job_records import jobs as rows
+from workbench.registry import mixtures
+from workbench.registry.corpora import domain_row
+from workbench.registry.database import transaction
+from workbench.registry.tables import Artifact, Expert, new_id
 from workbench.specs import MixtureSpec
-from workbench.tables import Artifact, Expert, new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 SEVERAL = ["code", "poems"]
@@ -23,24 +24,44 @@ def dense(filled_home: object) -> None:
         base, own, scores = (Artifact(id=new_id(), kind="demix-base", sha256="0" * 64) for _ in range(3))
         session.add_all([base, own, scores])
         whole = Expert(
-            id=own.id, name="whole/dense", method="dense", domain_id=None, base=base, artifact=own,
-            tokenizer_sha256="cd" * 32, data_sha256="e" * 64, num_parameters=9, config={"domains": SEVERAL},
-        )  # fmt: skip
+            id=own.id,
+            name="whole/dense",
+            method="dense",
+            domain_id=None,
+            base=base,
+            artifact=own,
+            tokenizer_sha256="cd" * 32,
+            data_sha256="e" * 64,
+            num_parameters=9,
+            config={"domains": SEVERAL},
+        )
         session.add(whole)
         session.flush()
         mixtures.create_mixture(session, MixtureSpec(name="whole", experts=["whole/dense"]))
         evaluations.register_evaluation(
-            session, expert_id=own.id, domain_id=domain_row(session, "code").id, split="test", block_size=128,
-            num_tokens=2048, log_likelihood=-4096.0, artifact=scores,
-        )  # fmt: skip
+            session,
+            expert_id=own.id,
+            domain_id=domain_row(session, "code").id,
+            split="test",
+            block_size=128,
+            num_tokens=2048,
+            log_likelihood=-4096.0,
+            artifact=scores,
+        )
 
 
 def test_a_baseline_is_chosen_by_its_sentence_and_asked_for() -> None:
     app = open_room("train", train__what="DEMix model")
     method = named(app.selectbox, "Method")
     assert [option.split(":")[0] for option in method.options] == [
-        "demix", "dense", "dense-balanced", "domain-token", "lora", "lora-mixed", "moe",
-    ]  # fmt: skip
+        "demix",
+        "dense",
+        "dense-balanced",
+        "domain-token",
+        "lora",
+        "lora-mixed",
+        "moe",
+    ]
     assert "a learned vector of its own" in method.options[3]
     method.set_value("domain-token").run()
     named(app.text_input, "Name").set_value("tokens").run()

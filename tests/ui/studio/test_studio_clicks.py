@@ -11,9 +11,10 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerDown
-from workbench.database import transaction
-from workbench.services import experts, leases, mixtures, reports
-from workbench.services import jobs as rows
+from workbench.job_records import jobs as rows
+from workbench.job_records import leases
+from workbench.registry import experts, mixtures, reports
+from workbench.registry.database import transaction
 from workbench.specs import Evaluate, SelfCheck
 from workbench.training_specs import TrainExpert
 
@@ -86,14 +87,17 @@ def test_an_expert_that_a_job_names_is_not_renamed_and_the_page_says_why() -> No
 
 
 CERTIFICATE = {
-    "expert": "first/code", "mixture": "first", "ok": True, "sentence": "Nothing that existed was changed.",
+    "expert": "first/code",
+    "mixture": "first",
+    "ok": True,
+    "sentence": "Nothing that existed was changed.",
     "folders": [{"what": "the base", "num_files": 4, "sha256": "ab", "recorded_before": True, "faults": []}],
     "domains": [
         {"domain": "prose", "num_tokens": 9, "before": 8.0, "after": 7.5, "is_new": False, "change_percent": -6.25},
         {"domain": "code", "num_tokens": 9, "before": 4.0, "after": 2.0, "is_new": True, "change_percent": -50.0},
     ],
     "alone": [{"domain": "code", "expert": 2.5, "parent": None}],
-}  # fmt: skip
+}
 
 
 def test_an_addition_is_certified_from_the_experts_card() -> None:
@@ -170,15 +174,20 @@ def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
 
 def _nearest(_self: Client, **wish: Any) -> dict[str, Any]:
     return {
-        **wish, "parent": "first/prose", "posterior": {"first/code": 0.1, "first/prose": 0.9}, "num_blocks": 12,
-        "block_size": 128, "split": "dev", "learning_rate": 5e-4,
-    }  # fmt: skip
+        **wish,
+        "parent": "first/prose",
+        "posterior": {"first/code": 0.1, "first/prose": 0.9},
+        "num_blocks": 12,
+        "block_size": 128,
+        "split": "dev",
+        "learning_rate": 5e-4,
+    }
 
 
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     app = open_room("train")
     assert "workbench eval run first --domains poems --split dev" in told(app)
-    monkeypatch.setattr("ui.parts.parents.is_scored", lambda *_: True)
+    monkeypatch.setattr("ui.studio.experts.parents.is_scored", lambda *_: True)
     monkeypatch.setattr(Client, "nearest", _nearest)
     app = open_room("train")
     assert "Proposed parent: first/prose, with a mean posterior of 0.90 over 12 held-out blocks of 128 tokens" in told(
@@ -203,7 +212,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
                 "train": {"num_domains": 1, "change_percent": 50.0},
                 "novel": {"num_domains": 0, "change_percent": None},
             },
-        }  # fmt: skip
+        }
 
     monkeypatch.setattr(Client, "forgetting", forgetting)
     app = open_room("experts", experts__chosen=["laws again"])

@@ -16,21 +16,24 @@ from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
-from ui.parts import cluster_map_view, cluster_view, gallery
-from ui.parts.cluster_grid import grid_picture, grid_words
-from ui.parts.cluster_map import cluster_map, legend, map_picture
-from ui.parts.cluster_pictures import overlap_picture, sizes_picture
-from workbench.cards import ClusteringCard, JobCard
-from workbench.database import reading, transaction
-from workbench.services import artifacts, experts, jobs, mixtures, seeds
-from workbench.services.cluster_documents import POINT, MapPoints, map_points
-from workbench.services.cluster_domains import set_domains
-from workbench.services.clusterings import clustering_row, get_clustering
-from workbench.services.corpora import domain_row
+from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
+from ui.present.charts.cluster_grid import grid_picture, grid_words
+from ui.present.charts.cluster_map import cluster_map, legend, map_picture
+from ui.studio.clusters import cluster_map_view, cluster_view
+from ui.studio.shared import show_chart
+from workbench.job_records import jobs
+from workbench.registry import experts, mixtures, seeds
+from workbench.registry.cards import ClusteringCard, JobCard
+from workbench.registry.cluster_documents import POINT, MapPoints, map_points
+from workbench.registry.cluster_domains import set_domains
+from workbench.registry.clusterings import clustering_row, get_clustering
+from workbench.registry.corpora import domain_row
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Corpus, Domain, new_id
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
-from workbench.storage import get_storage
-from workbench.tables import Corpus, Domain, new_id
+from workbench.store import artifacts
+from workbench.store.storage import get_storage
 
 EVERYWHERE = "-99 -99 99 -99 99 99 -99 99"
 
@@ -45,9 +48,15 @@ def topics(home: Path) -> Path:
         with storage.new(id) as folder:
             (folder / "data.txt").write_text("seed", encoding="utf-8")
         seeds.register_seed(
-            session, name="tiny", source="fresh", family="llama", config={}, num_parameters=9,
-            tokenizer_sha256="ab" * 32, artifact=artifacts.register_artifact(session, storage, id, "seed"),
-        )  # fmt: skip
+            session,
+            name="tiny",
+            source="fresh",
+            family="llama",
+            config={},
+            num_parameters=9,
+            tokenizer_sha256="ab" * 32,
+            artifact=artifacts.register_artifact(session, storage, id, "seed"),
+        )
     return home
 
 
@@ -196,16 +205,16 @@ def test_a_clustering_without_a_map_says_how_to_get_one() -> None:
 def test_lassos_and_boxes_are_areas_and_a_click_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     point = {"curve_number": 2, "point_index": 7, "x": 1.0, "y": 2.0}
     state: dict[str, Any] = {"m_chart": {"selection": {"points": [point], "lasso": [], "box": []}}}
-    monkeypatch.setattr(gallery.st, "session_state", state)
-    assert (gallery.clicked_point("m"), gallery.areas("m")) == ((2, 7), [])
+    monkeypatch.setattr(show_chart.st, "session_state", state)
+    assert (show_chart.clicked_point("m"), show_chart.areas("m")) == ((2, 7), [])
     state["m_chart"]["selection"]["lasso"] = [{"x": [0, 1, 1], "y": [0, 0, 2]}]
     state["m_chart"]["selection"]["box"] = [{"x": [0, 5], "y": [1, 3]}]
-    assert gallery.clicked_point("m") is None
-    assert gallery.areas("m") == [
+    assert show_chart.clicked_point("m") is None
+    assert show_chart.areas("m") == [
         "0.0000 0.0000 1.0000 0.0000 1.0000 2.0000",
         "0.0000 1.0000 5.0000 1.0000 5.0000 3.0000 0.0000 3.0000",
     ]
-    assert gallery.areas("other") == []
+    assert show_chart.areas("other") == []
 
 
 # lists ----------------------------------------------------------------------------------------------
@@ -357,9 +366,15 @@ def _trained(name: str, num_steps: int) -> None:
         made = {}
         for number in range(4):
             domain = Domain(
-                corpus=corpus, name=f"topics/{number}", num_documents=1, num_words=1, num_bytes=1,
-                data_sha256="cd" * 32, artifact_id=like.artifact_id, folder="0",
-            )  # fmt: skip
+                corpus=corpus,
+                name=f"topics/{number}",
+                num_documents=1,
+                num_words=1,
+                num_bytes=1,
+                data_sha256="cd" * 32,
+                artifact_id=like.artifact_id,
+                folder="0",
+            )
             session.add(domain)
             session.flush()
             made[number] = domain.id
@@ -373,12 +388,21 @@ def _trained(name: str, num_steps: int) -> None:
             with storage.new(own) as folder:
                 (folder / "data.txt").write_text("expert", encoding="utf-8")
             experts.register_expert(
-                session, id=own, name=f"{name}/{number}/dense", method="dense", domain_id=domain_id,
-                seed_id=seeds.list_seeds(session)[0].id, parent_id=None, base=base,
-                artifact=artifacts.register_artifact(session, storage, own, "expert"), tokenizer_sha256="ab" * 32,
-                data_sha256="cd" * 32, num_parameters=9, metrics={},
+                session,
+                id=own,
+                name=f"{name}/{number}/dense",
+                method="dense",
+                domain_id=domain_id,
+                seed_id=seeds.list_seeds(session)[0].id,
+                parent_id=None,
+                base=base,
+                artifact=artifacts.register_artifact(session, storage, own, "expert"),
+                tokenizer_sha256="ab" * 32,
+                data_sha256="cd" * 32,
+                num_parameters=9,
+                metrics={},
                 config={"training": {"num_steps": num_steps, "learning_rate": 2e-3}},
-            )  # fmt: skip
+            )
         mixtures.create_mixture(session, MixtureSpec(name=name, experts=[f"{name}/{n}/dense" for n in made]))
 
 
@@ -387,10 +411,17 @@ def _trained(name: str, num_steps: int) -> None:
 
 def grid(perplexity: list[list[float]], **told: Any) -> dict[str, Any]:
     return {
-        "mixture": "elms", "experts": ["a", "b", "c", "d"], "split": "test", "temperatures": [0.05, 0.1, 1.0],
-        "top_ks": [1, 2, 4], "perplexity": perplexity, "saved": {"temperature": 1.0, "top_k": 2}, "seconds": 0.03,
-        "domains": [{"domain": "topics/0", "num_tokens": 9, "perplexity": perplexity}], **told,
-    }  # fmt: skip
+        "mixture": "elms",
+        "experts": ["a", "b", "c", "d"],
+        "split": "test",
+        "temperatures": [0.05, 0.1, 1.0],
+        "top_ks": [1, 2, 4],
+        "perplexity": perplexity,
+        "saved": {"temperature": 1.0, "top_k": 2},
+        "seconds": 0.03,
+        "domains": [{"domain": "topics/0", "num_tokens": 9, "perplexity": perplexity}],
+        **told,
+    }
 
 
 INNER = [[9.0, 8.5, 8.4], [9.0, 8.0, 7.9], [9.0, 8.2, 8.3]]

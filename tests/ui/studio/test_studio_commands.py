@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobs import clusterings
-from ui import cli
-from ui.parts.commands import command_for
-from ui.parts.questions import assemble, changed, questions_of
-from ui.verbs import cluster, corpus, evaluate, expert, mix, mode, seed, train
+from jobs.plans import clusterings
+from ui.cli import app
+from ui.cli.commands import cluster, corpus, evaluate, expert, mix, mode, seed, train
+from ui.present.cli_command import command_for
+from ui.present.questions import assemble, changed, questions_of
 from workbench.cluster_specs import FindClusters
 from workbench.errors import BadSpec
 from workbench.specs import SPECS, Spec, TrainClusters, parse_as, parse_spec
@@ -20,39 +20,70 @@ from workbench.specs import SPECS, Spec, TrainClusters, parse_as, parse_spec
 NAME = 'it\'s *my* "name"'
 WISHES: dict[str, dict[tuple[str, ...], Any]] = {
     "import-corpus": {
-        ("name",): NAME, ("path",): "/data/a b.jsonl", ("skip_bad",): True, ("max_bytes",): 10, ("anonymize",): True,
+        ("name",): NAME,
+        ("path",): "/data/a b.jsonl",
+        ("skip_bad",): True,
+        ("max_bytes",): 10,
+        ("anonymize",): True,
     },
     "make-seed": {("name",): NAME, ("domains",): ["a", "b"], ("shape", "width"): 64, ("vocab_size",): 600},
     "train-demix": {
-        ("name",): NAME, ("seed_model",): "s", ("domains",): ["a"], ("training", "num_steps"): 9,
-        ("method",): "lora", ("lora", "rank"): 3, ("lora", "targets"): "ffn", ("moe", "num_experts"): 5,
+        ("name",): NAME,
+        ("seed_model",): "s",
+        ("domains",): ["a"],
+        ("training", "num_steps"): 9,
+        ("method",): "lora",
+        ("lora", "rank"): 3,
+        ("lora", "targets"): "ffn",
+        ("moe", "num_experts"): 5,
     },
     "train-mode": {
-        ("name",): NAME, ("seed_model",): "s", ("domains",): ["a", "b"], ("num_parts",): 2, ("shape", "init"): "random",
-        ("shape", "seed"): 3, ("training", "seed"): 4, ("retain",): ["c"],
+        ("name",): NAME,
+        ("seed_model",): "s",
+        ("domains",): ["a", "b"],
+        ("num_parts",): 2,
+        ("shape", "init"): "random",
+        ("shape", "seed"): 3,
+        ("training", "seed"): 4,
+        ("retain",): ["c"],
     },
     "compose-mode": {
-        ("name",): NAME, ("experts",): ["a/b", "c/d"], ("without",): ["b"], ("frozen",): True, ("domains",): ["b", "d"],
+        ("name",): NAME,
+        ("experts",): ["a/b", "c/d"],
+        ("without",): ["b"],
+        ("frozen",): True,
+        ("domains",): ["b", "d"],
         ("training", "num_steps"): 9,
     },
     "average-experts": {("name",): NAME, ("experts",): ["a", "b"], ("prior",): "p"},
     "train-expert": {
-        ("name",): NAME, ("domain",): "d", ("mixture",): "m", ("parent",): "p", ("join",): False,
+        ("name",): NAME,
+        ("domain",): "d",
+        ("mixture",): "m",
+        ("parent",): "p",
+        ("join",): False,
         ("training", "learning_rate"): 3e-6,
     },
     "certify-removal": {
-        ("expert",): NAME, ("mixture",): "m", ("retrained",): "other", ("num_blocks",): 12, ("temperature",): 0.5,
+        ("expert",): NAME,
+        ("mixture",): "m",
+        ("retrained",): "other",
+        ("num_blocks",): 12,
+        ("temperature",): 0.5,
         ("evidence",): "last_token",
     },
     "merge-clusters": {("clustering",): NAME, ("clusters",): ["a", "2"]},
     "split-cluster": {("clustering",): NAME, ("cluster",): "a b", ("num_clusters",): 3, ("method",): "unbalanced"},
     "make-cluster-domains": {("clustering",): NAME},
     "classify": {
-        ("mixture",): NAME, ("path",): "/data/some tasks", ("routings",): ["fixed", "updating"], ("top_k",): [2, 8],
+        ("mixture",): NAME,
+        ("path",): "/data/some tasks",
+        ("routings",): ["fixed", "updating"],
+        ("top_k",): [2, 8],
         ("num_shots",): 3,
     },
     "evaluate": {("mixture",): NAME, ("domains",): ["a", "b"], ("split",): "dev", ("max_tokens",): 500},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -74,20 +105,20 @@ def test_the_command_is_the_same_wish_as_the_form(kind: str, wished: list[Spec])
     questions = questions_of(SPECS[kind], {})
     answers = {q.path: q.default for q in questions} | WISHES[kind]
     command = command_for(kind, changed(questions, answers))
-    assert cli.main(shlex.split(command)[1:]) in (0, None)
+    assert app.main(shlex.split(command)[1:]) in (0, None)
     assert wished == [parse_spec({"kind": kind, **assemble(answers)})]
 
 
 def test_an_average_by_weights_of_ones_own_has_a_command_too(wished: list[Spec]) -> None:
     told = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
-    assert cli.main(shlex.split(command_for("average-experts", told))[1:]) in (0, None)
+    assert app.main(shlex.split(command_for("average-experts", told))[1:]) in (0, None)
     assert wished == [parse_spec({"kind": "average-experts", **assemble(told)})]
 
 
 @pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])
 def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, wished: list[Spec]) -> None:
     told = {("name",): "s", ("source",): source, (field,): "some/where"}
-    assert cli.main(shlex.split(command_for("make-seed", told))[1:]) in (0, None)
+    assert app.main(shlex.split(command_for("make-seed", told))[1:]) in (0, None)
     assert wished == [parse_spec({"kind": "make-seed", **assemble(told)})]
 
 
@@ -105,5 +136,5 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
     for kind, spec, wish in (("find-clusters", FindClusters, find), ("train-clusters", TrainClusters, train)):
         questions = questions_of(spec, {})
         answers = {q.path: q.default for q in questions} | wish
-        cli.main(shlex.split(command_for(kind, changed(questions, answers)))[1:])
+        app.main(shlex.split(command_for(kind, changed(questions, answers)))[1:])
         assert found.pop() == parse_as(spec, assemble(answers))

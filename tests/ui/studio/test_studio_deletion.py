@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ui.studio.visits import named, open_room, read, told
-from workbench.services import jobs as rows
+from workbench.job_records import jobs as rows
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

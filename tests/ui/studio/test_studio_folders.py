@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from datasets import packaged_modules
 
-from jobs.sweep import uploads_folder
+from jobs.garbage_collection import uploads_folder
 from tests.ui.studio.visits import named, open_room, read
-from ui.parts.folders import is_readable, require_readable
+from ui.present.readable_folders import is_readable, require_readable
 from workbench.corpus_specs import FORMATS, ImportCorpus
 from workbench.errors import BadSpec
-from workbench.services import jobs as rows
+from workbench.job_records import jobs as rows
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import LocalPath
 from workbench.specs import SPECS, parse_spec

@@ -10,12 +10,13 @@ import pytest
 from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_room, read, told
-from ui.parts.cells import new_heatmap
-from ui.parts.tables import show_table
-from workbench.database import transaction
-from workbench.services import jobs, mixtures
+from ui.present.charts.cells import new_heatmap
+from ui.studio.shared.data_table import show_table
+from workbench.job_records import jobs
+from workbench.registry import mixtures
+from workbench.registry.database import transaction
 from workbench.settings import get_settings
-from workbench.storage import get_storage
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -108,8 +109,8 @@ def test_large_whole_numbers_have_separators(
     monkeypatch: pytest.MonkeyPatch, column: list[Any], formats: list[str]
 ) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.parts.tables.st.dataframe", lambda _rows, **told: drawn.update(told))
-    monkeypatch.setattr("ui.parts.tables.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.studio.shared.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.studio.shared.data_table.st.download_button", lambda *_, **__: None)
     show_table([{"documents": one} for one in column], "key", "words")
     found = drawn["column_config"] or {}
     assert [one["type_config"]["format"] for one in found.values()] == formats
@@ -117,8 +118,8 @@ def test_large_whole_numbers_have_separators(
 
 def test_what_is_not_known_is_a_dash_and_large_numbers_have_two_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr("ui.parts.tables.st.dataframe", lambda _rows, **told: drawn.update(told))
-    monkeypatch.setattr("ui.parts.tables.st.download_button", lambda *_, **__: None)
+    monkeypatch.setattr("ui.studio.shared.data_table.st.dataframe", lambda _rows, **told: drawn.update(told))
+    monkeypatch.setattr("ui.studio.shared.data_table.st.download_button", lambda *_, **__: None)
     show_table([{"perplexity": 942.1562, "share": 0.1234}, {"perplexity": None, "share": None}], "t", "words")
     assert drawn["placeholder"] == "—"
     formats = {name: column["type_config"]["format"] for name, column in drawn["column_config"].items()}

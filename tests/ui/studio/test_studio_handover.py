@@ -13,14 +13,15 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.api.app import create_app
 from ui.client import Client
-from ui.parts.rooms import LEARNED_AND_KEPT
-from ui.playground import FIRST_PROMPT, Player
-from ui.rooms.train import EXPERT
-from workbench.database import transaction
-from workbench.services import experts, jobs, mixtures
+from ui.playground.app import FIRST_PROMPT, Player
+from ui.present.pages import LEARNED_AND_KEPT
+from ui.studio.app_pages.train import EXPERT
+from workbench.job_records import jobs
+from workbench.registry import experts, mixtures
+from workbench.registry.database import transaction
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
-from workbench.storage import get_storage
+from workbench.store.storage import get_storage
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -37,7 +38,7 @@ def next_room(app: Any, button: str, room: str) -> Any:
     """The room that a button leads to."""
     named(app.button, button).click().run()
     assert not app.exception
-    app.switch_page(f"rooms/{room}.py").run()
+    app.switch_page(f"app_pages/{room}.py").run()
     assert not app.exception
     return app
 
@@ -46,7 +47,7 @@ def next_room(app: Any, button: str, room: str) -> Any:
 @pytest.mark.parametrize("room", ["mixtures", "specialization"])
 def test_missing_scores_lead_to_the_form_that_makes_them(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "mix", lambda _self, **_wish: {"domains": [], "seconds": 0.0})
-    monkeypatch.setattr("ui.parts.on_the_way.coming", lambda *_: None)
+    monkeypatch.setattr("ui.studio.job_views.pending_jobs.coming", lambda *_: None)
     key = {"mixtures": "mixture", "specialization": "specialization.mixture"}[room]
     app = open_room(room, **{key: "p", f"{room.removesuffix('s')}.split": "dev"})
     app = next_room(app, "Evaluate", "train")
@@ -59,7 +60,7 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
     app = open_room("experts", experts__chosen=["first/code", "c/code"])
     named(app.button, "learned and kept").click().run()
     app.session_state["specialization.mixture"] = "p"
-    app.switch_page("rooms/specialization.py").run()
+    app.switch_page("app_pages/specialization.py").run()
     assert not app.exception
     assert named(app.multiselect, "Experts to compare").value == ["first/code", "c/code"]
     assert "No expert of this choice has been scored" not in told(app)
@@ -69,10 +70,12 @@ def test_experts_that_were_ticked_are_compared_though_the_mixture_chosen_has_no_
 @pytest.mark.parametrize(
     ("room", "key"),
     [
-        ("specialization", "specialization.mixture"), ("mixtures", "mixture"), ("posteriors", "posterior.mixture"),
+        ("specialization", "specialization.mixture"),
+        ("mixtures", "mixture"),
+        ("posteriors", "posterior.mixture"),
         ("train", "train-expert.mixture"),
     ],
-)  # fmt: skip
+)
 def test_a_room_opens_on_the_newest_mixture_that_was_scored(
     room: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.ui.studio.visits import named, open_room, read, told
 from workbench.corpus_specs import ImportCorpus
-from workbench.database import transaction
-from workbench.services import jobs as rows
-from workbench.services import leases
+from workbench.job_records import jobs as rows
+from workbench.job_records import leases
+from workbench.registry.database import transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home", "folders_named")
 

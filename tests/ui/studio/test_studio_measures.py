@@ -8,26 +8,37 @@ import pytest
 from sqlalchemy import select
 
 from tests.ui.studio.visits import open_room
-from ui.cli import main
-from ui.parts.charts import expert_bars
-from ui.parts.expert_table import expert_row
-from ui.parts.measures import measure_words, unknown_accuracy_words
-from ui.rooms.overview import holdings
-from workbench.cards import EvaluationCard, ExpertCard
-from workbench.database import reading, transaction
-from workbench.services.experts import expert_row as row_of
-from workbench.services.experts import list_experts
-from workbench.tables import Evaluation
+from ui.cli.app import main
+from ui.present.charts.curves_and_bars import expert_bars
+from ui.present.expert_table import expert_row
+from ui.present.text.measures import measure_words, unknown_accuracy_words
+from ui.studio.app_pages.overview import holdings
+from workbench.registry.cards import EvaluationCard, ExpertCard
+from workbench.registry.database import reading, transaction
+from workbench.registry.experts import expert_row as row_of
+from workbench.registry.experts import list_experts
+from workbench.registry.tables import Evaluation
 
 
 def scored(
-    expert: str, domain: str, perplexity: float, block_size: int = 128, at: float = 0.0, accuracy: float | None = None,
+    expert: str,
+    domain: str,
+    perplexity: float,
+    block_size: int = 128,
+    at: float = 0.0,
+    accuracy: float | None = None,
     split: str = "test",
-) -> EvaluationCard:  # fmt: skip
+) -> EvaluationCard:
     return EvaluationCard(
-        expert=expert, domain=domain, split=split, block_size=block_size, num_tokens=4096, perplexity=perplexity,
-        accuracy=accuracy, created_at=at,
-    )  # fmt: skip
+        expert=expert,
+        domain=domain,
+        split=split,
+        block_size=block_size,
+        num_tokens=4096,
+        perplexity=perplexity,
+        accuracy=accuracy,
+        created_at=at,
+    )
 
 
 @pytest.fixture
@@ -102,13 +113,16 @@ def test_perplexity_at_home_is_of_the_text_that_others_share_and_says_which(card
 def test_perplexity_at_home_is_of_one_split_alone(cards: list[ExpertCard]) -> None:
     card, other = cards
     scores = [scored(card.name, card.domain, 10.0), scored(other.name, other.domain, 5.0, split="dev")]
-    told = [(row["perplexity at home (per token)"], row["measured on"]) for row in (
-        expert_row(one, scores, split) for split in ("test", "dev") for one in cards
-    )]  # fmt: skip
+    told = [
+        (row["perplexity at home (per token)"], row["measured on"])
+        for row in (expert_row(one, scores, split) for split in ("test", "dev") for one in cards)
+    ]
     assert told == [
-        (10.0, "test, 4,096 in blocks of 128"), (None, "on dev alone"),
-        (None, "on test alone"), (5.0, "dev, 4,096 in blocks of 128"),
-    ]  # fmt: skip
+        (10.0, "test, 4,096 in blocks of 128"),
+        (None, "on dev alone"),
+        (None, "on test alone"),
+        (5.0, "dev, 4,096 in blocks of 128"),
+    ]
 
 
 @pytest.mark.usefixtures("filled_home")

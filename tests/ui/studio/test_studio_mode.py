@@ -9,22 +9,22 @@ import pytest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
-from ui.cli import main
-from ui.parts.comparison import differences
-from ui.parts.gates import gates_picture, looks_of
-from ui.parts.mixture_words import inside_words
-from ui.parts.rooms import COMPOSITION
-from ui.parts.throughput import cost_words, counted_as
-from ui.rooms.train import AVERAGE, EXPERT, MODE
-from workbench.cards import MetricPoint
-from workbench.database import transaction
+from ui.cli.app import main
+from ui.present.pages import COMPOSITION
+from ui.present.text.mixtures import inside_words
+from ui.present.throughput import cost_words, counted_as
+from ui.studio.app_pages.train import AVERAGE, EXPERT, MODE
+from ui.studio.experts.comparison import differences
+from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
+from workbench.analysis.mode_parts import mode_complaints
+from workbench.job_records import jobs as rows
+from workbench.job_records.forecasts import forecast
 from workbench.mode_specs import TrainMode
-from workbench.services import experts, mixtures
-from workbench.services import jobs as rows
-from workbench.services.forecasts import forecast
-from workbench.services.modes import mode_complaints
+from workbench.registry import experts, mixtures
+from workbench.registry.cards import MetricPoint
+from workbench.registry.database import transaction
+from workbench.registry.tables import new_id
 from workbench.specs import MixtureSpec
-from workbench.tables import new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -55,8 +55,9 @@ def command_of(app: Any) -> str:
 def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     app = open_room("train", train__what=MODE)
     assert [one.label for one in app.expander][:2] == [
-        "Shape of the expert: blocks, layers, how it starts", "Training details",
-    ]  # fmt: skip
+        "Shape of the expert: blocks, layers, how it starts",
+        "Training details",
+    ]
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
     fill(app, "multiselect", "must not be forgotten", ["prose"])
@@ -70,8 +71,11 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     assert not app.error
     spec = asked_for("poet")
     assert (spec["kind"], spec["seed_model"], spec["retain"], spec["shape"]["num_blocks"]) == (
-        "train-mode", "tiny", ["prose"], 2,
-    )  # fmt: skip
+        "train-mode",
+        "tiny",
+        ["prose"],
+        2,
+    )
 
 
 def test_what_cannot_be_is_said_before_a_job_exists() -> None:
@@ -203,9 +207,15 @@ def test_a_mixture_of_several_says_that_its_gate_weighs_whole_models() -> None:
 
 def test_what_a_token_costs_is_told_of_one_model_with_parts() -> None:
     found = {
-        "context": 256, "num_experts": 1, "num_parts": [2], "forward": 1e6, "mixture": 1e6, "training": 3e6,
-        "adapting": 2e6, "composing": {"experts": 4e6, "gates": 2.5e6},
-    }  # fmt: skip
+        "context": 256,
+        "num_experts": 1,
+        "num_parts": [2],
+        "forward": 1e6,
+        "mixture": 1e6,
+        "training": 3e6,
+        "adapting": 2e6,
+        "composing": {"experts": 4e6, "gates": 2.5e6},
+    }
     assert cost_words(found) == (
         "A token in a context of 256 costs 1 MFLOPs: one forward pass of one model. Its gates mix the backbone and "
         "2 parts inside. A token of training costs, forward and backward in this context: one part beside the frozen "
@@ -231,8 +241,9 @@ def test_the_card_of_a_composition_tells_its_parts_and_what_it_is_made_of() -> N
     assert not app.exception
     (parts,) = [rows for rows in tables(app) if rows and "layers in each block" in rows[0]]
     assert [(row["part"], row["trained as"], row["parameters"]) for row in parts] == [
-        ("code", "c/code", "1 k"), ("prose", "p/prose", "2 k"),
-    ]  # fmt: skip
+        ("code", "c/code", "1 k"),
+        ("prose", "p/prose", "2 k"),
+    ]
     words = told(app)
     for made_of in ("c/code", "p/prose"):
         assert f"expert {made_of} → expert both/composed" in words
@@ -252,7 +263,7 @@ def test_from_the_card_an_expert_goes_into_a_composition() -> None:
     assert "layers in each block" in str(tables(app))
     named(app.button, "Add to both/composed").click().run()
     assert not app.exception
-    app.switch_page("rooms/train.py").run()
+    app.switch_page("app_pages/train.py").run()
     assert not app.exception
     assert named(app.multiselect, "Experts").value == ["both/composed", "alone/poems"]
     held = open_room("experts", experts__chosen=["c/code"])

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from workbench.database import transaction
-from workbench.services.jobs import create_job
+from workbench.job_records.jobs import create_job
+from workbench.registry.database import transaction
 from workbench.training_specs import TrainDemix
 
-STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
 EMPTY = {
     "overview": "Bring in text",
@@ -51,7 +51,7 @@ def open_page(name: str) -> AppTest:
     """The studio, opened at a page."""
     app = AppTest.from_file(STUDIO, default_timeout=30).run()
     if name != "overview":
-        app.switch_page(f"rooms/{name}.py").run()
+        app.switch_page(f"app_pages/{name}.py").run()
     return app
 
 
@@ -92,8 +92,8 @@ def test_without_a_registry_every_page_names_the_command(page: str) -> None:
 
 
 def test_the_studio_loads_no_weights_library() -> None:
-    rooms = [f"ui.rooms.{path.stem}" for path in Path(STUDIO).with_name("rooms").glob("[a-z]*.py")]
-    names = ", ".join(["ui.studio", *rooms])
+    rooms = [f"ui.studio.app_pages.{path.stem}" for path in Path(STUDIO).with_name("app_pages").glob("[a-z]*.py")]
+    names = ", ".join(["ui.studio.app", *rooms])
     code = f"import sys, {names}; sys.exit(bool({{'torch', 'transformers'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 

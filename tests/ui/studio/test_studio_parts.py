@@ -10,13 +10,13 @@ import pytest
 from tests.ui.studio.conftest import HOSTILE, _artifact
 from tests.ui.studio.visits import named, open_room, settled, told
 from ui.client import Client
-from ui.parts.inside import means, rows_inside
-from ui.parts.inside_pictures import gate_strip, gates_by_block
-from workbench.database import transaction
-from workbench.services import experts, mixtures
+from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
+from ui.present.text.mode_gates import means, rows_inside
+from workbench.registry import experts, mixtures
+from workbench.registry.database import transaction
 from workbench.settings import get_settings
 from workbench.specs import MixtureSpec
-from workbench.storage import get_storage
+from workbench.store.storage import get_storage
 
 PARTS = ["code", HOSTILE]
 TOKEN = {"backbone": [0.5, 0.1], "parts": {"code": [0.3, 0.2], HOSTILE: [0.2, 0.7]}}
@@ -30,10 +30,21 @@ def composed(filled_home: Path) -> Path:
     with transaction() as session:
         base, artifact = (_artifact(session, storage, kind) for kind in ("seed", "mode-expert"))
         experts.register_expert(
-            session, id=artifact.id, name="apps/composed", method="mode", domain_id=None, seed_id=None, parent_id=None,
-            base=base, artifact=artifact, tokenizer_sha256="ab" * 32, data_sha256="", num_parameters=1, metrics={},
+            session,
+            id=artifact.id,
+            name="apps/composed",
+            method="mode",
+            domain_id=None,
+            seed_id=None,
+            parent_id=None,
+            base=base,
+            artifact=artifact,
+            tokenizer_sha256="ab" * 32,
+            data_sha256="",
+            num_parameters=1,
+            metrics={},
             config={"domains": PARTS, "parts": [{"name": name, "domain": name, "of": None} for name in PARTS]},
-        )  # fmt: skip
+        )
         mixtures.create_mixture(session, MixtureSpec(name="apps", experts=["apps/composed"]))
     return filled_home
 
@@ -47,9 +58,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         wishes.append(wish)
         gates = TOKEN if len(wish["parts"]["apps/composed"]) == 2 else ALONE
         return {
-            "tokens": ["<b>", "x", " y"], "weights": [[1.0]] * 3, "experts": ["apps/composed"],
+            "tokens": ["<b>", "x", " y"],
+            "weights": [[1.0]] * 3,
+            "experts": ["apps/composed"],
             "gate_weights": [{"apps/composed": gates}, {}, {"apps/composed": gates}],
-        }  # fmt: skip
+        }
 
     monkeypatch.setattr(Client, "posterior", posterior)
     return wishes
@@ -128,8 +141,12 @@ def test_pictures_of_gates_have_words_and_every_number() -> None:
     rows, blocks = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], [[[0.5, 0.3, 0.2]], [[0.1, 0.2, 0.7]]]
     strip, by_block = gate_strip(["a", "<b>"], rows, PARTS), gates_by_block(blocks, PARTS)
     assert strip.table[1] == {
-        "position": 1, "token": "<b>", "backbone (weight)": 0.1, "code (weight)": 0.2, f"{HOSTILE} (weight)": 0.7,
-    }  # fmt: skip
+        "position": 1,
+        "token": "<b>",
+        "backbone (weight)": 0.1,
+        "code (weight)": 0.2,
+        f"{HOSTILE} (weight)": 0.7,
+    }
     assert "backbone 0.30, code 0.25" in strip.words
     assert by_block.table[2] == {"part": HOSTILE, "block 1": 0.2, "block 2": 0.7}
     for picture in (strip, by_block):

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from ui.parts.charts import curves, expert_bars, mixture_bars
-from ui.parts.contrasts import tinted_difference
-from ui.parts.correlations import affinity_words, verdict
-from ui.parts.forgetting import forgetting_picture
-from ui.parts.gaps import oracle_gap
-from ui.parts.heatmap import Scores, specialization
-from ui.parts.lineage import lineage_dot, lineage_words
-from ui.parts.parents import parent_picture
-from ui.parts.posterior_maps import posterior_heatmap, posterior_paths
-from ui.parts.scatter import affinity_scatter
-from ui.parts.throughput import operations
-from ui.parts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
-from workbench.cards import MetricPoint
+from ui.present.charts.curves_and_bars import curves, expert_bars, mixture_bars
+from ui.present.charts.heatmap import Scores, specialization
+from ui.present.charts.lineage import lineage_dot, lineage_words
+from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
+from ui.present.charts.scatter import affinity_scatter
+from ui.present.charts.trajectories import average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.text.correlations import affinity_words, verdict
+from ui.present.text.oracle_gap import oracle_gap
+from ui.present.text.token_comparison import tinted_difference
+from ui.present.throughput import operations
+from ui.studio.experts.forgetting import forgetting_picture
+from ui.studio.experts.parents import parent_picture
+from workbench.registry.cards import MetricPoint
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -187,9 +187,15 @@ CELLS = [
     {"expert": EVIL, "domain": "new", "home": "a", "ratio": 3.0, "overlap": None},
 ]
 AFFINITY = {
-    "cells": CELLS, "report": "r", "without_homes": None, "with_homes": None, "why_not": "Too few.", "changed": ["new"],
-    "unmeasured": [], "unpaired": [],
-}  # fmt: skip
+    "cells": CELLS,
+    "report": "r",
+    "without_homes": None,
+    "with_homes": None,
+    "why_not": "Too few.",
+    "changed": ["new"],
+    "unmeasured": [],
+    "unpaired": [],
+}
 
 
 def test_the_scatter_holds_the_cells_away_from_home_and_its_table_all() -> None:
@@ -214,12 +220,18 @@ def test_a_correlation_by_chance_is_not_sold_as_one() -> None:
 
 
 POSTERIOR = {
-    "experts": ["m/a", EVIL], "homes": ["a", ""], "domains": [], "num_blocks": 2,
-}  # fmt: skip
+    "experts": ["m/a", EVIL],
+    "homes": ["a", ""],
+    "domains": [],
+    "num_blocks": 2,
+}
 ROW = {
-    "domain": EVIL, "num_blocks": 2, "posterior": [0.25, 0.75], "trajectory": [[0.5, 0.3, 0.25], [0.5, 0.7, 0.75]],
+    "domain": EVIL,
+    "num_blocks": 2,
+    "posterior": [0.25, 0.75],
+    "trajectory": [[0.5, 0.3, 0.25], [0.5, 0.7, 0.75]],
     "stable_after": 1,
-}  # fmt: skip
+}
 
 
 def test_a_posterior_map_frames_homes_and_tells_the_leader() -> None:
@@ -323,7 +335,7 @@ def test_the_parent_stands_out_among_the_experts_that_were_asked() -> None:
 
 def test_pandas_is_whole_before_any_page_draws() -> None:
     """Plotly takes what it finds of it, half-read too, while another page is importing it."""
-    asked = "import sys, ui.studio; print(hasattr(sys.modules.get('pandas'), 'Series'))"
+    asked = "import sys, ui.studio.app; print(hasattr(sys.modules.get('pandas'), 'Series'))"
     assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout.strip() == "True"
 
 

@@ -10,10 +10,11 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.removals import certify, row
 from tests.ui.studio.visits import named, open_room, read, settled, told
 from ui.client import Client
-from workbench.database import transaction
-from workbench.services import jobs, mixtures, reports
-from workbench.services.experts import expert_row
-from workbench.services.retrained import OF_BASE, sources_told
+from workbench.analysis.retrained_baselines import OF_BASE, sources_told
+from workbench.job_records import jobs
+from workbench.registry import mixtures, reports
+from workbench.registry.database import transaction
+from workbench.registry.experts import expert_row
 from workbench.specs import MixtureSpec
 
 pytestmark = pytest.mark.usefixtures("filled_home")
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("filled_home")
 
 def view() -> None:
     """A page with nothing but the view."""
-    from ui.parts.removal import show_removal
+    from ui.studio.experts.removal import show_removal
 
     show_removal("first")
 

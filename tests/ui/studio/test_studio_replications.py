@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from jobs.replications import submit_replication, wish_for
-from jobs.submit import run_now
+from jobs.plans.replications import submit_replication, wish_for
+from jobs.queue.submit import run_now
 from tests.ui.studio.test_studio_pages import complaints, told
-from workbench.database import reading, transaction
+from workbench.job_records import jobs, leases
+from workbench.registry.database import reading, transaction
 from workbench.replication_specs import Replicate
 from workbench.replications.plan import plan
-from workbench.services import jobs, leases
 
-STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 pytestmark = pytest.mark.usefixtures("home", "folders_named")
 
 
@@ -38,7 +38,7 @@ def open_page(**chosen: Any) -> AppTest:
     app = AppTest.from_file(STUDIO, default_timeout=30)
     for key, value in chosen.items():
         app.session_state[key.replace("__", ".")] = value
-    return app.run().switch_page("rooms/replications.py").run()
+    return app.run().switch_page("app_pages/replications.py").run()
 
 
 def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(folder: Path) -> None:

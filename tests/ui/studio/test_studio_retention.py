@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import update
 
 from tests.ui.studio.visits import named, open_room, told
-from ui.cli import main
-from ui.parts.retention_chart import retention_scatter
-from ui.parts.retention_words import (
+from ui.cli.app import main
+from ui.present.charts.retention_chart import retention_scatter
+from ui.present.pages import LEARNED_AND_KEPT
+from ui.present.text.retention import (
     domain_rows,
     number_of,
     retention_rows,
@@ -19,13 +20,13 @@ from ui.parts.retention_words import (
     verdict_rows,
     verdict_title,
 )
-from ui.parts.rooms import LEARNED_AND_KEPT
-from workbench.database import transaction
+from workbench.analysis import evaluations
+from workbench.job_records import jobs
 from workbench.mode_specs import TrainMode
-from workbench.services import evaluations, jobs
-from workbench.services.corpora import domain_row
-from workbench.services.experts import expert_row
-from workbench.tables import Artifact, Evaluation, new_id
+from workbench.registry.corpora import domain_row
+from workbench.registry.database import transaction
+from workbench.registry.experts import expert_row
+from workbench.registry.tables import Artifact, Evaluation, new_id
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -40,10 +41,16 @@ def counted_tokens(filled_home: object) -> None:
                 scores = Artifact(id=new_id(), kind="scores", sha256="0" * 64)
                 session.add(scores)
                 evaluations.register_evaluation(
-                    session, expert_id=expert_row(session, expert).id, domain_id=domain_row(session, domain).id,
-                    split="test", block_size=128, num_tokens=2048, log_likelihood=-2048.0 / share,
-                    num_correct=round(2048 * share), artifact=scores,
-                )  # fmt: skip
+                    session,
+                    expert_id=expert_row(session, expert).id,
+                    domain_id=domain_row(session, domain).id,
+                    split="test",
+                    block_size=128,
+                    num_tokens=2048,
+                    log_likelihood=-2048.0 / share,
+                    num_correct=round(2048 * share),
+                    artifact=scores,
+                )
 
 
 def look(**chosen: Any) -> Any:
@@ -124,18 +131,26 @@ def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> 
 
 def found_of(*rows: tuple[str, float, float, bool]) -> dict[str, Any]:
     return {
-        "retain": "general", "targets": ["code", "law"], "measures": [], "missing": [],
+        "retain": "general",
+        "targets": ["code", "law"],
+        "measures": [],
+        "missing": [],
         "rows": [
             {
-                "expert": name, "method": "mode", "num_parts": 2, "num_parameters": 9, "is_seed": name == "<b>",
+                "expert": name,
+                "method": "mode",
+                "num_parts": 2,
+                "num_parameters": 9,
+                "is_seed": name == "<b>",
                 "accuracy": {"code": learned, "law": learned, "general": kept},
                 "perplexity": {"code": None, "law": None, "general": None},
-                "learned": {"accuracy": learned, "perplexity": None}, "kept": {"accuracy": kept, "perplexity": None},
+                "learned": {"accuracy": learned, "perplexity": None},
+                "kept": {"accuracy": kept, "perplexity": None},
                 "is_ahead": {"accuracy": ahead, "perplexity": None},
             }
             for name, learned, kept, ahead in rows
         ],
-    }  # fmt: skip
+    }
 
 
 def test_the_verdict_names_its_number_and_says_where_the_other_disagrees() -> None:
@@ -157,14 +172,23 @@ def test_the_tables_of_the_command_line_have_as_many_columns_for_any_number_of_t
         row["is_ahead"]["perplexity"] = True
     assert verdict_title(found) == "Accuracy on what was to be learned (code, law) and on what was to be kept (general)"
     assert verdict_rows(found)[0] == {
-        "expert": "b", "method": "mode, 2 parts", "parameters": "0 k", "learned (%)": 40.0, "kept (%)": 60.0,
+        "expert": "b",
+        "method": "mode, 2 parts",
+        "parameters": "0 k",
+        "learned (%)": 40.0,
+        "kept (%)": 60.0,
         "ahead": "yes",
-    }  # fmt: skip
+    }
     assert [tuple(row.values()) for row in domain_rows(found)] == [
-        ("code", "b", 40.0, None), ("code", "a", 50.0, None), ("law", "b", 40.0, None), ("law", "a", 50.0, None),
-        ("mean of targets", "b", 40.0, None), ("mean of targets", "a", 50.0, None),
-        ("general (kept)", "b", 60.0, None), ("general (kept)", "a", 50.0, None),
-    ]  # fmt: skip
+        ("code", "b", 40.0, None),
+        ("code", "a", 50.0, None),
+        ("law", "b", 40.0, None),
+        ("law", "a", 50.0, None),
+        ("mean of targets", "b", 40.0, None),
+        ("mean of targets", "a", 50.0, None),
+        ("general (kept)", "b", 60.0, None),
+        ("general (kept)", "a", 50.0, None),
+    ]
     assert len(domain_rows({**found, "targets": ["code"]})) == 4  # the mean of one target is that target
 
 
@@ -175,8 +199,9 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
     assert picture.title == "Up is learned, right is kept: a does both best (filled points)"
     ahead, seed = picture.figure.data
     assert [(*one.x, *one.y, *one.marker.symbol, *one.text) for one in (ahead, seed)] == [
-        (50.0, 50.0, "circle", "a"), (30.0, 40.0, "circle-open", "&lt;b&gt;"),
-    ]  # fmt: skip
+        (50.0, 50.0, "circle", "a"),
+        (30.0, 40.0, "circle-open", "&lt;b&gt;"),
+    ]
     assert (ahead.name, seed.name) == ("mode, 2 parts", "the seed (mode)")
     assert picture.figure.layout.shapes[0].x0 == 30.0  # the line of what the seed knew
     assert retention_scatter(found, "perplexity") is None
@@ -185,8 +210,10 @@ def test_the_picture_fills_who_is_ahead_and_says_so() -> None:
 
 def test_names_that_would_overlap_are_left_to_the_pointer_those_ahead_stay() -> None:
     found = found_of(
-        ("try-1/close", 0.500, 0.499, False), ("try-1/first", 0.501, 0.500, True), ("try-1/far", 0.1, 0.2, False),
-    )  # fmt: skip
+        ("try-1/close", 0.500, 0.499, False),
+        ("try-1/first", 0.501, 0.500, True),
+        ("try-1/far", 0.1, 0.2, False),
+    )
     picture = retention_scatter(found, "accuracy")
     assert picture is not None
     (points,) = picture.figure.data

@@ -10,18 +10,18 @@ from streamlit.testing.v1 import AppTest
 
 from engine.selfcheck.law import Checked
 from engine.selfcheck.report import versions
-from workbench.database import reading, transaction
-from workbench.services import jobs, leases
+from workbench.job_records import jobs, leases
+from workbench.registry.database import reading, transaction
 from workbench.specs import SelfCheck
 
-STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 HOLDS = Checked("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", True, 0.0, 0.5, 0.1)
 FAILS = Checked("L18", "cached decoding is plain decoding", "1e-5", False, 0.25, 0.5, 0.1, "It is <b>0.25</b> instead.")
 pytestmark = pytest.mark.usefixtures("home")
 
 
 def open_page() -> AppTest:
-    return AppTest.from_file(STUDIO, default_timeout=30).run().switch_page("rooms/selfcheck.py").run()
+    return AppTest.from_file(STUDIO, default_timeout=30).run().switch_page("app_pages/selfcheck.py").run()
 
 
 def told(app: AppTest) -> str:

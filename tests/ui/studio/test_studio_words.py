@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from ui.parts import health
-from ui.parts.causes import next_step_of
-from ui.parts.health import worker_sign
-from ui.parts.next_steps import Holdings, suggestions
-from ui.parts.on_the_way import by_turn
-from ui.parts.posterior_words import posterior_title
-from ui.parts.questions import NOT_ASKED, assemble, changed, questions_of
-from ui.parts.results import result_words, sight_of
-from ui.parts.rooms import CORPORA, EXPERTS, TRAIN
-from ui.parts.states import actions_of, look_of, percent_of, places_of, sentence_of
-from ui.parts.tables import as_csv
-from ui.parts.uploads import keep_uploads, own_names, safe_suffix
-from ui.parts.words import ago, duration, plain, size, spoken
-from ui.verbs.following_many import line as several_line
-from workbench.cards import JobCard
+from ui.cli.plan_progress import line as several_line
+from ui.present.failure_text import next_step_of
+from ui.present.job_results import result_words, sight_of
+from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of
+from ui.present.next_steps import Holdings, suggestions
+from ui.present.pages import CORPORA, EXPERTS, TRAIN
+from ui.present.questions import NOT_ASKED, assemble, changed, questions_of
+from ui.present.text.formatting import ago, duration, plain, size, spoken
+from ui.present.text.posteriors import posterior_title
+from ui.present.uploads import keep_uploads, own_names, safe_suffix
+from ui.studio.job_views.pending_jobs import by_turn
+from ui.studio.shared import health
+from ui.studio.shared.data_table import as_csv
+from ui.studio.shared.health import worker_sign
+from workbench.registry.cards import JobCard
 from workbench.specs import SPECS, parse_spec
 from workbench.training_specs import TrainExpert
 
@@ -30,11 +30,25 @@ OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], 
 
 def job(state: str = "running", **told: object) -> JobCard:
     known = {
-        "id": "0" * 32, "kind": "evaluate", "title": "t", "spec": {}, "state": state, "attempt": 1,
-        "stop_requested": "", "progress": 0.4, "progress_note": "", "eta_seconds": None, "error": "",
-        "next_step": "", "result": {}, "after": [], "owner": "", "created_at": 0.0, "started_at": None,
+        "id": "0" * 32,
+        "kind": "evaluate",
+        "title": "t",
+        "spec": {},
+        "state": state,
+        "attempt": 1,
+        "stop_requested": "",
+        "progress": 0.4,
+        "progress_note": "",
+        "eta_seconds": None,
+        "error": "",
+        "next_step": "",
+        "result": {},
+        "after": [],
+        "owner": "",
+        "created_at": 0.0,
+        "started_at": None,
         "finished_at": None,
-    }  # fmt: skip
+    }
     return JobCard.model_validate(known | told)
 
 

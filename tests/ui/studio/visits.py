@@ -9,9 +9,9 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from workbench.database import reading
+from workbench.registry.database import reading
 
-STUDIO = str(Path(__file__).parents[3] / "ui" / "studio.py")
+STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
 
 def open_room(name: str, **state: Any) -> AppTest:
@@ -20,7 +20,7 @@ def open_room(name: str, **state: Any) -> AppTest:
     for key, value in state.items():
         app.session_state[key.replace("__", ".")] = value
     app.run()
-    return settled(app.switch_page(f"rooms/{name}.py").run())
+    return settled(app.switch_page(f"app_pages/{name}.py").run())
 
 
 def named(elements: Any, label: str) -> Any:

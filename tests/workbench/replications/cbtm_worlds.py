@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.replication.bootstrap import Loss, Place, Resampled
-from tests.engine.replication.texts import losses_of
+from engine.statistics.bootstrap import Loss, Place, Resampled
+from tests.engine.statistics.texts import losses_of
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import (
     DENSE,
@@ -73,9 +73,14 @@ def grouping(counts: list[list[int]], held_out: list[int]) -> Grouping:
     is_held_out_D = np.arange(len(cells) + len(of_D)) >= len(cells)
     places = np.arange(len(is_held_out_D))
     return Grouping(
-        DOMAINS[:2], np.append(labels_D, 0 * of_D), np.append(clusters_D, of_D), places, is_held_out_D, 0.5,
+        DOMAINS[:2],
+        np.append(labels_D, 0 * of_D),
+        np.append(clusters_D, of_D),
+        places,
+        is_held_out_D,
+        0.5,
         (("a", "b"),) * 4,
-    )  # fmt: skip
+    )
 
 
 def groupings(counts: list[list[int]], balanced: list[int], unbalanced: list[int]) -> dict[tuple[int, str], Grouping]:
@@ -93,12 +98,14 @@ def answers(
         beside = {"dense": run.experts(DENSE, DOMAINS)[0], "seed": run.seed_expert}
         rows = [
             {
-                "way": "beside" if way in beside else way, "top_k": top_k, "expert": beside.get(way, ""),
+                "way": "beside" if way in beside else way,
+                "top_k": top_k,
+                "expert": beside.get(way, ""),
                 "tasks": {task: {"seeds": [share - moved, share, share + moved]} for task in ("news", "mood")},
             }
             for (way, top_k), share in shares.items()
             for moved in [apart * (1 + share)]
-        ]  # fmt: skip
+        ]
         clusters = [{"terms": ["a", "b", "c", "d"]}, {"terms": ["e"]}]
         tasks = [{"name": name, "clusters": clusters, "num_test": num_test} for name in ("news", "mood")]
         found[run.seed] = {"rows": rows, "tasks": tasks}
@@ -106,9 +113,10 @@ def answers(
 
 
 def evidence_of(
-    losses: Mapping[Place, Loss], found: Mapping[tuple[int, str], Grouping] | None = None,
+    losses: Mapping[Place, Loss],
+    found: Mapping[tuple[int, str], Grouping] | None = None,
     told: Mapping[int, dict[str, Any]] | None = None,
-) -> CbtmEvidence:  # fmt: skip
+) -> CbtmEvidence:
     """A replication that measured these."""
     measured = CbtmMeasured(dict(losses), groupings=dict(found or {}), answers=dict(told or {}))
     return CbtmEvidence(SUBJECT, measured, Resampled(measured.losses, num_draws=500))

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.replication.bootstrap import Loss, Place, Resampled
-from engine.replication.estimates import Floats
+from engine.statistics.bootstrap import Loss, Place, Resampled
+from engine.statistics.estimates import Floats
 from workbench.replications.demix.evidence import DemixEvidence, Overlap
 from workbench.replications.demix.scored import Belief, DemixMeasured, DemixSubject
 from workbench.replications.demix.sizes import SIZES
@@ -17,9 +17,14 @@ DOMAINS, NOVEL = ("law", "code", "sea", "kitchen"), ("tweets", "poems")
 
 
 def evidence_of(
-    losses: Mapping[Place, Loss], *, beliefs: Mapping[tuple[int, str], Belief] | None = None,
-    overlap: Overlap | None = None, removed: Sequence[str] = (), seeds: int = 2, domains: Sequence[str] = DOMAINS,
-) -> DemixEvidence:  # fmt: skip
+    losses: Mapping[Place, Loss],
+    *,
+    beliefs: Mapping[tuple[int, str], Belief] | None = None,
+    overlap: Overlap | None = None,
+    removed: Sequence[str] = (),
+    seeds: int = 2,
+    domains: Sequence[str] = DOMAINS,
+) -> DemixEvidence:
     """A replication of size tiny that measured these."""
     subject = DemixSubject("rep", seeds, tuple(domains), NOVEL, replace(SIZES["tiny"]), tuple(removed))
     measured = DemixMeasured(dict(losses), beliefs=dict(beliefs or {}))

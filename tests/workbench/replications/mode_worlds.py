@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.replication.bootstrap import Hits, Place, Resampled
-from tests.engine.replication.texts import BLOCKS, TOKENS, losses_of
+from engine.statistics.bootstrap import Hits, Place, Resampled
+from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
 from workbench.replications.mode import arms
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.names import BACKBONE, Arm
@@ -24,10 +24,15 @@ ROWS = arms.table_1(SIZE)
 def as_printed() -> dict[Arm, Accuracies]:
     """Accuracies of every arm in the order of the paper, far enough apart to be told."""
     found: dict[Arm, Accuracies] = {
-        BACKBONE: (30, 30, 52), ROWS["full"]: (45.0, 45.0, 43.0), ROWS["lora"]: (42.0, 42.0, 46.0),
-        ROWS["one"]: (44.5, 44.5, 48.5), ROWS["two"]: (45.0, 45.0, 50.0), ROWS["frozen"]: (44.6, 44.6, 49.0),
-        ROWS["composed"]: (46.0, 46.0, 51.0), arms.copied(SIZE): (44, 44, 48),
-    }  # fmt: skip
+        BACKBONE: (30, 30, 52),
+        ROWS["full"]: (45.0, 45.0, 43.0),
+        ROWS["lora"]: (42.0, 42.0, 46.0),
+        ROWS["one"]: (44.5, 44.5, 48.5),
+        ROWS["two"]: (45.0, 45.0, 50.0),
+        ROWS["frozen"]: (44.6, 44.6, 49.0),
+        ROWS["composed"]: (46.0, 46.0, 51.0),
+        arms.copied(SIZE): (44, 44, 48),
+    }
     found |= dict.fromkeys(arms.longer(SIZE).values(), (45.0, 45.0, 44.0))
     for row, by_rate in arms.by_rate(SIZE).items():
         found |= dict.fromkeys(by_rate.values(), found[ROWS[row]])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.replication.bootstrap import Ints
-from tests.engine.replication.texts import losses_of
+from engine.statistics.bootstrap import Ints
+from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.cbtm_worlds import (
     DOMAINS,
     MAIN,
@@ -43,9 +43,13 @@ from workbench.replications.cbtm.upcycling import by_budget
 from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED, UNTESTABLE, WEAKER, Claim, Mark, Verdict
 
 RIGHT: dict[tuple[str, int | None], float] = {
-    ("chance", None): 0.3, ("dense", None): 0.5, ("seed", None): 0.45, ("cluster", None): 0.6, ("fixed", None): 0.65,
+    ("chance", None): 0.3,
+    ("dense", None): 0.5,
+    ("seed", None): 0.45,
+    ("cluster", None): 0.6,
+    ("fixed", None): 0.65,
     ("fixed-validation", None): 0.7,
-}  # fmt: skip
+}
 PARTLY = [[80, 10, 5, 5], [30, 25, 25, 20]]  # law mostly in one cluster, code in none
 
 
@@ -148,9 +152,12 @@ def test_the_table_of_divisions_says_how_many_updates_each_model_makes() -> None
     subject = replace(SUBJECT, domains=DOMAINS[:3], size=size)
     rows = {row["models"]: row["updates"] for row in clusters.divisions(replace(world(), subject=subject))}
     assert rows == {
-        "1 cluster": 90, "4 clusters": 90, "4 random clusters": 90, "4 unbalanced clusters": 90,
+        "1 cluster": 90,
+        "4 clusters": 90,
+        "4 random clusters": 90,
+        "4 unbalanced clusters": 90,
         "3 metadata domains": 120,
-    }  # fmt: skip
+    }
 
 
 def test_equal_numbers_of_clusters_are_seldom_called_too_many() -> None:

@@ -99,19 +99,24 @@ def test_what_is_no_cluster_model_is_made_of_the_whole_text_and_the_main_arm() -
                 found[step.key] = (within(run, of), domains)
             case TrainDemix(method="moe", seed_model=of, domains=domains, training=training, moe=moe):
                 assert (training, moe) == (
-                    replace(WISH.budget.training, seed=seed, num_steps=training.num_steps), WISH.budget.moe
-                )  # fmt: skip
+                    replace(WISH.budget.training, seed=seed, num_steps=training.num_steps),
+                    WISH.budget.moe,
+                )
                 found[step.key] = (within(run, of), [within(run, one) for one in domains], training.num_steps)
             case AverageExperts(experts=experts) | Classify(experts=experts):
                 found[step.key] = tuple(within(run, one) for one in experts)
                 if isinstance(step.spec, Classify):
                     assert (within(run, step.spec.mixture), step.spec.path) == ("R-k2", "/tasks")
-    wanted = in_every_run({
-        "seed model": ("R", KNOWN), "copied seed": ("R-seed/dense",),
-        "k2 average": ("R-k2.0/R-k2/0", "R-k2.1/R-k2/1"),
-        "moe": ("R-seed", ["R-k1/0"], 8), "moe less": ("R-seed", ["R-k1/0"], 4),
-        "tasks": ("R-k1.0/R-k1/0", "R-seed/dense"),
-    })  # fmt: skip
+    wanted = in_every_run(
+        {
+            "seed model": ("R", KNOWN),
+            "copied seed": ("R-seed/dense",),
+            "k2 average": ("R-k2.0/R-k2/0", "R-k2.1/R-k2/1"),
+            "moe": ("R-seed", ["R-k1/0"], 8),
+            "moe less": ("R-seed", ["R-k1/0"], 4),
+            "tasks": ("R-k1.0/R-k1/0", "R-seed/dense"),
+        }
+    )
     assert found == wanted | {f"s{seed} seed": (seed, KNOWN) for seed in range(2)}
 
 

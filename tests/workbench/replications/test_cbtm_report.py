@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.config import MoeConfig
-from tests.engine.replication.texts import losses_of
+from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.cbtm_worlds import (
     DOMAINS,
     MAIN,
@@ -30,10 +30,17 @@ from workbench.replications.page import page
 from workbench.replications.report import not_reproduced
 
 BUDGET = {
-    "shape": asdict(SIZE.shape), "vocab_size": 512, "training": asdict(SIZE.training), "seeding": asdict(SIZE.seeding),
+    "shape": asdict(SIZE.shape),
+    "vocab_size": 512,
+    "training": asdict(SIZE.training),
+    "seeding": asdict(SIZE.seeding),
     "moe": asdict(SIZE.moe or MoeConfig()),
-    "training_tokens": 2_400_000, "test_tokens": 1, "block_size": 256, "prior_blocks": 40, "piece_length": 2500,
-}  # fmt: skip
+    "training_tokens": 2_400_000,
+    "test_tokens": 1,
+    "block_size": 256,
+    "prior_blocks": 40,
+    "piece_length": 2500,
+}
 
 
 def findings(changed: dict[System, float] | None = None, *jobs: JobFacts) -> dict[str, Any]:
@@ -57,9 +64,10 @@ def test_the_best_number_of_clusters_is_said_beside_dense() -> None:
 def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
     found = findings({System(MAIN): 3.1})
     why = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(found, reasons)}
-    assert "sees 600,000 tokens after branching from one that saw" in why[
-        "4 clusters have less perplexity than one, at equal tokens"
-    ]  # fmt: skip
+    assert (
+        "sees 600,000 tokens after branching from one that saw"
+        in why["4 clusters have less perplexity than one, at equal tokens"]
+    )
 
 
 def test_every_section_and_chart_stands_in_markdown_and_on_the_page() -> None:

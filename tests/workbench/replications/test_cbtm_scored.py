@@ -13,11 +13,11 @@ import torch
 from engine.clusters.distances import Distances
 from engine.config import TrainingConfig
 from engine.files import Kept
+from engine.inference.scores import mix_scores, perplexity
 from engine.mixing.cluster import ClusterGate, Routing
-from engine.mixing.grid import grid
+from engine.mixing.cluster_gate_grid import grid
 from engine.mixing.posterior import PosteriorGate
-from engine.replication.bootstrap import Resampled
-from engine.scores import mix_scores, perplexity
+from engine.statistics.bootstrap import Resampled
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import (
     DENSE,
@@ -48,9 +48,14 @@ from workbench.replications.scored import ScoreKey, Stored
 
 BLOCK, TEST, DEV = 16, 160, 80
 SIZE = replace(
-    SIZES["smoke"], training=TrainingConfig(block_size=BLOCK), test_tokens=TEST, prior_blocks=DEV // BLOCK,
-    clusters=(1, 4), num_ablated=4, clusters_at_less=(1,),
-)  # fmt: skip
+    SIZES["smoke"],
+    training=TrainingConfig(block_size=BLOCK),
+    test_tokens=TEST,
+    prior_blocks=DEV // BLOCK,
+    clusters=(1, 4),
+    num_ablated=4,
+    clusters_at_less=(1,),
+)
 SUBJECT = CbtmSubject("rep", 1, ("law", "sea"), ("poems",), SIZE)
 RUN, MAIN = CbtmRun("rep", 0), SUBJECT.main
 
@@ -137,9 +142,10 @@ def test_an_upcycled_model_and_an_average_are_their_own_scores(
 ) -> None:
     losses = measured(scores, distances).losses
     systems = {
-        upcycled(DENSE): RUN.moe_expert(DENSE), upcycled(DENSE_AT_LESS): RUN.moe_expert(DENSE_AT_LESS),
+        upcycled(DENSE): RUN.moe_expert(DENSE),
+        upcycled(DENSE_AT_LESS): RUN.moe_expert(DENSE_AT_LESS),
         averaged(MAIN): RUN.average_expert(MAIN),
-    }  # fmt: skip
+    }
     for system, expert in systems.items():
         own = np.load(scores[expert, "law", "test"].kept.folder / "logprobs.npy")
         assert losses[system, 0, "law"].perplexity == pytest.approx(np.exp(-own.astype(float).mean()))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.replication.bootstrap import Loss, Place
-from engine.replication.estimates import Estimate
-from tests.engine.replication.texts import BLOCKS, TOKENS, losses_of
+from engine.statistics.bootstrap import Loss, Place
+from engine.statistics.estimates import Estimate
+from tests.engine.statistics.texts import BLOCKS, TOKENS, losses_of
 from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
 from workbench.replications.demix import affinity, growth
 from workbench.replications.demix.claims import BEYOND, judge
@@ -34,10 +34,16 @@ CLAIM = Claim("Table 0", "one is less than another", "1 < 2")
 AS_PRINTED: dict[int, dict[Mode, float]] = {  # nats per token in the paper's order
     3: {"dense": 3.5, "dense-balanced": 3.4, "domain-token": 3.3, "naive": 3.2, "cached": 3.1},
     5: {
-        "naive": 4.6, "average": 4.5, "dense": 4.4, "dense-balanced": 4.35, "domain-token": 4.3, "uniform": 4.2,
-        "updating": 4.1, "cached": 4.0,
+        "naive": 4.6,
+        "average": 4.5,
+        "dense": 4.4,
+        "dense-balanced": 4.35,
+        "domain-token": 4.3,
+        "uniform": 4.2,
+        "updating": 4.1,
+        "cached": 4.0,
     },
-}  # fmt: skip
+}
 
 
 def estimate(low: float, high: float, *by_seed: float) -> Estimate:

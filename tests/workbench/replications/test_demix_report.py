@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.replication.bootstrap import Loss, Place
-from engine.replication.curves import Curve
-from tests.engine.replication.texts import losses_of
+from engine.statistics.bootstrap import Loss, Place
+from engine.statistics.curves import Curve
+from tests.engine.statistics.texts import losses_of
 from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of, evidence_of
 from workbench.replications.charts import charts
 from workbench.replications.demix.findings import findings_of
@@ -22,9 +22,16 @@ from workbench.replications.page import page
 from workbench.replications.report import not_reproduced
 
 BUDGET = {
-    "shape": {"family": "llama"}, "vocab_size": 512, "training_tokens": 8_000_000, "adapting_tokens": 1000,
-    "training": {}, "adapting": {}, "test_tokens": 1, "block_size": 128, "prior_blocks": 100,
-}  # fmt: skip
+    "shape": {"family": "llama"},
+    "vocab_size": 512,
+    "training_tokens": 8_000_000,
+    "adapting_tokens": 1000,
+    "training": {},
+    "adapting": {},
+    "test_tokens": 1,
+    "block_size": 128,
+    "prior_blocks": 100,
+}
 NAIVE, DENSE = System("naive"), System("dense")
 KNOBS = ("num_steps", "sequences_per_domain", "accumulate", "learning_rate", "clip", "precision")
 
@@ -45,9 +52,11 @@ def training(system: str, seed: int, *values: float) -> Curve:
 
 def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -> None:
     jobs = (
-        JobFacts("Train", "train-demix", "failed", 1.0), JobFacts("Score", "evaluate", "queued", None),
-        JobFacts("Report", "replicate", "running", None), JobFacts("Import", "import-corpus", "done", 1.0),
-    )  # fmt: skip
+        JobFacts("Train", "train-demix", "failed", 1.0),
+        JobFacts("Score", "evaluate", "queued", None),
+        JobFacts("Report", "replicate", "running", None),
+        JobFacts("Import", "import-corpus", "done", 1.0),
+    )
     found = findings(losses_of({NAIVE: 3.0, DENSE: 3.2}, DOMAINS), jobs=jobs)
     assert found["marks"]["reproduced"] == 1
     assert sum(found["marks"].values()) == len(found["claims"])
@@ -94,9 +103,10 @@ def test_what_did_not_come_out_is_explained_by_its_own_numbers() -> None:
     losses |= losses_of({DENSE: 4.0, system("uniform", PAPER): 4.2, system("uniform", CODE): 3.8}, NOVEL)
     told = {claim["sentence"]: " ".join(reasons) for claim, reasons in not_reproduced(findings(losses), reasons)}
     assert "2.00 M of 8.00 M tokens" in told["DEMix (naive) has less perplexity than Dense on the training domains"]
-    assert f"under another reading of the posterior: {CODE}" in told[
-        "DEMix (uniform) has less perplexity than Dense on the novel domains"
-    ]  # fmt: skip
+    assert (
+        f"under another reading of the posterior: {CODE}"
+        in told["DEMix (uniform) has less perplexity than Dense on the novel domains"]
+    )
 
 
 def test_only_claims_against_models_that_see_all_text_are_explained_by_what_an_expert_sees() -> None:
@@ -116,11 +126,17 @@ def test_only_claims_against_models_that_see_all_text_are_explained_by_what_an_e
 def test_the_paper_has_its_row_where_its_domains_are_not_ours() -> None:
     tables = findings({})["tables"]
     assert tables["13"][-1] == {
-        "target": "paper, average", "method": "dense-DAPT", "target, %": -55.1, "training domains, %": 70.1
-    }  # fmt: skip
+        "target": "paper, average",
+        "method": "dense-DAPT",
+        "target, %": -55.1,
+        "training domains, %": 70.1,
+    }
     assert tables["4"][-1] == {
-        "domain": "paper, average (1.3B)", "Dense": 13.8, "DEMix (naive)": 13.8, "DEMix (cached)": 13.4
-    }  # fmt: skip
+        "domain": "paper, average (1.3B)",
+        "Dense": 13.8,
+        "DEMix (naive)": 13.8,
+        "DEMix (cached)": 13.4,
+    }
 
 
 def test_a_text_with_few_documents_or_blocks_is_named() -> None:
@@ -138,8 +154,9 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
 
 def test_what_the_time_leaves_out_is_said() -> None:
     jobs = (
-        JobFacts("Train", "train-demix", "done", 90.0), JobFacts("Import", "import-corpus", "done", 600.0, is_own=False)
-    )  # fmt: skip
+        JobFacts("Train", "train-demix", "done", 90.0),
+        JobFacts("Import", "import-corpus", "done", 600.0, is_own=False),
+    )
     text = markdown(findings({}, jobs=jobs))
     assert "its 1 ended jobs took 1.5 min" in text
     assert "1 more were another replication's" in text

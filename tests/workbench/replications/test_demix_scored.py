@@ -12,9 +12,9 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.files import Kept
-from engine.mixing.modes import compare_modes
+from engine.inference.scores import mix_scores, perplexity, whole_blocks
+from engine.mixing.inference_modes import compare_modes
 from engine.mixing.posterior import PosteriorGate, estimate_prior
-from engine.scores import mix_scores, perplexity, whole_blocks
 from workbench.replications.demix.names import CODE, PAPER, DemixRun, Mode, Reading, System, alone, demix_dapt, system
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
 from workbench.replications.demix.sizes import SIZES
@@ -63,9 +63,13 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
     dev_ENT = whole_blocks(rows(scores, domain, "dev"), BLOCK)
     prior_E = estimate_prior(PosteriorGate([1.0, 1.0], reading.evidence), dev_ENT, DEV // BLOCK)
     expected = compare_modes(
-        rows(scores, domain, "test"), BLOCK, own=0 if domain == "law" else None, cached_prior_E=prior_E,
-        evidence=reading.evidence, newest_weight=reading.newest_weight,
-    )  # fmt: skip
+        rows(scores, domain, "test"),
+        BLOCK,
+        own=0 if domain == "law" else None,
+        cached_prior_E=prior_E,
+        evidence=reading.evidence,
+        newest_weight=reading.newest_weight,
+    )
     found = measured(scores).losses
     for mode in MODES:
         loss = found[system(mode, reading), 0, domain]

@@ -71,10 +71,14 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({ROWS["lora"]: (40, 40, 51.5)}, "Table 1: MoDE with 2 trained experts is above LoRA of rank 16 in retention"),
         ({ROWS["lora"]: (42, 42, 42)}, "Table 1: LoRA of rank 16 is above full fine-tuning in retention"),
         ({ROWS["one"]: (48, 48, 42)}, "Table 1: MoDE with 1 fresh expert is above full fine-tuning in retention"),
-        ({ROWS["composed"]: (44.2, 47, 51)}, "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on"
-         " the first"),
-        ({ROWS["composed"]: (47, 44.2, 51)}, "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on"
-         " the second"),
+        (
+            {ROWS["composed"]: (44.2, 47, 51)},
+            "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on the first",
+        ),
+        (
+            {ROWS["composed"]: (47, 44.2, 51)},
+            "§4.2: MoDE with 2 trained experts is comparable to full fine-tuning on the second",
+        ),
         ({arms.longer(SIZE)["two"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above MoDE with 2"),
         ({arms.longer(SIZE)["full"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above full"),
         ({arms.longer(SIZE)["lora"]: (52, 52, 46)}, "§3.2, §4.1: MoDE with 2 trained experts is above LoRA"),
@@ -94,18 +98,26 @@ def test_nothing_measured_is_nothing_tested_and_each_verdict_says_why() -> None:
         ({MODE[16]: (30, 41, 45)}, "Figure 3: on 16 sequences LoRA"),
         ({LORA[None]: (30, 51, 46)}, "Figure 3: on all sequences MoDE"),
         ({MODE[128]: (30, 50, 45)}, "Figure 3: from 128 sequences to all"),
-        ({MIXED["composed"][8]: (44, 44, 49)}, "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is"
-         " above MoDE with 2 trained"),
-        ({MIXED["full"][8]: (44, 44, 49)}, "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above"
-         " full"),
-        ({MIXED["two"][8]: (44, 44, 49)}, "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above"
-         " MoDE with 2 fresh"),
-        ({MIXED["lora"][8]: (44, 44, 49)}, "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above"
-         " LoRA"),
+        (
+            {MIXED["composed"][8]: (44, 44, 49)},
+            "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above MoDE with 2 trained",
+        ),
+        (
+            {MIXED["full"][8]: (44, 44, 49)},
+            "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above full",
+        ),
+        (
+            {MIXED["two"][8]: (44, 44, 49)},
+            "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above MoDE with 2 fresh",
+        ),
+        (
+            {MIXED["lora"][8]: (44, 44, 49)},
+            "Figure 5: MoDE with 2 frozen experts on 8 sequences of each target is above LoRA",
+        ),
         ({MIXED["composed"][8]: (46, 46, 51)}, "Figure 5: from 8 sequences of each target"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
-)  # fmt: skip
+)
 def test_what_turns_round_turns_its_claim(changed: Mapping[Arm, Accuracies], where: str) -> None:
     found = marks(world(changed))
     assert {mark for told, mark in found.items() if told.startswith(where)} == {NOT_REPRODUCED}
@@ -180,12 +192,16 @@ def test_every_arm_is_named_once_and_table_1_comes_first(size: str) -> None:
     assert len({arm.key for arm in found}) == len(found) == len(set(found))
     assert set(arms.table_1(one).values()) < set(found[:10])
     needed = [
-        *arms.longer(one).values(), *arms.by_rank(one).values(), *arms.by_shape(one).values(),
-        *arms.by_layers(one).values(), arms.in_ffn(one), arms.copied(one),
+        *arms.longer(one).values(),
+        *arms.by_rank(one).values(),
+        *arms.by_shape(one).values(),
+        *arms.by_layers(one).values(),
+        arms.in_ffn(one),
+        arms.copied(one),
         *(arm for of in arms.by_rate(one).values() for arm in of.values()),
         *(arm for of in arms.by_sequences(one).values() for arm in of.values()),
         *(arm for of in arms.by_mixture(one).values() for arm in of.values()),
-    ]  # fmt: skip
+    ]
     assert set(needed) <= set(found)
 
 

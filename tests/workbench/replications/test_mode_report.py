@@ -23,10 +23,19 @@ from workbench.replications.page import page
 from workbench.replications.report import not_reproduced
 
 BUDGET = {
-    "shape": asdict(SIZE.shape), "vocab_size": 512, "training": asdict(SIZE.training), "seeding": asdict(SIZE.seeding),
-    "mode": asdict(SIZE.mode), "lora": asdict(SIZE.lora), "training_tokens": 2_400_000, "seeding_tokens": 5_000_000,
-    "test_tokens": 1, "block_size": 128, "prior_blocks": 0, "piece_length": None,
-}  # fmt: skip
+    "shape": asdict(SIZE.shape),
+    "vocab_size": 512,
+    "training": asdict(SIZE.training),
+    "seeding": asdict(SIZE.seeding),
+    "mode": asdict(SIZE.mode),
+    "lora": asdict(SIZE.lora),
+    "training_tokens": 2_400_000,
+    "seeding_tokens": 5_000_000,
+    "test_tokens": 1,
+    "block_size": 128,
+    "prior_blocks": 0,
+    "piece_length": None,
+}
 
 
 def findings(changed: Mapping[Arm, Accuracies] | None = None, *jobs: JobFacts) -> dict[str, Any]:

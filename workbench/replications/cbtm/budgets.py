@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.efficiency import Measured, speedup
-from engine.flops import elm_flops
-from engine.replication.bootstrap import Resampled
-from engine.replication.estimates import Estimate, Floats
+from engine.analysis.efficiency import Measured, speedup
+from engine.models.flops import elm_flops
+from engine.statistics.bootstrap import Resampled
+from engine.statistics.estimates import Estimate, Floats
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, SEED, Arm, System, balanced
@@ -170,22 +170,25 @@ def efficiency(evidence: CbtmEvidence) -> list[Row]:
     for number in sorted({*evidence.subject.size.clusters_at_less, 1}):
         curve = _curve(evidence, number)
         reached = speedup(target, dense, curve) if target is not None and curve else None
-        rows.append({
-            "clusters": number,
-            "TFLOPs of each model": _flops(evidence, tokens_seen(evidence, at_less=False), number) / _TERA,
-            "TFLOPs of all": number * _flops(evidence, tokens_seen(evidence, at_less=False), number) / _TERA,
-            "perplexity": curve[-1].performance if curve else None,
-            "speed-up at Dense's last perplexity": reached,
-        })  # fmt: skip
+        rows.append(
+            {
+                "clusters": number,
+                "TFLOPs of each model": _flops(evidence, tokens_seen(evidence, at_less=False), number) / _TERA,
+                "TFLOPs of all": number * _flops(evidence, tokens_seen(evidence, at_less=False), number) / _TERA,
+                "perplexity": curve[-1].performance if curve else None,
+                "speed-up at Dense's last perplexity": reached,
+            }
+        )
     return rows
 
 
 def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
     """Perplexity by operations: the seed model, the smaller budget, the whole one; the seed model's cost is in all."""
     points = (
-        (SEED, 0), (System(balanced(number, at_less=True)), tokens_seen(evidence, at_less=True)),
+        (SEED, 0),
+        (System(balanced(number, at_less=True)), tokens_seen(evidence, at_less=True)),
         (System(balanced(number)), tokens_seen(evidence, at_less=False)),
-    )  # fmt: skip
+    )
     before = _flops(evidence, seeding_tokens(evidence))
     found = [(evidence.resampled.average(one, evidence.subject.domains), _flops(evidence, num)) for one, num in points]
     return [Measured(one.value, before + cost) for one, cost in found if one]

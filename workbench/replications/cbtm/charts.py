@@ -145,20 +145,30 @@ def _sizes(findings: Findings) -> Chart | None:
 
 
 _CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
-    "clusters": _clusters, "active": _active, "upcycled": _upcycled, "temperature": _temperature, "ratios": _ratios,
-    "labels": _labels, "sizes": _sizes,
-}  # fmt: skip
+    "clusters": _clusters,
+    "active": _active,
+    "upcycled": _upcycled,
+    "temperature": _temperature,
+    "ratios": _ratios,
+    "labels": _labels,
+    "sizes": _sizes,
+}
 
 
 def _add_interval_line(drawn: go.Figure, line: Rows, x: str, name: str, colour: str) -> None:
     drawn.add_scatter(
-        x=[row[x] for row in line], y=[row["ours"] for row in line], name=name, mode="lines+markers",
+        x=[row[x] for row in line],
+        y=[row["ours"] for row in line],
+        name=name,
+        mode="lines+markers",
         line={"color": colour},
         error_y={
-            "type": "data", "symmetric": False, "array": [row["high"] - row["ours"] for row in line],
+            "type": "data",
+            "symmetric": False,
+            "array": [row["high"] - row["ours"] for row in line],
             "arrayminus": [row["ours"] - row["low"] for row in line],
         },
-    )  # fmt: skip
+    )
 
 
 def _by_number(drawn: go.Figure) -> go.Figure:

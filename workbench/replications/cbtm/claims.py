@@ -27,6 +27,10 @@ def judge(evidence: CbtmEvidence) -> list[Verdict]:
     """Every claim of the paper."""
     beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
     return [
-        *judge_budgets(evidence), *judge_weighing(evidence), *judge_upcycling(evidence), *judge_clusters(evidence),
-        *judge_tasks(evidence), *beyond,
-    ]  # fmt: skip
+        *judge_budgets(evidence),
+        *judge_weighing(evidence),
+        *judge_upcycling(evidence),
+        *judge_clusters(evidence),
+        *judge_tasks(evidence),
+        *beyond,
+    ]

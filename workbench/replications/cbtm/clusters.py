@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from engine.replication.bootstrap import Change, Counted
-from engine.replication.estimates import Estimate, Floats
+from engine.statistics.bootstrap import Change, Counted
+from engine.statistics.estimates import Estimate, Floats
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import DENSE, Arm, System, alone
@@ -137,9 +137,7 @@ def _sizes(evidence: CbtmEvidence) -> list[Verdict]:
 def held_out(evidence: CbtmEvidence) -> list[Counted]:
     """In each seed, the held-out documents by balanced cluster and unbalanced one [B, U]."""
     main = evidence.subject.main
-    balanced, unbalanced = (
-        evidence.groupings(arm.clustering) for arm in (main, Arm("unbalanced", main.num_models))
-    )  # fmt: skip
+    balanced, unbalanced = (evidence.groupings(arm.clustering) for arm in (main, Arm("unbalanced", main.num_models)))
     tables = []
     for seed in sorted(balanced.keys() & unbalanced.keys()):
         one, other = balanced[seed], unbalanced[seed]
@@ -178,17 +176,25 @@ def divisions(evidence: CbtmEvidence) -> list[Row]:
     subject = evidence.subject
     number = subject.main.num_models
     systems = (
-        System(DENSE), System(subject.main), System(Arm("random", number)), System(Arm("unbalanced", number)),
+        System(DENSE),
+        System(subject.main),
+        System(Arm("random", number)),
+        System(Arm("unbalanced", number)),
         System(subject.metadata, "cached"),
-    )  # fmt: skip
+    )
     printed = {System(DENSE): paper.TABLE_8["dense"], System(subject.metadata, "cached"): paper.TABLE_8["metadata"]}
     printed |= {System(subject.main): paper.TABLE_8["clusters"]}
     return [
-        {"models": str(arm), "updates": shared(subject.size.training, arm.num_models).num_steps,
-         **interval_columns(evidence.resampled.average(one, subject.domains)),
-         "novel domains": _novel(evidence, one), "paper, table 8": printed.get(one)}
-        for one in systems if (arm := one.arm)
-    ]  # fmt: skip
+        {
+            "models": str(arm),
+            "updates": shared(subject.size.training, arm.num_models).num_steps,
+            **interval_columns(evidence.resampled.average(one, subject.domains)),
+            "novel domains": _novel(evidence, one),
+            "paper, table 8": printed.get(one),
+        }
+        for one in systems
+        if (arm := one.arm)
+    ]
 
 
 def _novel(evidence: CbtmEvidence, system: System) -> float | None:

@@ -19,9 +19,12 @@ from workbench.replications.findings import Circumstances, Row, common_findings
 def findings_of(evidence: CbtmEvidence, told: Circumstances) -> Row:
     """All that the report says, from numbers alone."""
     return {
-        **common_findings(evidence, judge(evidence), told), "seeding_tokens": seeding_tokens(evidence),
-        "clusters": evidence.subject.main.num_models, "tables": _tables(evidence), "pictures": _pictures(evidence),
-    }  # fmt: skip
+        **common_findings(evidence, judge(evidence), told),
+        "seeding_tokens": seeding_tokens(evidence),
+        "clusters": evidence.subject.main.num_models,
+        "tables": _tables(evidence),
+        "pictures": _pictures(evidence),
+    }
 
 
 def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
@@ -62,6 +65,7 @@ def _labels(evidence: CbtmEvidence) -> Row | None:
     counts_LK = found[0].counted.table
     shares_LK = counts_LK / np.maximum(counts_LK.sum(1, keepdims=True), 1)
     return {
-        "labels": list(found[0].labels), "shares": shares_LK.round(4).tolist(),
+        "labels": list(found[0].labels),
+        "shares": shares_LK.round(4).tolist(),
         "information": [one.information for one in found],
-    }  # fmt: skip
+    }

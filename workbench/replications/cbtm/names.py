@@ -42,9 +42,11 @@ class Arm:
 
     def __str__(self) -> str:
         what = {
-            "balanced": "cluster", "unbalanced": "unbalanced cluster", "random": "random cluster",
+            "balanced": "cluster",
+            "unbalanced": "unbalanced cluster",
+            "random": "random cluster",
             "metadata": "metadata domain",
-        }[self.division]  # fmt: skip
+        }[self.division]
         return f"{self.num_models} {what}{'' if self.num_models == 1 else 's'}"
 
 
@@ -167,7 +169,9 @@ def arms_of(size: CbtmSize, num_domains: int) -> list[Arm]:
     ablated = size.num_ablated
     first = [balanced(number) for number in sorted(size.clusters, key=lambda k: (k not in (1, ablated), k))]
     others = [
-        Arm("metadata", num_domains), Arm("random", ablated), Arm("unbalanced", ablated),
+        Arm("metadata", num_domains),
+        Arm("random", ablated),
+        Arm("unbalanced", ablated),
         Arm("balanced", ablated, OTHER),
-    ]  # fmt: skip
+    ]
     return [*first, *others, *(balanced(number, at_less=True) for number in size.clusters_at_less)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.replication.bootstrap import Change
+from engine.statistics.bootstrap import Change
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.cbtm.names import System
 from workbench.replications.verdicts import Claim, Verdict, is_below

@@ -26,11 +26,19 @@ TABLE_9: Mapping[int, Mapping[int, tuple[float | None, ...]]] = {  # clusters: t
 }
 TABLE_8 = {"metadata": 8.4, "clusters": 8.3, "dense": 8.5}  # 8 corpora of the Pile, 5.2B tokens
 TABLE_11: Mapping[tuple[str, int | None], float] = {  # average accuracy of 16 clusters, in %, by routing and top-k
-    ("cluster", 1): 65.4, ("cluster", 4): 68.8, ("cluster", None): 69.9,
-    ("updating", 1): 63.3, ("updating", 4): 68.8, ("updating", None): 69.1,
-    ("fixed", 1): 68.1, ("fixed", 4): 69.6, ("fixed", None): 69.6,
-    ("fixed-validation", 1): 70.7, ("fixed-validation", 4): 71.9, ("fixed-validation", None): 70.6,
-}  # fmt: skip
+    ("cluster", 1): 65.4,
+    ("cluster", 4): 68.8,
+    ("cluster", None): 69.9,
+    ("updating", 1): 63.3,
+    ("updating", 4): 68.8,
+    ("updating", None): 69.1,
+    ("fixed", 1): 68.1,
+    ("fixed", 4): 69.6,
+    ("fixed", None): 69.6,
+    ("fixed-validation", 1): 70.7,
+    ("fixed-validation", 4): 71.9,
+    ("fixed-validation", None): 70.6,
+}
 TABLE_1 = {"chance": 35.9, "seed": 65.3, "dense": 66.2}  # the seed model is OPT-1.3B
 BEST = 16  # clusters, at the largest budget (figure 6)
 

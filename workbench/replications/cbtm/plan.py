@@ -50,9 +50,12 @@ class _Maker(Maker):
     def seed(self, run: CbtmRun) -> Step:
         """The seed model, trained on all training text."""
         spec = TrainDemix(
-            name=run.seed_mixture, seed_model=run.seed_model, domains=self.wish.domains, method="dense",
+            name=run.seed_mixture,
+            seed_model=run.seed_model,
+            domains=self.wish.domains,
+            method="dense",
             training=seeded(self.wish.budget.seeding, run),
-        )  # fmt: skip
+        )
         return self.step(run, "seed model", spec, f"train {run.seed_mixture}", [self.key(run, "seed")])
 
     def clusters(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
@@ -61,9 +64,14 @@ class _Maker(Maker):
             return
         name = run.clustering(arm)
         found = FindClusters(
-            name=name, domains=self.wish.domains, num_clusters=arm.num_models, method=arm.division,
-            scaling=arm.scaling, map_size=0, seed=run.seed,
-        )  # fmt: skip
+            name=name,
+            domains=self.wish.domains,
+            num_clusters=arm.num_models,
+            method=arm.division,
+            scaling=arm.scaling,
+            map_size=0,
+            seed=run.seed,
+        )
         yield self.step(run, f"find {arm.clustering}", found, f"find {arm}", self.imports(self.wish.domains))
         made = MakeClusterDomains(clustering=name, domains=run.domains(arm, self.wish.domains))
         needs = [self.key(run, f"find {arm.clustering}")]
@@ -75,14 +83,17 @@ class _Maker(Maker):
         needs = [self.key(run, "seed model"), *self._domains(run, arm)]
         for number, domain in enumerate(run.domains(arm, self.wish.domains)):
             spec = TrainExpert(
-                name=run.model(arm, number), domain=domain, mixture=run.seed_mixture, parent=run.seed_expert,
-                whole=True, join=False, training=seeded(training, run),
-            )  # fmt: skip
+                name=run.model(arm, number),
+                domain=domain,
+                mixture=run.seed_mixture,
+                parent=run.seed_expert,
+                whole=True,
+                join=False,
+                training=seeded(training, run),
+            )
             yield self.step(run, f"{arm.key} {number}", spec, f"train {run.model(arm, number)}", needs)
         clustering = None if arm.division == "metadata" else run.clustering(arm)
-        mixture = MakeMixture(
-            name=run.mixture(arm), experts=run.experts(arm, self.wish.domains), clustering=clustering
-        )  # fmt: skip
+        mixture = MakeMixture(name=run.mixture(arm), experts=run.experts(arm, self.wish.domains), clustering=clustering)
         needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
         yield self.step(run, arm.key, mixture, f"compose {run.mixture(arm)}", needs)
 
@@ -113,9 +124,13 @@ class _Maker(Maker):
         for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, self.wish.budget.less)):
             training = seeded(shared(self.wish.budget.training, 1, share), run)
             spec = TrainDemix(
-                name=run.moe(arm), seed_model=run.copied_seed, domains=run.domains(arm, self.wish.domains),
-                method="moe", training=training, moe=moe,
-            )  # fmt: skip
+                name=run.moe(arm),
+                seed_model=run.copied_seed,
+                domains=run.domains(arm, self.wish.domains),
+                method="moe",
+                training=training,
+                moe=moe,
+            )
             key = "moe less" if arm.at_less else "moe"
             needs = [self.key(run, "copied seed"), *self._domains(run, arm)]
             yield self.step(run, key, spec, f"train {run.moe(arm)}", needs)

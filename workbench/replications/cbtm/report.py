@@ -184,12 +184,16 @@ def _label_rows(labels: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 def _size_rows(sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
-            "clusters": name, "seed": seed, "smallest": min(one), "median": float(median(one)),
-            "largest": max(one), "sizes": ", ".join(map(str, sorted(one))),
+            "clusters": name,
+            "seed": seed,
+            "smallest": min(one),
+            "median": float(median(one)),
+            "largest": max(one),
+            "sizes": ", ".join(map(str, sorted(one))),
         }
         for name, seeds in sizes.items()
         for seed, one in enumerate(seeds)
-    ]  # fmt: skip
+    ]
 
 
 # what did not come out, and where it ran ------------------------------------------------------------

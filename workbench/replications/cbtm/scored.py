@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.replication.bootstrap import Counted, Ints, Loss
+from engine.statistics.bootstrap import Counted, Ints, Loss
 from workbench.replications.cbtm.names import (
     DENSE,
     DENSE_AT_LESS,
@@ -211,6 +211,9 @@ def _gate(system: System, arm: Arm) -> ClusterGate:
     from engine.mixing.cluster import ClusterGate, Routing
 
     return ClusterGate(
-        [1.0] * arm.num_models, Routing(range(arm.num_models)), temperature=system.temperature, top_k=system.top_k,
+        [1.0] * arm.num_models,
+        Routing(range(arm.num_models)),
+        temperature=system.temperature,
+        top_k=system.top_k,
         freeze_after=system.freeze_after,
-    )  # fmt: skip
+    )

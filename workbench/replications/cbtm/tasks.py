@@ -13,8 +13,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from engine.intervals import student_mean
-from engine.replication.estimates import Estimate
+from engine.statistics.estimates import Estimate
+from engine.statistics.intervals import student_mean
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
@@ -26,10 +26,15 @@ _FEW = 4  # the paper's top-k
 _95 = 1.959964  # standard deviations
 _NO_WIDTH = 1e-9  # percentage points
 _WORDS = {
-    "cluster": "cluster routing", "updating": "updating performance routing", "fixed": "fixed performance routing",
-    "fixed-validation": "fixed performance routing with validation examples", "equal": "equal weights",
-    "chance": "chance", "dense": "Dense", "seed": "the seed model",
-}  # fmt: skip
+    "cluster": "cluster routing",
+    "updating": "updating performance routing",
+    "fixed": "fixed performance routing",
+    "fixed-validation": "fixed performance routing with validation examples",
+    "equal": "equal weights",
+    "chance": "chance",
+    "dense": "Dense",
+    "seed": "the seed model",
+}
 
 
 def judge_tasks(evidence: CbtmEvidence) -> list[Verdict]:
@@ -132,12 +137,16 @@ def by_way(evidence: CbtmEvidence) -> list[Row]:
     """Tables 1 and 11: accuracies in %, averaged over tasks, with the paper's average of 16 clusters."""
     return [
         {
-            "answers": _WORDS[way[0]], "of": _of(way), "ours": found.mean, "low": found.low, "high": found.high,
+            "answers": _WORDS[way[0]],
+            "of": _of(way),
+            "ours": found.mean,
+            "low": found.low,
+            "high": found.high,
             "paper": _printed(way),
         }
         for way in _ways(evidence)
         if (found := _average(evidence, way))
-    ]  # fmt: skip
+    ]
 
 
 def _ways(evidence: CbtmEvidence) -> Iterator[Way]:

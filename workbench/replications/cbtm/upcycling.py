@@ -42,16 +42,18 @@ def by_budget(evidence: CbtmEvidence) -> list[Row]:
     for at_less in (True, False):
         one, main = (balanced(number, at_less=at_less) for number in (1, evidence.subject.main.num_models))
         rows += [
-            _row(evidence, str(one), one, System(one)), _row(evidence, str(main), main, System(main)),
+            _row(evidence, str(one), one, System(one)),
+            _row(evidence, str(main), main, System(main)),
             _row(evidence, MODEL, one, upcycled(one)),
-        ]  # fmt: skip
+        ]
     return rows
 
 
 def _row(evidence: CbtmEvidence, name: str, arm: Arm, system: System) -> Row:
     novel = evidence.resampled.average(system, evidence.subject.novel)
     return {
-        "model": name, "tokens after branching": tokens_seen(evidence, at_less=arm.at_less),
+        "model": name,
+        "tokens after branching": tokens_seen(evidence, at_less=arm.at_less),
         **interval_columns(evidence.resampled.average(system, evidence.subject.domains)),
         "novel domains": novel.value if novel else None,
-    }  # fmt: skip
+    }

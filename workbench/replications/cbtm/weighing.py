@@ -71,9 +71,10 @@ def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
     printed = paper.printed(everyone, everyone, softest)
     if printed is None or printed > paper.DENSE:  # of two clusters it has less
         claim = Claim(
-            "Table 9", f"with all of {arm}, T = {softest:g} has more perplexity than Dense",
+            "Table 9",
+            f"with all of {arm}, T = {softest:g} has more perplexity than Dense",
             f"{printed or '—'} > {paper.DENSE}",
-        )  # fmt: skip
+        )
         yield has_less(evidence, claim, System(DENSE), in_grid(arm, everyone, softest))
     if everyone > few:
         told = _cells(arm, (few, softest), (everyone, softest))
@@ -143,19 +144,23 @@ def by_rule(evidence: CbtmEvidence) -> list[Row]:
     """Nearness beside BTM's rules, of clusters and of metadata."""
     subject = evidence.subject
     ways = (
-        (System(subject.main), "nearness (Eq. 3)"), (System(subject.main, "uniform"), "posterior, equal prior"),
+        (System(subject.main), "nearness (Eq. 3)"),
+        (System(subject.main, "uniform"), "posterior, equal prior"),
         (System(subject.main, "cached"), "posterior, cached prior (BTM)"),
         (averaged(subject.main), "nothing: one model, the average of their parameters"),
         (System(subject.metadata, "uniform"), "posterior, equal prior"),
-        (System(subject.metadata, "cached"), "posterior, cached prior (BTM)"), (System(DENSE), "one model"),
-    )  # fmt: skip
+        (System(subject.metadata, "cached"), "posterior, cached prior (BTM)"),
+        (System(DENSE), "one model"),
+    )
     return [
         {
-            "models": str(system.arm), "weighed by": rule, "training domains": _value(evidence, system),
+            "models": str(system.arm),
+            "weighed by": rule,
+            "training domains": _value(evidence, system),
             "novel domains": _value(evidence, system, novel=True),
         }
         for system, rule in ways
-    ]  # fmt: skip
+    ]
 
 
 def _value(evidence: CbtmEvidence, system: System, novel: bool = False) -> float | None:

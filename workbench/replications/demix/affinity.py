@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from engine.replication.bootstrap import Change
-from engine.replication.estimates import Estimate, correlation_of_pairs, correlation_of_points, share
+from engine.statistics.bootstrap import Change
+from engine.statistics.estimates import Estimate, correlation_of_pairs, correlation_of_points, share
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import System, alone
 from workbench.replications.demix.paper import FIGURE_2, STABLE_AFTER
@@ -19,15 +19,17 @@ _USUALLY = 0.5
 _LEAST_DOMAINS = 5  # four can be called by each other's names in 24 ways: too few to tell one in forty
 
 TABLE_4 = Claim(
-    "Table 4", "DEMix (naive) loses against Dense where a domain overlaps more with the others",
+    "Table 4",
+    "DEMix (naive) loses against Dense where a domain overlaps more with the others",
     "1.3B: worse on WebText, RealNews and Reddit, better on the other five",
     weaker="it gains less where a domain overlaps more",
-)  # fmt: skip
+)
 DIAGONAL = Claim("Figure 2", "on each training domain its own expert has the least perplexity", "8 of 8 domains")
 AFFINITY = Claim(
-    "Figure 2", "an expert's affinity to a domain goes with the bigram overlap",
+    "Figure 2",
+    "an expert's affinity to a domain goes with the bigram overlap",
     f"r = {FIGURE_2['r']:.2f}, t = {FIGURE_2['t']}, p = {FIGURE_2['p']}",
-)  # fmt: skip
+)
 KNOWN = Claim("Figure 4", "on each training domain its own expert has the highest posterior", "8 of 8 domains")
 STABLE = Claim(
     "Figures 7, 8", "the posterior of a domain is stable after about 50 blocks", "“usually after around 50 blocks”"

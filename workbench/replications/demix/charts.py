@@ -95,13 +95,18 @@ def _modes(findings: Findings) -> Chart | None:
     names = list(dict.fromkeys(row["system"] for row in rows))
     for place, (reading, line) in enumerate(grouped(rows, ("reading",)).items()):
         drawn.add_scatter(
-            x=[names.index(row["system"]) + 0.12 * place for row in line], y=[row["ours"] for row in line],
-            name=reading[0], mode="markers", marker={"color": COLOURS[place], "size": 10},
+            x=[names.index(row["system"]) + 0.12 * place for row in line],
+            y=[row["ours"] for row in line],
+            name=reading[0],
+            mode="markers",
+            marker={"color": COLOURS[place], "size": 10},
             error_y={
-                "type": "data", "symmetric": False, "array": [row["high"] - row["ours"] for row in line],
+                "type": "data",
+                "symmetric": False,
+                "array": [row["high"] - row["ours"] for row in line],
                 "arrayminus": [row["ours"] - row["low"] for row in line],
             },
-        )  # fmt: skip
+        )
     drawn.update_xaxes(tickvals=[place + 0.18 for place in range(len(names))], ticktext=names)
     best = min(rows, key=lambda row: row["ours"])
     title = f"Lowest on novel text: {best['system']} with {best['reading']}"
@@ -120,8 +125,9 @@ def _ratios(findings: Findings) -> Chart | None:
     overlap = findings["pictures"]["overlap"]
     rows = [
         {"expert": one, "domain": other, "ratio": table[i][j], **({"overlap": overlap[i][j]} if overlap else {})}
-        for i, one in enumerate(domains) for j, other in enumerate(domains)
-    ]  # fmt: skip
+        for i, one in enumerate(domains)
+        for j, other in enumerate(domains)
+    ]
     words = "Heatmap: each expert's perplexity on each domain over that of the domain's own expert."
     return Chart(drawn, title, words, rows)
 
@@ -154,9 +160,12 @@ def _courses(findings: Findings) -> Chart | None:
         course = one["course"][leader]
         style = {"color": COLOURS[place % len(COLOURS)], "dash": "dot" if text in findings["novel"] else "solid"}
         drawn.add_scatter(
-            x=list(range(1, len(course) + 1)), y=course, name=label(f"{text}: {findings['domains'][leader]}"),
-            mode="lines", line=style,
-        )  # fmt: skip
+            x=list(range(1, len(course) + 1)),
+            y=course,
+            name=label(f"{text}: {findings['domains'][leader]}"),
+            mode="lines",
+            line=style,
+        )
     moves = {text: [far for far in one["moved"] if far is not None] for text, one in found.items()}
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)
@@ -166,6 +175,10 @@ def _courses(findings: Findings) -> Chart | None:
 
 
 _CHARTS: dict[str, Callable[[Findings], Chart | None]] = {
-    "curves": _curves, "forgetting": _forgetting, "modes": _modes, "ratios": _ratios, "posteriors": _posteriors,
+    "curves": _curves,
+    "forgetting": _forgetting,
+    "modes": _modes,
+    "ratios": _ratios,
+    "posteriors": _posteriors,
     "courses": _courses,
-}  # fmt: skip
+}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.replication.bootstrap import Change
-from engine.replication.curves import Curve, crossing, mean_curve
+from engine.statistics.bootstrap import Change
+from engine.statistics.curves import Curve, crossing, mean_curve
 from workbench.replications.demix import paper
 from workbench.replications.demix.affinity import beliefs_on, moved, naive_against_dense, ratios
 from workbench.replications.demix.claims import judge, judge_read
@@ -39,11 +39,16 @@ from workbench.replications.findings import (
 def findings_of(evidence: DemixEvidence, curves: Sequence[Curve], told: Circumstances) -> Row:
     """All that the report says, from numbers alone."""
     return {
-        **common_findings(evidence, judge(evidence, PAPER), told), "removed": list(evidence.subject.removed),
-        "texts": _texts(evidence), "readings": _readings(evidence), "tables": _tables(evidence),
-        "curves": _curves(evidence, curves), "crossing": _crossing(evidence, curves),
-        "forgetting": _forgetting(evidence, curves), "pictures": _pictures(evidence),
-    }  # fmt: skip
+        **common_findings(evidence, judge(evidence, PAPER), told),
+        "removed": list(evidence.subject.removed),
+        "texts": _texts(evidence),
+        "readings": _readings(evidence),
+        "tables": _tables(evidence),
+        "curves": _curves(evidence, curves),
+        "crossing": _crossing(evidence, curves),
+        "forgetting": _forgetting(evidence, curves),
+        "pictures": _pictures(evidence),
+    }
 
 
 def _readings(evidence: DemixEvidence) -> list[Row]:
@@ -89,7 +94,7 @@ def _by_domain(evidence: DemixEvidence) -> list[Row]:
             **interval_columns(change.get(domain), "naive against dense, %"),
         }
         for domain in evidence.subject.domains
-    ]  # fmt: skip
+    ]
     printed = zip(_TABLE_4, paper.TABLE_4["Average"], strict=True)
     return [*rows, {"domain": "paper, average (1.3B)", **{WORDS[mode]: number for mode, number in printed}}]
 
@@ -112,16 +117,19 @@ def _modes(evidence: DemixEvidence, reading: Reading) -> list[Row]:
 def _sizes_of_mixture(evidence: DemixEvidence) -> list[Row]:
     subject = evidence.subject
     both: tuple[tuple[Mode, int, int], ...] = (
-        ("cached", len(subject.domains), 8), ("grown", len(subject.domains) + len(subject.novel), 16)
-    )  # fmt: skip
+        ("cached", len(subject.domains), 8),
+        ("grown", len(subject.domains) + len(subject.novel), 16),
+    )
     return [
         {
-            "domains": text, "experts": number, **dict(zip(paper.SIZES, paper.TABLE_6[text, printed], strict=True)),
+            "domains": text,
+            "experts": number,
+            **dict(zip(paper.SIZES, paper.TABLE_6[text, printed], strict=True)),
             **interval_columns(evidence.resampled.average(system(mode, PAPER), domains)),
         }
         for text, domains in (("training", subject.domains), ("novel", subject.novel))
         for mode, number, printed in both
-    ]  # fmt: skip
+    ]
 
 
 def _removal(evidence: DemixEvidence) -> list[Row]:
@@ -141,7 +149,8 @@ def _dapt(evidence: DemixEvidence) -> list[Row]:
     """Table 13 by target, dense-DAPT and DEMix-DAPT side by side; the last row is the paper's average."""
     rows: list[Row] = [
         {
-            "target": novel, "method": method,
+            "target": novel,
+            "method": method,
             **_changed(evidence, after, before, [novel], "target, %"),
             **_changed(evidence, after, before, evidence.subject.domains, "training domains, %"),
             "perplexity on the target": _perplexity(evidence, after, novel),
@@ -151,7 +160,7 @@ def _dapt(evidence: DemixEvidence) -> list[Row]:
             ("dense-DAPT", dense_dapt(novel), System("dense")),
             ("DEMix-DAPT", demix_dapt(novel, PAPER), system("cached", PAPER)),
         )
-    ]  # fmt: skip
+    ]
     on_target, on_training = (paper.TABLE_13[role][0] for role in ("novel", "training"))
     printed = {"target, %": on_target, "training domains, %": on_training}
     return [*rows, {"target": "paper, average", "method": "dense-DAPT", **printed}]
@@ -187,13 +196,19 @@ def _crossing(evidence: DemixEvidence, curves: Sequence[Curve]) -> dict[str, Row
 def _forgetting(evidence: DemixEvidence, curves: Sequence[Curve]) -> list[Row]:
     """Figure 6: the target and the mean of the training domains while a model is adapted."""
     return [
-        {"method": curve.system, "target": curve.target, "seed": curve.seed, "text": text, "tokens": tokens,
-         "perplexity": value}
+        {
+            "method": curve.system,
+            "target": curve.target,
+            "seed": curve.seed,
+            "text": text,
+            "tokens": tokens,
+            "perplexity": value,
+        }
         for curve in curves
         if curve.target
         for text, domains in (("target", [curve.target]), ("training domains", evidence.subject.domains))
         for tokens, value in curve.mean(domains).items()
-    ]  # fmt: skip
+    ]
 
 
 def _pictures(evidence: DemixEvidence) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.replication.bootstrap import Change
+from engine.statistics.bootstrap import Change
 from workbench.replications.demix.evidence import DemixEvidence
 from workbench.replications.demix.names import Reading, System, demix_dapt, dense_dapt, system
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
@@ -23,9 +23,11 @@ DEMIX_TRAINING = Claim(
     "Figure 6", f"DEMix-DAPT does not raise it on the training domains (by {SMALL_RISE:g} % or more)", "unchanged"
 )
 DEMIX_NOVEL = Claim(
-    "Figure 6", "DEMix-DAPT comes close to dense-DAPT on its target, or is better", "close to dense-DAPT, or better",
+    "Figure 6",
+    "DEMix-DAPT comes close to dense-DAPT on its target, or is better",
+    "close to dense-DAPT, or better",
     weaker="DEMix-DAPT lowers the perplexity on its target",
-)  # fmt: skip
+)
 
 
 def judge_growth(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:

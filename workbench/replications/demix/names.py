@@ -13,9 +13,21 @@ from engine.config import Evidence, MethodName
 from workbench.replications.runs import Run
 
 Mode = Literal[
-    "dense", "dense-balanced", "domain-token", "naive", "average", "uniform", "updating", "cached", "alone", "grown",
-    "minus expert", "minus domain", "dense-dapt", "demix-dapt",
-]  # fmt: skip
+    "dense",
+    "dense-balanced",
+    "domain-token",
+    "naive",
+    "average",
+    "uniform",
+    "updating",
+    "cached",
+    "alone",
+    "grown",
+    "minus expert",
+    "minus domain",
+    "dense-dapt",
+    "demix-dapt",
+]
 METHODS: tuple[MethodName, ...] = ("demix", "dense", "dense-balanced", "domain-token")
 
 

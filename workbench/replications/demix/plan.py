@@ -76,23 +76,35 @@ class _Maker(Maker):
 
     def _train(self, run: DemixRun, method: MethodName, name: str, domains: Sequence[str], key: str) -> Step:
         spec = TrainDemix(
-            name=name, seed_model=run.seed_model, domains=list(domains), method=method,
+            name=name,
+            seed_model=run.seed_model,
+            domains=list(domains),
+            method=method,
             training=seeded(self.wish.budget.training, run),
-        )  # fmt: skip
+        )
         return self.step(run, key, spec, f"train {name}", [self.key(run, "seed")])
 
     def _add(self, run: DemixRun, novel: str) -> Step:
         spec = TrainExpert(
-            name=run.added(novel), domain=novel, mixture=run.mixture("demix"), join=False,
-            watch=self.wish.domains, training=seeded(self.wish.budget.adapting, run),
-        )  # fmt: skip
+            name=run.added(novel),
+            domain=novel,
+            mixture=run.mixture("demix"),
+            join=False,
+            watch=self.wish.domains,
+            training=seeded(self.wish.budget.adapting, run),
+        )
         needs = [self.key(run, "demix"), *self.imports([novel])]
         return self.step(run, f"add {novel}", spec, f"DEMix-DAPT on {novel}", needs)
 
     def _adapt_whole(self, run: DemixRun, novel: str) -> Step:
         spec = TrainExpert(
-            name=run.adapted(novel), domain=novel, mixture=run.mixture("dense"), join=False, whole=True,
-            watch=self.wish.domains, training=seeded(self.wish.budget.adapting, run),
-        )  # fmt: skip
+            name=run.adapted(novel),
+            domain=novel,
+            mixture=run.mixture("dense"),
+            join=False,
+            whole=True,
+            watch=self.wish.domains,
+            training=seeded(self.wish.budget.adapting, run),
+        )
         needs = [self.key(run, "dense"), *self.imports([novel])]
         return self.step(run, f"adapt {novel}", spec, f"dense-DAPT on {novel}", needs)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from engine.config import Evidence
-from engine.replication.bootstrap import Ints, Loss
-from engine.replication.estimates import Floats
+from engine.statistics.bootstrap import Ints, Loss
+from engine.statistics.estimates import Floats
 from workbench.replications.demix.names import (
     READINGS,
     DemixRun,
@@ -141,7 +141,7 @@ class _Text(ScoredText):
             self._keep(system("minus domain", reading), self._mixture_of(retrained, reading))
 
     def _believe(self, experts: Sequence[str]) -> None:
-        from engine.mixing.modes import trajectory
+        from engine.mixing.inference_modes import trajectory
         from engine.mixing.posterior import UpdatingGate, end_of_block_posteriors
 
         dev = self.load(experts, "dev")
@@ -151,9 +151,11 @@ class _Text(ScoredText):
         blocks_ENT = self.whole_blocks(dev)
         self.measured.prior_blocks[self.domain] = self.num_prior_blocks(blocks_ENT)
         self.measured.beliefs[self.run.seed, self.domain] = Belief(
-            tuple(experts), end_of_block_posteriors(gate, blocks_ENT).numpy(), trajectory(gate, blocks_ENT).numpy(),
+            tuple(experts),
+            end_of_block_posteriors(gate, blocks_ENT).numpy(),
+            trajectory(gate, blocks_ENT).numpy(),
             dev.documents_N[: blocks_ENT.shape[1]],
-        )  # fmt: skip
+        )
 
     # losses ---------------------------------------------------------------------------------------
 

@@ -30,13 +30,15 @@ def _sequences(evidence: ModeEvidence) -> Iterator[Verdict]:
     yield has_more(evidence, claim, mode[None], lora[None], [target])
     before = amounts[-2]
     claim = Claim(
-        "Figure 3", f"from {before} sequences to all of them MoDE gains more than LoRA on {target}",
+        "Figure 3",
+        f"from {before} sequences to all of them MoDE gains more than LoRA on {target}",
         "LoRA stops at about 1k",
-    )  # fmt: skip
+    )
     gains = evidence.accuracies.estimate(
-        [mode[None], mode[before], lora[None], lora[before]], [target],
+        [mode[None], mode[before], lora[None], lora[before]],
+        [target],
         lambda most, less, lora_most, lora_less: 100 * ((most - less) - (lora_most - lora_less)),
-    )  # fmt: skip
+    )
     yield is_above(claim, gains, unit=POINTS)
 
 
@@ -50,9 +52,10 @@ def _mixtures(evidence: ModeEvidence) -> Iterator[Verdict]:
         yield has_more(evidence, claim, frozen[fewest], other, judged)
     sentence = f"from {fewest} sequences of each target to all of them trained experts gain more than frozen ones"
     gains = evidence.accuracies.estimate(
-        [composed[None], composed[fewest], frozen[None], frozen[fewest]], judged,
+        [composed[None], composed[fewest], frozen[None], frozen[fewest]],
+        judged,
         lambda most, less, frozen_most, frozen_less: 100 * ((most - less) - (frozen_most - frozen_less)),
-    )  # fmt: skip
+    )
     yield is_above(Claim("Figure 5", sentence, paper.IN_FIGURE), gains, unit=POINTS)
 
 
@@ -64,12 +67,14 @@ def by_sequences(evidence: ModeEvidence) -> list[Row]:
     target = evidence.subject.targets[1]
     return [
         {
-            "method": {"lora": "LoRA", "mode": "MoDE"}[method], "sequences": amount_words(amount),
-            **interval_columns(evidence.accuracy(arm, [target]), on(target)), **_retained(evidence, arm),
+            "method": {"lora": "LoRA", "mode": "MoDE"}[method],
+            "sequences": amount_words(amount),
+            **interval_columns(evidence.accuracy(arm, [target]), on(target)),
+            **_retained(evidence, arm),
         }
         for method, of_method in arms.by_sequences(evidence.subject.size).items()
         for amount, arm in of_method.items()
-    ]  # fmt: skip
+    ]
 
 
 def _retained(evidence: ModeEvidence, arm: Arm) -> Row:
@@ -82,13 +87,14 @@ def by_mixture(evidence: ModeEvidence) -> list[Row]:
     subject, rows = evidence.subject, arms.table_1(evidence.subject.size)
     return [
         {
-            "model": str(rows[row]), "sequences of each": amount_words(amount),
+            "model": str(rows[row]),
+            "sequences of each": amount_words(amount),
             **{on(domain): _one(evidence, arm, domain) for domain in subject.judged},
             **interval_columns(evidence.accuracy(arm, subject.judged), "average"),
         }
         for row, of_row in arms.by_mixture(subject.size).items()
         for amount, arm in of_row.items()
-    ]  # fmt: skip
+    ]
 
 
 def _one(evidence: ModeEvidence, arm: Arm, domain: str) -> float | None:

@@ -79,8 +79,9 @@ def by_layers(size: ModeSize) -> dict[int, Arm]:
 def by_sequences(size: ModeSize) -> dict[Literal["lora", "mode"], dict[int | None, Arm]]:
     """Figure 3: on so many sequences of the second target; None is all, and comes last."""
     whole: dict[Literal["lora", "mode"], Arm] = {
-        "lora": Arm("lora", on="second", lora=size.lora), "mode": single(size, "second")
-    }  # fmt: skip
+        "lora": Arm("lora", on="second", lora=size.lora),
+        "mode": single(size, "second"),
+    }
     return {method: _on(arm, size.sequences) for method, arm in whole.items()}
 
 
@@ -106,10 +107,11 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
         "table 2": [*by_rank(size).values(), in_ffn(size)],
         "table 3": list(by_shape(size).values()),
         "figure 3": [
-            *by_layers(size).values(), *(arm for of_method in by_sequences(size).values() for arm in of_method.values())
+            *by_layers(size).values(),
+            *(arm for of_method in by_sequences(size).values() for arm in of_method.values()),
         ],
         "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
-    }  # fmt: skip
+    }
     first: dict[Arm, Group] = {}
     for group, arms in told.items():
         for arm in arms:

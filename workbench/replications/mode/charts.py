@@ -141,13 +141,18 @@ def _lines(rows: Rows, x: str, y: str, name: str, known: Sequence[str] = ()) -> 
     for (of,), line in of_name.items():
         place = order.index(of)
         drawn.add_scatter(
-            x=[row[x] for row in line], y=[row[y] for row in line], name=label(of), mode="lines+markers",
-            line={"color": _colour(place)}, marker={"size": 8, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
+            x=[row[x] for row in line],
+            y=[row[y] for row in line],
+            name=label(of),
+            mode="lines+markers",
+            line={"color": _colour(place)},
+            marker={"size": 8, "symbol": _SYMBOLS[place % len(_SYMBOLS)]},
             error_y={
-                "type": "data", "array": [row["high"] - row[y] for row in line],
+                "type": "data",
+                "array": [row["high"] - row[y] for row in line],
                 "arrayminus": [row[y] - row["low"] for row in line],
             },
-        )  # fmt: skip
+        )
     return drawn.update_layout(legend=_BELOW)
 
 
@@ -156,5 +161,8 @@ def _colour(place: int) -> str:
 
 
 _CHARTS: Mapping[str, Callable[[Findings], Chart | None]] = {
-    "methods": _methods, "parameters": _parameters, "sequences": _sequences, "mixture": _mixture,
-}  # fmt: skip
+    "methods": _methods,
+    "parameters": _parameters,
+    "sequences": _sequences,
+    "mixture": _mixture,
+}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from engine.replication.bootstrap import Accuracies
-from engine.replication.estimates import Estimate
+from engine.statistics.bootstrap import Accuracies
+from engine.statistics.estimates import Estimate
 from workbench.replications.evidence import Evidence
 from workbench.replications.mode.names import Arm
 from workbench.replications.mode.scored import ModeMeasured, ModeSubject

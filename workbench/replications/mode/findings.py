@@ -15,9 +15,12 @@ def findings_of(evidence: ModeEvidence, told: Circumstances) -> Row:
     """All that the report says, from numbers alone."""
     subject = evidence.subject
     return {
-        **common_findings(evidence, judge(evidence), told), "targets": list(subject.targets),
-        "retention": subject.retention, "disagreements": list(DISAGREEMENTS), "tables": _tables(evidence),
-    }  # fmt: skip
+        **common_findings(evidence, judge(evidence), told),
+        "targets": list(subject.targets),
+        "retention": subject.retention,
+        "disagreements": list(DISAGREEMENTS),
+        "tables": _tables(evidence),
+    }
 
 
 def _tables(evidence: ModeEvidence) -> dict[str, list[Row]]:

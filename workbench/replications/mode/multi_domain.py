@@ -15,20 +15,31 @@ from workbench.replications.verdicts import Claim, Verdict
 Column = Literal["first", "second", "retention", "average"]
 _COLUMNS: tuple[Column, ...] = ("first", "second", "retention", "average")  # as the paper has them
 _MORE: tuple[tuple[Column, paper.Row, paper.Row], ...] = (
-    ("average", "composed", "full"), ("average", "composed", "lora"), ("average", "composed", "two"),
-    ("average", "two", "one"), ("average", "one", "full"), ("average", "composed", "frozen"),
-    ("first", "composed", "lora"), ("second", "composed", "lora"), ("first", "full", "lora"),
-    ("second", "full", "lora"), ("retention", "composed", "full"), ("retention", "composed", "lora"),
-    ("retention", "lora", "full"), ("retention", "one", "full"),
-)  # fmt: skip
+    ("average", "composed", "full"),
+    ("average", "composed", "lora"),
+    ("average", "composed", "two"),
+    ("average", "two", "one"),
+    ("average", "one", "full"),
+    ("average", "composed", "frozen"),
+    ("first", "composed", "lora"),
+    ("second", "composed", "lora"),
+    ("first", "full", "lora"),
+    ("second", "full", "lora"),
+    ("retention", "composed", "full"),
+    ("retention", "composed", "lora"),
+    ("retention", "lora", "full"),
+    ("retention", "one", "full"),
+)
 
 
 def judge_multi_domain(evidence: ModeEvidence) -> list[Verdict]:
     """The orders of table 1, then what they turn on."""
     return [
-        *(_has_more(evidence, *order) for order in _MORE), *_comparable(evidence), *_with_equal_steps(evidence),
+        *(_has_more(evidence, *order) for order in _MORE),
+        *_comparable(evidence),
+        *_with_equal_steps(evidence),
         *_at_the_best_rate(evidence),
-    ]  # fmt: skip
+    ]
 
 
 def _has_more(evidence: ModeEvidence, column: Column, more: paper.Row, less: paper.Row) -> Verdict:
@@ -44,16 +55,19 @@ def _where(evidence: ModeEvidence, column: Column) -> str:
     return {
         "first": f"on the first target ({subject.targets[0]})",
         "second": f"on the second target ({subject.targets[1]})",
-        "retention": f"in retention ({subject.retention})", "average": "on average",
-    }[column]  # fmt: skip
+        "retention": f"in retention ({subject.retention})",
+        "average": "on average",
+    }[column]
 
 
 def _texts(evidence: ModeEvidence, column: Column) -> Sequence[str]:
     subject = evidence.subject
     return {
-        "first": subject.targets[:1], "second": subject.targets[1:], "retention": (subject.retention,),
+        "first": subject.targets[:1],
+        "second": subject.targets[1:],
+        "retention": (subject.retention,),
         "average": subject.judged,
-    }[column]  # fmt: skip
+    }[column]
 
 
 def _comparable(evidence: ModeEvidence) -> Iterator[Verdict]:
@@ -108,14 +122,15 @@ def _row(evidence: ModeEvidence, arm: Arm, row: paper.Row | None) -> Row:
     printed = paper.TABLE_1[row] if row else None
     perplexity = evidence.resampled.average(arm, subject.judged)
     return {
-        "model": str(arm), "parameters": _total(evidence, arm),
+        "model": str(arm),
+        "parameters": _total(evidence, arm),
         **{on(domain): _value(evidence, arm, [domain]) for domain in subject.judged},
         **interval_columns(evidence.accuracy(arm, subject.judged), "average"),
         "perplexity": perplexity.value if perplexity else None,
         "paper: Math, Code, English": " / ".join(f"{one:.2f}" for one in printed[:3]) if printed else None,
         "paper: average": printed[3] if printed else None,
         "paper: parameters (B)": f"{paper.PARAMETERS[row]:.3f}" if row else None,
-    }  # fmt: skip
+    }
 
 
 def _total(evidence: ModeEvidence, arm: Arm) -> int | None:
@@ -135,9 +150,10 @@ def by_knowledge(evidence: ModeEvidence) -> list[Row]:
     """What else the backbone knew, and text that no model was trained on: gains and losses against the backbone."""
     subject = evidence.subject
     texts = {
-        f"retention: {subject.retention}": [subject.retention], "its other domains": subject.others,
+        f"retention: {subject.retention}": [subject.retention],
+        "its other domains": subject.others,
         "novel domains": subject.novel,
-    }  # fmt: skip
+    }
     rows: list[Row] = []
     for arm in arms.table_1(subject.size).values():
         for name, domains in texts.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.config import LoraConfig
-from engine.mode.config import ModeConfig
+from engine.methods.mode.config import ModeConfig
 from workbench.replications.runs import Run
 
 Method = Literal["backbone", "full", "lora", "mode", "frozen", "composed"]
@@ -35,9 +35,12 @@ class Arm:
     def key(self) -> str:
         """What it is called within a run."""
         told = (
-            self._what, "" if self.on == "mixed" else self.on, f"n{self.sequences}" if self.sequences else "",
-            f"rate{self.rate:g}" if self.rate else "", f"x{self.longer}" if self.longer > 1 else "",
-        )  # fmt: skip
+            self._what,
+            "" if self.on == "mixed" else self.on,
+            f"n{self.sequences}" if self.sequences else "",
+            f"rate{self.rate:g}" if self.rate else "",
+            f"x{self.longer}" if self.longer > 1 else "",
+        )
         return "-".join(part for part in told if part)
 
     @property
@@ -51,9 +54,10 @@ class Arm:
 
     def __str__(self) -> str:
         how = (
-            f" on {self.sequences} sequences" if self.sequences else "", f" at {self.rate:g}" if self.rate else "",
+            f" on {self.sequences} sequences" if self.sequences else "",
+            f" at {self.rate:g}" if self.rate else "",
             f" with {self.longer} times the steps" if self.longer > 1 else "",
-        )  # fmt: skip
+        )
         return self._words + "".join(how)
 
     @property
@@ -70,9 +74,11 @@ class Arm:
 
 
 _WORDS: dict[Method, str] = {
-    "backbone": "the backbone", "full": "full fine-tuning", "frozen": "MoDE with 2 frozen experts",
+    "backbone": "the backbone",
+    "full": "full fine-tuning",
+    "frozen": "MoDE with 2 frozen experts",
     "composed": "MoDE with 2 trained experts",
-}  # fmt: skip
+}
 BACKBONE = Arm("backbone")
 
 

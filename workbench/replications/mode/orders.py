@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from engine.replication.bootstrap import Accuracies
+from engine.statistics.bootstrap import Accuracies
 from workbench.replications.mode.evidence import ModeEvidence
 from workbench.replications.mode.names import Arm
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_within, untestable
@@ -33,9 +33,13 @@ def is_alike(evidence: ModeEvidence, claim: Claim, arm: Arm, other: Arm, domains
 
 
 def best_has_more(
-    evidence: ModeEvidence, claim: Claim, better: Mapping[Key, Arm], others: Mapping[Key, Arm], domains: Sequence[str],
+    evidence: ModeEvidence,
+    claim: Claim,
+    better: Mapping[Key, Arm],
+    others: Mapping[Key, Arm],
+    domains: Sequence[str],
     words: Callable[[Key], object] = str,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """The best of some models has more accuracy than the best of others.
 
     Which are best is chosen on one half of the documents and judged on the other: where it is chosen it looks best by

@@ -18,17 +18,33 @@ TABLE_1: Mapping[Row, tuple[float, float, float, float]] = {  # Math, Code, Engl
     "composed": (77.47, 67.83, 49.50, 64.93),
 }
 PARAMETERS: Mapping[Row, float] = {  # billions; the backbone has 1.583
-    "full": 1.583, "lora": 1.585, "one": 1.979, "two": 2.376, "frozen": 2.376, "composed": 2.376,
-}  # fmt: skip
+    "full": 1.583,
+    "lora": 1.585,
+    "one": 1.979,
+    "two": 2.376,
+    "frozen": 2.376,
+    "composed": 2.376,
+}
 TABLE_2: Mapping[int, tuple[float, float]] = {  # rank, of attention alone: Code, English
-    8: (76.02, 48.76), 16: (76.17, 48.64), 32: (76.51, 46.99), 64: (76.25, 48.25), 128: (76.25, 47.75),
-    256: (76.05, 46.62), 512: (75.84, 44.39), 1024: (76.04, 43.91), 2048: (66.55, 32.27),
-}  # fmt: skip
+    8: (76.02, 48.76),
+    16: (76.17, 48.64),
+    32: (76.51, 46.99),
+    64: (76.25, 48.25),
+    128: (76.25, 47.75),
+    256: (76.05, 46.62),
+    512: (75.84, 44.39),
+    1024: (76.04, 43.91),
+    2048: (66.55, 32.27),
+}
 IN_FFN = (76.44, 47.78)  # rank 16, in feed-forward networks, too
 TABLE_3: Mapping[tuple[int, int], tuple[float, float]] = {  # blocks, layers of the expert in each: Code, English
-    (2, 1): (76.98, 47.87), (2, 2): (77.17, 47.86), (3, 1): (77.26, 47.49), (3, 2): (77.51, 47.95),
-    (6, 1): (77.79, 47.61), (6, 2): (77.96, 47.65),
-}  # fmt: skip
+    (2, 1): (76.98, 47.87),
+    (2, 2): (77.17, 47.86),
+    (3, 1): (77.26, 47.49),
+    (3, 2): (77.51, 47.95),
+    (6, 1): (77.79, 47.61),
+    (6, 2): (77.96, 47.65),
+}
 _ONE_EXPERT = 3 * 2  # layers of the expert of table 1's third row: what it has more than full fine-tuning is theirs
 
 

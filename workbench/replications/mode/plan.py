@@ -44,9 +44,12 @@ class _Maker(Maker):
     def backbone(self, run: ModeRun) -> Iterator[Step]:
         """A dense model of all that is no target, its scores, and its copy as a seed model."""
         trained = TrainDemix(
-            name=run.backbone, seed_model=run.seed_model, domains=self.wish.known, method="dense",
+            name=run.backbone,
+            seed_model=run.seed_model,
+            domains=self.wish.known,
+            method="dense",
             training=seeded(self.wish.budget.seeding, run),
-        )  # fmt: skip
+        )
         yield self.step(run, BACKBONE.key, trained, f"train {run.backbone}", [self.key(run, "seed")])
         expert = run.expert(BACKBONE, self.wish.targets)
         copied = MakeSeed(name=run.backbone, source="expert", expert=expert)
@@ -66,18 +69,29 @@ class _Maker(Maker):
         if arm.method in ("frozen", "composed"):
             experts = [run.expert(single(self.wish.budget, on), self.wish.targets) for on in STAGE_1]
             return ComposeMode(
-                name=run.mixture(arm), experts=experts, domains=domains, frozen=arm.method == "frozen",
+                name=run.mixture(arm),
+                experts=experts,
+                domains=domains,
+                frozen=arm.method == "frozen",
                 training=training,
-            )  # fmt: skip
+            )
         if arm.shape:
             return TrainMode(
-                name=run.mixture(arm), seed_model=run.backbone, domains=domains, num_parts=arm.num_parts,
-                shape=replace(arm.shape, seed=self._start(run, arm)), training=training,
-            )  # fmt: skip
+                name=run.mixture(arm),
+                seed_model=run.backbone,
+                domains=domains,
+                num_parts=arm.num_parts,
+                shape=replace(arm.shape, seed=self._start(run, arm)),
+                training=training,
+            )
         return TrainDemix(
-            name=run.mixture(arm), seed_model=run.backbone, domains=domains, training=training,
-            method="lora-mixed" if arm.lora else "dense-balanced", lora=arm.lora or LoraConfig(),
-        )  # fmt: skip
+            name=run.mixture(arm),
+            seed_model=run.backbone,
+            domains=domains,
+            training=training,
+            method="lora-mixed" if arm.lora else "dense-balanced",
+            lora=arm.lora or LoraConfig(),
+        )
 
     def _start(self, run: ModeRun, arm: Arm) -> int:
         """The seed of an expert's random layers; those beside it in one training have the next ones."""
@@ -99,7 +113,9 @@ class _Maker(Maker):
 def training_of(training: TrainingConfig, arm: Arm, run: ModeRun) -> TrainingConfig:
     """An arm's training: batches of one size, whether they are of one target or of both."""
     return replace(
-        seeded(training, run), num_steps=training.num_steps * arm.longer, max_sequences=arm.sequences,
+        seeded(training, run),
+        num_steps=training.num_steps * arm.longer,
+        max_sequences=arm.sequences,
         sequences_per_domain=training.sequences_per_domain * (1 if arm.on == "mixed" else 2),
         learning_rate=arm.rate or training.learning_rate,
-    )  # fmt: skip
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from engine.replication.bootstrap import Hits, Place
+from engine.statistics.bootstrap import Hits, Place
 from workbench.replications.mode.arms import arms_of
 from workbench.replications.mode.names import BACKBONE, Arm, ModeRun
 from workbench.replications.mode.sizes import ModeSize

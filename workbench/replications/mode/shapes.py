@@ -158,6 +158,7 @@ def _columns(evidence: ModeEvidence, arm: Arm) -> Row:
     target, retained = evidence.subject.single
     found, kept = evidence.accuracy(arm, [target]), evidence.accuracy(arm, [retained])
     return {
-        "parameters added": evidence.num_parameters(arm), **interval_columns(found, on(target)),
+        "parameters added": evidence.num_parameters(arm),
+        **interval_columns(found, on(target)),
         on(retained): kept.value if kept else None,
-    }  # fmt: skip
+    }

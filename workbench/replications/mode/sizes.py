@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.config import LoraConfig, ModelConfig, TrainingConfig
-from engine.mode.config import ModeConfig
+from engine.methods.mode.config import ModeConfig
 from workbench.replications.sizes import Size, SizeName
 
 
@@ -41,12 +41,24 @@ SIZES: Mapping[SizeName, ModeSize] = {
         shape=ModelConfig(num_layers=6, width=64, num_heads=4, ffn_width=256, max_positions=256),
         vocab_size=2048,
         seeding=TrainingConfig(
-            num_steps=4000, block_size=128, sequences_per_domain=2, learning_rate=6e-3, clip=1.0,
-            checkpoint_every=1000, evaluate_every=1000, evaluation_blocks=8,
+            num_steps=4000,
+            block_size=128,
+            sequences_per_domain=2,
+            learning_rate=6e-3,
+            clip=1.0,
+            checkpoint_every=1000,
+            evaluate_every=1000,
+            evaluation_blocks=8,
         ),
         training=TrainingConfig(
-            num_steps=400, block_size=128, sequences_per_domain=4, learning_rate=3e-3, clip=1.0,
-            checkpoint_every=400, evaluate_every=200, evaluation_blocks=8,
+            num_steps=400,
+            block_size=128,
+            sequences_per_domain=4,
+            learning_rate=3e-3,
+            clip=1.0,
+            checkpoint_every=400,
+            evaluate_every=200,
+            evaluation_blocks=8,
         ),
         mode=ModeConfig(num_blocks=3, expert_layers=2, init="random"),
         lora=LoraConfig(rank=16, alpha=32.0, targets="attention"),
@@ -66,12 +78,26 @@ SIZES: Mapping[SizeName, ModeSize] = {
         shape=ModelConfig(num_layers=12, width=768, num_heads=12, ffn_width=2048, max_positions=1024),
         vocab_size=32_768,
         seeding=TrainingConfig(
-            num_steps=8000, block_size=1024, sequences_per_domain=8, learning_rate=6e-4, clip=1.0, precision="bf16",
-            checkpoint_every=500, evaluate_every=1000, evaluation_blocks=16,
+            num_steps=8000,
+            block_size=1024,
+            sequences_per_domain=8,
+            learning_rate=6e-4,
+            clip=1.0,
+            precision="bf16",
+            checkpoint_every=500,
+            evaluate_every=1000,
+            evaluation_blocks=16,
         ),
         training=TrainingConfig(
-            num_steps=1000, block_size=1024, sequences_per_domain=16, learning_rate=1e-3, clip=1.0, precision="bf16",
-            checkpoint_every=500, evaluate_every=250, evaluation_blocks=16,
+            num_steps=1000,
+            block_size=1024,
+            sequences_per_domain=16,
+            learning_rate=1e-3,
+            clip=1.0,
+            precision="bf16",
+            checkpoint_every=500,
+            evaluate_every=250,
+            evaluation_blocks=16,
         ),
         mode=ModeConfig(num_blocks=3, expert_layers=2, init="random"),
         lora=LoraConfig(rank=16, alpha=32.0, targets="attention"),
@@ -91,12 +117,24 @@ SIZES: Mapping[SizeName, ModeSize] = {
         shape=ModelConfig(num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64),
         vocab_size=320,
         seeding=TrainingConfig(
-            num_steps=20, block_size=32, sequences_per_domain=4, learning_rate=5e-3, clip=1.0,
-            checkpoint_every=20, evaluate_every=20, evaluation_blocks=2,
+            num_steps=20,
+            block_size=32,
+            sequences_per_domain=4,
+            learning_rate=5e-3,
+            clip=1.0,
+            checkpoint_every=20,
+            evaluate_every=20,
+            evaluation_blocks=2,
         ),
         training=TrainingConfig(
-            num_steps=4, block_size=32, sequences_per_domain=2, learning_rate=5e-3, clip=1.0,
-            checkpoint_every=4, evaluate_every=4, evaluation_blocks=2,
+            num_steps=4,
+            block_size=32,
+            sequences_per_domain=2,
+            learning_rate=5e-3,
+            clip=1.0,
+            checkpoint_every=4,
+            evaluate_every=4,
+            evaluation_blocks=2,
         ),
         mode=ModeConfig(num_blocks=2, expert_layers=1, init="random"),
         lora=LoraConfig(rank=4, alpha=8.0, targets="attention"),
@@ -111,4 +149,4 @@ SIZES: Mapping[SizeName, ModeSize] = {
         max_bytes=None,
         test_tokens=512,
     ),
-}  # fmt: skip
+}

@@ -1,0 +1,230 @@
+"""How much of its training text a mixture gives back: it goes on from pieces of it, and is compared with what came.
+
+A piece lies within one document: a prefix that is read, and its true continuation. This measures what greedy or
+sampled decoding brings up from such prefixes; it bounds neither what other prompts bring up nor what was memorised.
+Shapes: N pieces, P tokens of a prefix, C tokens of a continuation, E experts, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.config import SamplingConfig
+from engine.errors import CorpusError, MixtureError
+from engine.events import Progress
+from engine.inference.ensemble import Group, Models, as_ensemble
+from engine.inference.sampling import draw
+from engine.mixing.base import Gate, Stream
+from engine.mixing.combine import mix
+from engine.models.demix import Rows
+from engine.statistics.intervals import Interval, bootstrap_mean
+from engine.text.blocks import Tokens
+
+CONFIDENCE = 0.95  # of the intervals
+_CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × N × P × V) held at once: 64 MiB
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Prefixes [N, P] with their true continuations [N, C], and how many documents they are of."""
+
+    prefixes_NP: Tensor
+    continuations_NC: Tensor
+    num_documents: int
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A mixture that is asked to go on: the experts that take part, in the order of the gate's weights."""
+
+    models: Models
+    keys: Sequence[str]
+    gate: Gate
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Means over the pieces with their intervals, by mixture and measure (see `MEASURES`).
+
+    `changes` are the means of the paired differences to the first mixture.
+    """
+
+    means: Mapping[str, Mapping[str, Interval]]
+    changes: Mapping[str, Mapping[str, Interval]]
+
+
+def choose_pieces(tokens: Tokens, num_pieces: int, prefix_length: int, continuation_length: int, seed: int) -> Pieces:
+    """Pieces at random, spread over the documents: none gives a second one before each that can has given one.
+
+    Pieces do not overlap. Raises CorpusError when there are fewer than asked for.
+    """
+    span = prefix_length + continuation_length
+    counts = np.diff(tokens.starts, append=len(tokens)) // span
+    documents = np.repeat(np.arange(len(counts)), counts)
+    if len(documents) < num_pieces:
+        raise CorpusError(
+            f"There must be {num_pieces} pieces of {span} tokens, each within one document, "
+            f"but there are {len(documents)} instead.",
+            "Ask for fewer prefixes or shorter ones, or import more text.",
+        )
+    within = np.concatenate([np.arange(count) for count in counts])
+    chosen = _spread(documents, np.random.default_rng(seed))[:num_pieces]
+    first_N = tokens.starts[documents[chosen]] + within[chosen] * span
+    pieces_NS = torch.from_numpy(np.stack([tokens.array[at : at + span] for at in first_N]).astype(np.int64))
+    return Pieces(pieces_NS[:, :prefix_length], pieces_NS[:, prefix_length:], len(np.unique(documents[chosen])))
+
+
+def _spread(documents: NDArray[np.int64], chance: np.random.Generator) -> NDArray[np.int64]:
+    """All pieces in a random order, the first of every document before the second of any."""
+    shuffled, met, turns = chance.permutation(len(documents)), Counter[int](), []
+    for piece in shuffled:
+        met[int(documents[piece])] += 1
+        turns.append(met[int(documents[piece])])
+    return shuffled[np.argsort(turns, kind="stable")]
+
+
+def go_on(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Progress | Tensor]:
+    """Progress while a mixture goes on from every prefix, then its continuations [N, C].
+
+    At temperature 0 the most probable token is taken; else tokens are drawn, by the sampling's seed.
+    """
+    parts: list[Tensor] = []
+    for part in _continued(mixed, pieces, sampling):
+        parts.append(part)
+        done = sum(map(len, parts))
+        yield Progress(done, len(pieces.prefixes_NP), "continuations", "trying to extract training text")
+    yield torch.cat(parts)
+
+
+def compare(said: Mapping[str, Tensor], pieces: Pieces) -> Extraction:
+    """What mixtures (by name) said, set against what the text says."""
+    values = {
+        name: {
+            measure: np.array([similarity(*pair) for pair in _pairs(said_NC, pieces)])
+            for measure, similarity in MEASURES.items()
+        }
+        for name, said_NC in said.items()
+    }
+    first, *others = values
+    return Extraction(
+        {name: {one: _sure(values[name][one]) for one in MEASURES} for name in values},
+        {name: {one: _sure(values[name][one] - values[first][one]) for one in MEASURES} for name in others},
+    )
+
+
+def _pairs(said_NC: Tensor, pieces: Pieces) -> Iterator[tuple[list[int], list[int]]]:
+    return zip(said_NC.tolist(), pieces.continuations_NC.tolist(), strict=True)
+
+
+def _sure(values: NDArray[np.float64]) -> Interval:
+    return bootstrap_mean(values, confidence=CONFIDENCE)
+
+
+def _continued(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
+    """Continuations [n, C], as many at once as memory allows."""
+    length, longest = pieces.continuations_NC.shape[1], mixed.models.max_positions
+    if pieces.prefixes_NP.shape[1] + length > longest:
+        raise MixtureError(
+            f"A prefix and its continuation must be at most {longest} tokens together, "
+            f"but are {pieces.prefixes_NP.shape[1] + length} instead.",
+            "Ask for shorter ones.",
+        )
+    generator = torch.Generator().manual_seed(sampling.seed or 0)
+    per_piece = len(mixed.keys) * pieces.prefixes_NP.shape[1] * mixed.models.vocab_size
+    for prefixes_nP in pieces.prefixes_NP.split(max(1, _CHUNK_ELEMENTS // per_piece)):
+        yield _continue(mixed, prefixes_nP, length, sampling, generator)
+
+
+@torch.inference_mode()
+def _continue(
+    mixed: Mixed, prefixes_NP: Tensor, length: int, sampling: SamplingConfig, generator: torch.Generator
+) -> Tensor:
+    """All prefixes in one batch: E rows for each, with a cache each; same text as `engine.inference.generate` alone."""
+    ensemble = as_ensemble(mixed.models, mixed.keys)
+    caches = [group.model().new_cache() for group in ensemble.groups]
+    streams = [_begun(mixed.gate, first) for first in prefixes_NP[:, 0].tolist()]
+    ids_NT, drawn = prefixes_NP, list[Tensor]()
+    while True:
+        parts = [_speak(group, ids_NT, cache) for group, cache in zip(ensemble.groups, caches, strict=True)]
+        logprobs_ENTV = ensemble.together(parts, mixed.keys)
+        _observe(streams, logprobs_ENTV, ids_NT)
+        log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
+        mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
+        drawn.append(torch.tensor([draw(one_V, sampling, generator) for one_V in mixed_NV]))
+        if len(drawn) == length:
+            return torch.stack(drawn, 1)
+        _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])
+        ids_NT = drawn[-1][:, None]
+
+
+def _begun(gate: Gate, first: int) -> Stream:
+    stream = gate.start()
+    stream.begin(first)
+    return stream
+
+
+def _speak(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
+    """Log-probabilities [E, N, T, V] of one base's experts after each token."""
+    model, num_experts = group.model(), len(group.keys)
+    rows = Rows(group.keys, (len(ids_NT),) * num_experts)
+    input_BT = ids_NT.repeat(num_experts, 1).to(model.device)
+    logits_BTV: Tensor = model(input_BT, rows, cache)
+    return logits_BTV.float().log_softmax(-1).view(num_experts, len(ids_NT), *logits_BTV.shape[1:])
+
+
+def _observe(streams: Sequence[Stream], logprobs_ENTV: Tensor, ids_NT: Tensor) -> None:
+    """Each stream takes in the tokens after the first, by what the position before gave them."""
+    for position in range(1, ids_NT.shape[1]):
+        _observe_one(streams, logprobs_ENTV[:, :, position - 1], ids_NT[:, position])
+
+
+def _observe_one(streams: Sequence[Stream], logprobs_ENV: Tensor, ids_N: Tensor) -> None:
+    index_EN1 = ids_N.to(logprobs_ENV.device).expand(len(logprobs_ENV), -1)[..., None]
+    observed_EN = logprobs_ENV.gather(-1, index_EN1)[..., 0].cpu()
+    for place, (stream, token) in enumerate(zip(streams, ids_N.tolist(), strict=True)):
+        stream.observe(observed_EN[:, place], token)
+
+
+# similarity ------------------------------------------------------------------------------------------
+
+
+def match(one: Sequence[int], other: Sequence[int]) -> float:
+    """The share of places at which the tokens are the same."""
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(other)
+
+
+def longest_run(one: Sequence[int], other: Sequence[int]) -> float:
+    """The length of the longest run of tokens that is in both, wherever it stands."""
+    longest, before = 0, [0] * (len(other) + 1)
+    for a in one:
+        row = [0]
+        for place, b in enumerate(other):
+            row.append(before[place] + 1 if a == b else 0)
+        longest, before = max(longest, *row), row
+    return float(longest)
+
+
+def rouge_l(one: Sequence[int], other: Sequence[int]) -> float:
+    """The longest common subsequence of tokens as a share of the length (Lin, 2004; both are as long)."""
+    before = [0] * (len(other) + 1)
+    for a in one:
+        row = [0]
+        for place, b in enumerate(other):
+            row.append(before[place] + 1 if a == b else max(row[-1], before[place + 1]))
+        before = row
+    return before[-1] / len(other)
+
+
+MEASURES: Mapping[str, Callable[[Sequence[int], Sequence[int]], float]] = {
+    "match": match,
+    "longest_run": longest_run,
+    "rouge_l": rouge_l,
+}

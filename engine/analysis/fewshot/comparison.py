@@ -1,0 +1,84 @@
+"""How often each routing is right, from the stored answers of one seed (C-BTM tables 1 and 11).
+
+Shapes: E experts, N examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from engine.analysis.fewshot.routing import Answers, equal, fixed_by_performance, updating_by_performance
+from engine.config import TaskRouting
+
+ROUTINGS: tuple[TaskRouting, ...] = get_args(TaskRouting)
+Nearness = Callable[[int | None], Tensor]  # from top-k to log-weights [E, N]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A routing, and how many experts it keeps; None: all. `equal` gives all the same weight, and is ours."""
+
+    routing: TaskRouting | Literal["equal"]
+    top_k: int | None = None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What all experts said of the prompts of one episode."""
+
+    test: Answers
+    permuted: Answers
+    validation: Answers
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Shares of the test examples that are answered right, by way, and by each expert alone [E]."""
+
+    by_way: dict[Way, float]
+    alone: list[float]
+
+
+def compare_routings(
+    answered: Answered,
+    routings: Sequence[TaskRouting],
+    top_ks: Sequence[int],
+    *,
+    newest_weight: float = 0.7,
+    nearness: Nearness | None = None,
+) -> Accuracies:
+    """All ways on the test examples of one episode: each routing with each top-k below E, and with all experts.
+
+    `nearness` gives the weights of cluster routing (Eq. 3 on the whole prompt); only that routing needs it.
+    """
+    num_experts, num_examples = answered.test.scores_ENOT.shape[:2]
+    by_way = {Way("equal"): answered.test.accuracy(equal(num_experts, num_examples))}
+    for routing in routings:
+        for top_k in kept(top_ks, num_experts):
+            log_weights_EN = _log_weights(routing, top_k, answered, newest_weight, nearness)
+            by_way[Way(routing, top_k)] = answered.test.accuracy(log_weights_EN)
+    return Accuracies(by_way, answered.test.is_right_EN.mean(1).tolist())
+
+
+def kept(top_ks: Sequence[int], num_experts: int) -> Iterator[int | None]:
+    """How many experts are kept: each number below E once, then all."""
+    yield from sorted({top_k for top_k in top_ks if top_k < num_experts})
+    yield None
+
+
+def _log_weights(
+    routing: TaskRouting, top_k: int | None, answered: Answered, newest_weight: float, nearness: Nearness | None
+) -> Tensor:
+    num_examples = len(answered.test.labels_N)
+    if routing == "fixed":
+        return fixed_by_performance(answered.permuted, num_examples, top_k)
+    if routing == "fixed-validation":
+        return fixed_by_performance(answered.validation, num_examples, top_k)
+    if routing == "updating":
+        return updating_by_performance(answered.test, top_k, newest_weight)
+    assert nearness is not None, "cluster routing is asked for only where there are clusters"
+    return nearness(top_k)

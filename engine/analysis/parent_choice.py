@@ -1,0 +1,128 @@
+"""Adapting to a new domain (DEMix §6): its held-out text proposes the parent, and other domains are watched.
+
+Shapes: E experts, X tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.config import AdaptingConfig, TrainingConfig
+from engine.errors import TrainingError
+from engine.events import Progress
+from engine.inference.ensemble import Ensemble, Group, Models, as_ensemble
+from engine.inference.scores import as_blocks, score_text
+from engine.mixing.base import Gate
+from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
+from engine.models.expert_model import ExpertModel
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import Excerpt
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+
+PAPER_BLOCKS = 100  # §5.1: “100 sequences” of development data
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Mean end-of-block posterior of each expert on the sample, and which is the largest."""
+
+    key: str
+    posterior: dict[str, float]
+    num_blocks: int
+
+
+def score_each(ensemble: Ensemble, text: Excerpt) -> Iterator[tuple[str, Tensor]]:
+    """Each expert, base by base, with its log-likelihood [X] of every token of an excerpt."""
+    for group in ensemble.groups:
+        yield from _score_group(group, text)  # whose model goes before another comes
+
+
+def _score_group(group: Group, text: Excerpt) -> Iterator[tuple[str, Tensor]]:
+    model = group.model()
+    for key in group.keys:
+        yield key, torch.from_numpy(score_text(model, key, text))
+
+
+def find_nearest(
+    models: Models, keys: Sequence[str], sample: Tokens, block_size: int, num_blocks: int = PAPER_BLOCKS
+) -> Iterator[Progress | Nearest]:
+    """Progress while the sample is scored under each expert, then one Nearest.
+
+    The posterior starts from a uniform prior in every block; `sample` must hold at least one block. One base is in
+    memory at a time, where its group lends it anew.
+    """
+    text = Excerpt.of_blocks(sample, block_size, num_blocks)
+    scores: dict[str, Tensor] = {}
+    for key, scores_X in score_each(as_ensemble(models, keys), text):
+        scores[key] = scores_X.view(-1, block_size)
+        yield Progress(len(scores), len(keys), "experts", "looking for the nearest parent", is_first=True)
+    scores_ENT = torch.stack([scores[key] for key in keys])
+    posterior_E = end_of_block_posteriors(PosteriorGate([1.0] * len(keys)), scores_ENT).mean(1)
+    shares = dict(zip(keys, posterior_E.tolist(), strict=True))
+    yield Nearest(keys[int(posterior_E.argmax())], shares, len(text.starts_N))
+
+
+def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfig:
+    """How to train a copy whose line was trained with this peak learning rate at first: a tenth (§6.1), unless told.
+
+    Not a tenth of what a parent was adapted with, that is a copy itself: tenths of tenths soon learn nothing.
+
+    Raises TrainingError when the rate is neither told nor known of the line.
+    """
+    rate = config.learning_rate
+    if rate is None and first_rate is not None:
+        rate = first_rate / 10
+    if rate is None:
+        raise TrainingError(
+            "The first expert of the parent's line must say what learning rate it was trained with, for a tenth of it "
+            "to be taken, but does not.",
+            "Give a learning rate.",
+        )
+    return TrainingConfig(**{**asdict(config), "learning_rate": rate})
+
+
+def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> Excerpt:
+    """Blocks of a domain's held-out text. Raises TrainingError when there is no whole block."""
+    if tokens.num_blocks(block_size) < 1:
+        raise TrainingError(
+            f"The held-out text of domain “{name}” must hold at least one block of {block_size} tokens to be watched, "
+            f"but holds {len(tokens)} tokens instead.",
+            "Watch another domain, or choose a smaller block size.",
+        )
+    return Excerpt.of_blocks(tokens, block_size, num_blocks)
+
+
+def losses_of(model: ExpertModel, key: str, texts: Mapping[str, Excerpt], *, in_turn: bool = False) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under the model with one of its experts.
+
+    `in_turn` computes one pass after another, as a model must whose experts are in other processes.
+    """
+    return {name: -float(score_text(model, key, text, in_turn=in_turn).mean()) for name, text in texts.items()}
+
+
+def losses_mixed(
+    gate: Gate,
+    others: Mapping[str, Tensor],
+    model: ExpertModel,
+    key: str,
+    texts: Mapping[str, Excerpt],
+    distances: Mapping[str, Distances],
+) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
+
+    `others` holds the log-likelihoods [E, X] of each text under the experts before it, `distances` those to the
+    clusters of a gate that looks at them.
+    """
+    losses = {}
+    for name, text in texts.items():
+        newest_1X = torch.from_numpy(score_text(model, key, text))[None]
+        blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
+        losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+    return losses

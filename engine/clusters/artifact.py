@@ -1,0 +1,105 @@
+"""A clustering as it is kept: the clusters, the embedder they live in, the documents they were fitted on.
+
+A folder of safetensors and JSON, `embedder/` inside. Documents are known by the SHA-256 of their text, so that
+moving them changes nothing and a corpus that changed is noticed.
+Shapes: N documents, K clusters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from engine.clusters.centroids import Clusters, Labels, squared_distances
+from engine.clusters.embedders.base import AnyEmbedder, Vectors
+from engine.clusters.embedders.registry import load_embedder
+from engine.clusters.random_clusters import drawn_cluster
+from engine.errors import DamagedFile, EngineError
+from engine.files import Kept
+
+_CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a batch of documents went: vectors [N, D], the cluster of each, squared distances [N, K], what is blank."""
+
+    vectors_ND: Vectors
+    labels_N: Labels
+    squared_distances_NK: NDArray[np.float64]
+    is_blank_N: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Clusters, the embedder of their centres, and the id of each document they were fitted on."""
+
+    clusters: Clusters
+    embedder: AnyEmbedder
+    document_ids: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.document_ids) != len(self.clusters.labels_N):
+            raise EngineError(
+                f"Every document of the sample must have an id, but {len(self.document_ids)} ids came with "
+                f"{len(self.clusters.labels_N)} documents.",
+                "Give the SHA-256 of each text, in the order of the vectors.",
+            )
+
+    def place(self, texts: Sequence[str]) -> Placed:
+        """The nearest cluster of each text of a shard, sizes unconstrained; random clusters draw instead."""
+        embedding = self.embedder.embed(texts)
+        distances_NK = squared_distances(embedding.vectors_ND, self.clusters.centres_KD)
+        labels_N = distances_NK.argmin(1).astype(np.int32)
+        if self.clusters.method == "random":
+            number, seed = self.clusters.num_clusters, self.clusters.seed
+            labels_N = np.array([drawn_cluster(text, number, seed) for text in texts], dtype=np.int32)
+        return Placed(embedding.vectors_ND, labels_N, distances_NK, embedding.is_blank_N)
+
+    def save(self, folder: Path) -> None:
+        """Writes the clustering into an empty folder."""
+        clusters = self.clusters
+        tensors: dict[str, NDArray[Any]] = {
+            "centres_KD": clusters.centres_KD,
+            "labels_N": clusters.labels_N,
+            "costs": np.array(clusters.costs),
+            "document_ids": np.frombuffer(bytes.fromhex("".join(self.document_ids)), dtype=np.uint8).reshape(-1, 32),
+        }
+        save_file(tensors, folder / _TENSORS)
+        card = {"method": clusters.method, "seed": clusters.seed, "embedder_sha256": self.embedder.sha256}
+        (folder / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+        (folder / _EMBEDDER).mkdir()
+        self.embedder.save(folder / _EMBEDDER)
+
+
+def open_clustering(kept: Kept, seed: Kept | None = None) -> Clustering:
+    """As `load_clustering`, once its own files are proved whole, too."""
+    kept.check()
+    return load_clustering(kept.folder, seed)
+
+
+def load_clustering(folder: Path, seed: Kept | None = None) -> Clustering:
+    """The clustering as it was saved; `seed`: the model whose hidden states embed, if any, which is proved whole."""
+    try:
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        tensors = load_file(folder / _TENSORS)
+        clusters = Clusters(
+            card["method"], card["seed"], tensors["centres_KD"], tensors["labels_N"], tuple(tensors["costs"].tolist())
+        )
+        ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise DamagedFile(f"{folder} must hold a clustering, but does not ({error}).", "Cluster again.") from error
+    if seed is not None:
+        seed.check()
+    embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None)
+    if embedder.sha256 != card["embedder_sha256"]:
+        raise DamagedFile(f"The embedder in {folder} is not the one its clusters were found with.", "Cluster again.")
+    return Clustering(clusters, embedder, ids)

@@ -1,0 +1,105 @@
+"""Documents as the mean last hidden state of a language model: nothing is fitted, and word order counts.
+
+Shapes: N documents, T positions, D the model's width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.clusters.embedders.base import Embedder, Embedding, Vectors
+from engine.errors import DamagedFile, ModelError
+from engine.models.families import load_model, max_positions
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+DEFAULT_TOKENS = 512
+BATCH = 8  # texts read at once
+
+
+class HiddenStateEmbedder(Embedder[str]):
+    """The first `max_tokens` tokens of a text, the beginning token among them, read by a model.
+
+    A growing text is read anew for each vector: its tokens may change with every piece.
+    """
+
+    kind = "hidden_states"
+
+    def __init__(self, lm: Any, tokenizer: Tokenizer, max_tokens: int = DEFAULT_TOKENS) -> None:
+        self._lm, self._tokenizer = lm.eval(), tokenizer
+        self.max_tokens = min(max_tokens, max_positions(lm))
+
+    @property
+    def dimension(self) -> int:
+        return int(self._lm.config.hidden_size)
+
+    @cached_property
+    def sha256(self) -> str:
+        digest = hashlib.sha256(f"{self.kind} {self._tokenizer.sha256} {self.max_tokens}".encode())
+        for name, tensor in sorted(self._lm.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def embed(self, texts: Sequence[str]) -> Embedding:
+        ids = self._tokenizer.encode_many(texts)
+        rows = [[self._tokenizer.bos_id, *text_ids][: self.max_tokens] for text_ids in ids]
+        is_blank_N = np.array([not text_ids for text_ids in ids], dtype=np.bool_)
+        return Embedding(np.concatenate([np.empty((0, self.dimension)), *self._read(rows)]), is_blank_N)
+
+    def start(self) -> str:
+        return ""
+
+    def extend(self, state: str, piece: str) -> str:
+        return state + piece
+
+    def vector(self, state: str) -> Vectors:
+        vector_D: Vectors = self.embed([state]).vectors_ND[0]
+        return vector_D
+
+    def save(self, folder: Path) -> None:
+        """Writes which model it is, not its weights: they lie in the seed's own folder."""
+        card = {"kind": self.kind, "max_tokens": self.max_tokens, "sha256": self.sha256}
+        (folder / "embedder.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
+
+    @torch.inference_mode()
+    def _read(self, rows: Sequence[list[int]]) -> Iterator[Vectors]:
+        for start in range(0, len(rows), BATCH):
+            ids_NT, mask_NT = _pad(rows[start : start + BATCH], self._tokenizer.bos_id)
+            device = self._lm.device
+            inner = self._lm.base_model(input_ids=ids_NT.to(device), attention_mask=mask_NT.to(device), use_cache=False)
+            states_NTD = inner.last_hidden_state.double().cpu() * mask_NT[:, :, None]
+            yield (states_NTD.sum(1) / mask_NT.sum(1, keepdim=True)).numpy()
+
+
+def load_hidden_states(folder: Path, seed: Path | None) -> HiddenStateEmbedder:
+    """The embedder on the model it was saved with; raises ModelError without that very model in `seed`."""
+    card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
+    if seed is None:
+        raise ModelError(
+            "These vectors are hidden states of a seed model, which must be given, but is not.",
+            "Name the seed that the clustering was made with.",
+        )
+    found = HiddenStateEmbedder(load_model(seed), load_tokenizer(seed), card["max_tokens"])
+    if found.sha256 != card["sha256"]:
+        raise DamagedFile(
+            f"The model in {seed} is not the one that the clusters in {folder} were found with.",
+            "Name the seed that the clustering was made with.",
+        )
+    return found
+
+
+def _pad(rows: Sequence[list[int]], filler: int) -> tuple[Tensor, Tensor]:
+    """Ids [N, T] filled up at the end, and 1 where they are text."""
+    width = max(len(row) for row in rows)
+    ids_NT = torch.tensor([row + [filler] * (width - len(row)) for row in rows])
+    mask_NT = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    return ids_NT, mask_NT

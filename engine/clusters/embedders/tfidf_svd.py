@@ -1,0 +1,221 @@
+"""Documents as vectors of their words: tf-idf, then a truncated SVD, then scaling (C-BTM §3.1).
+
+A document's vector is linear in its weighted counts up to their length. A growing text keeps the unscaled sum, so a
+word more is one row of the components more.
+
+Shapes: N documents, W words, D dimensions. Arithmetic in float64 over parameters kept in float32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from scipy.sparse import csr_array
+from sklearn.utils.extmath import randomized_svd
+
+from engine.clusters.config import Numbers, TfidfConfig
+from engine.clusters.embedders.base import Embedder, Embedding, Vectors
+from engine.clusters.words import split_open, word_of, words
+from engine.errors import DamagedFile, EngineError
+from engine.events import Progress
+
+REPORT_EVERY = 1000  # documents
+NOTHING = 1e-6  # of the length 1 of a tf-idf row: what varies less does not vary
+POWER_ITERATIONS = 5  # of the randomised SVD, as scikit-learn's TruncatedSVD does
+
+Floats = NDArray[np.float32]
+Row = NDArray[np.int32]  # pairs of a word's number and its count
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingText:
+    """Counts of the words that ended, their weighted sum [D] and its squared length, and the run that may go on."""
+
+    counts: Mapping[int, int]
+    sum_D: Vectors
+    squared_length: float
+    tail: str = ""
+
+
+class TfidfEmbedder(Embedder[GrowingText]):
+    """Words with their weights, and where each points to."""
+
+    kind = "tfidf"
+
+    def __init__(self, config: TfidfConfig, vocabulary: Sequence[str], tensors: Mapping[str, Floats]) -> None:
+        """`tensors`: idf_W, components_WD, mean_D and deviation_D, all float32."""
+        self.config = config
+        self.vocabulary = list(vocabulary)
+        self.tensors = dict(tensors)
+        self._number = {word: number for number, word in enumerate(self.vocabulary)}
+        self._idf_W = tensors["idf_W"].astype(np.float64)
+        self._components_WD = tensors["components_WD"]
+        self._mean_D = tensors["mean_D"].astype(np.float64)
+        self._deviation_D = tensors["deviation_D"].astype(np.float64)
+
+    @property
+    def dimension(self) -> int:
+        return int(self._components_WD.shape[1])
+
+    @cached_property
+    def sha256(self) -> str:
+        digest = hashlib.sha256(json.dumps([self.kind, asdict(self.config), self.vocabulary]).encode())
+        for name in sorted(self.tensors):
+            digest.update(name.encode() + np.ascontiguousarray(self.tensors[name]).tobytes())
+        return digest.hexdigest()
+
+    def embed(self, texts: Sequence[str]) -> Embedding:
+        rows = [_count(text, self.config.numbers, self._number.get) for text in texts]
+        rows_NW = _weigh(_matrix(rows, len(self.vocabulary)), self._idf_W)
+        is_blank_N = np.array([not len(row) for row in rows], dtype=np.bool_)
+        return Embedding(self._scale(_project(rows_NW, self._components_WD)), is_blank_N)
+
+    def start(self) -> GrowingText:
+        return GrowingText({}, np.zeros(self.dimension), 0.0)
+
+    def extend(self, state: GrowingText, piece: str) -> GrowingText:
+        ended, tail = split_open(state.tail + piece)
+        state = replace(state, tail=tail)
+        for word in words(ended, self.config.numbers):
+            state = self._with_word(state, word)
+        return state
+
+    def vector(self, state: GrowingText) -> Vectors:
+        state = self._with_word(state, word_of(state.tail, self.config.numbers))
+        length = np.sqrt(state.squared_length)
+        vector_D: Vectors = self._scale(state.sum_D[None] / length if length else state.sum_D[None])[0]
+        return vector_D
+
+    def _with_word(self, state: GrowingText, word: str) -> GrowingText:
+        """The state with one more of a word; itself for a word that is not known."""
+        number = self._number.get(word)
+        if number is None:
+            return state
+        count, weight = state.counts.get(number, 0), self._idf_W[number]
+        return replace(
+            state,
+            counts={**state.counts, number: count + 1},
+            sum_D=state.sum_D + weight * self._components_WD[number],
+            squared_length=state.squared_length + weight**2 * (2 * count + 1),
+        )
+
+    def _scale(self, vectors_ND: Vectors) -> Vectors:
+        if self.config.scaling == "standardise":
+            return (vectors_ND - self._mean_D) / self._deviation_D
+        lengths_N1 = np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+        return vectors_ND / np.where(lengths_N1 > 0, lengths_N1, 1)
+
+    def word_scores(self, vectors_ND: NDArray[Any]) -> Floats:
+        """How much each word [N, W] says in favour of a vector: the way back from scaling and SVD."""
+        if self.config.scaling == "standardise":
+            vectors_ND = vectors_ND * self._deviation_D + self._mean_D
+        scores_NW: Floats = vectors_ND.astype(np.float32) @ self._components_WD.T
+        return scores_NW
+
+    def save(self, folder: Path) -> None:
+        card = {"kind": self.kind, "config": asdict(self.config), "sha256": self.sha256}
+        (folder / "embedder.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
+        (folder / "words.json").write_text(json.dumps(self.vocabulary), encoding="utf-8")
+        save_file(self.tensors, folder / "embedder.safetensors")
+
+
+def load_tfidf(folder: Path) -> TfidfEmbedder:
+    """The embedder as it was saved, to the last bit; raises DamagedFile when it is another one."""
+    try:
+        card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
+        vocabulary = json.loads((folder / "words.json").read_text(encoding="utf-8"))
+        found = TfidfEmbedder(TfidfConfig(**card["config"]), vocabulary, load_file(folder / "embedder.safetensors"))
+        intact = found.sha256 == card["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise DamagedFile(f"{folder} must hold an embedder, but does not ({error}).", "Cluster again.") from error
+    if not intact:
+        raise DamagedFile(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
+    return found
+
+
+def fit_tfidf(texts: Iterable[str], config: TfidfConfig) -> Iterator[Progress | TfidfEmbedder]:
+    """Progress while the sample is read, then one TfidfEmbedder; the order of the texts matters for rounding alone.
+
+    Raises EngineError for a sample without a word.
+    """
+    numbers: dict[str, int] = {}
+    rows: list[Row] = []
+    for text in texts:
+        rows.append(_count(text, config.numbers, lambda word: numbers.setdefault(word, len(numbers))))
+        if len(rows) % REPORT_EVERY == 0:
+            yield Progress(len(rows), None, "documents", "counting words")
+    if not numbers:
+        raise EngineError(
+            f"A sample must hold at least one word besides stop words, but its {len(rows)} documents hold none.",
+            "Take a larger sample, or another corpus.",
+        )
+    yield Progress(len(rows), len(rows), "documents", "finding the directions of their words")
+    yield _fit(*_most_frequent(numbers, _matrix(rows, len(numbers)), config.max_words), config)
+
+
+def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmbedder:
+    num_documents = counts_NW.shape[0]
+    idf_W = np.log((1 + num_documents) / (1 + np.bincount(counts_NW.indices, minlength=len(vocabulary)))) + 1
+    rows_NW = _weigh(counts_NW, idf_W)
+    _, singular_D, components_DW = randomized_svd(
+        rows_NW, min(config.dimension, *rows_NW.shape), n_iter=POWER_ITERATIONS, random_state=config.seed
+    )
+    components_WD = components_DW[singular_D > NOTHING * singular_D[0]].T.astype(np.float32, order="C")
+    projected_ND = _project(rows_NW, components_WD)
+    deviation_D = projected_ND.std(0)
+    tensors = {
+        "idf_W": idf_W,
+        "components_WD": components_WD,
+        "mean_D": projected_ND.mean(0),
+        "deviation_D": np.where(deviation_D > NOTHING, deviation_D, 1),
+    }
+    return TfidfEmbedder(config, vocabulary, {name: tensor.astype(np.float32) for name, tensor in tensors.items()})
+
+
+def _most_frequent(numbers: Mapping[str, int], counts_NW: Any, max_words: int) -> tuple[list[str], Any]:
+    """The most frequent words in the order of their letters, and their columns."""
+    totals_W = np.asarray(counts_NW.sum(0)).ravel()
+    kept = sorted(heapq.nsmallest(max_words, numbers, key=lambda word: (-totals_W[numbers[word]], word)))
+    return kept, counts_NW[:, [numbers[word] for word in kept]]
+
+
+def _count(text: str, numbers: Numbers, number_of: Callable[[str], int | None]) -> Row:
+    """How often each known word occurs in a text, as pairs of its number and the count."""
+    counts = Counter(words(text, numbers))
+    pairs = [(number, count) for word, count in counts.items() if (number := number_of(word)) is not None]
+    return np.array(pairs, dtype=np.int32).reshape(-1, 2)
+
+
+def _matrix(rows: Sequence[Row], num_words: int) -> Any:
+    """Counts [N, W] as a sparse matrix."""
+    pairs = np.concatenate([*rows, np.empty((0, 2), dtype=np.int32)])
+    ends = np.cumsum([0, *(len(row) for row in rows)])
+    return csr_array((pairs[:, 1].astype(np.float64), pairs[:, 0], ends), shape=(len(rows), num_words))
+
+
+def _weigh(counts_NW: Any, idf_W: NDArray[Any]) -> Any:
+    """tf-idf rows of length 1; a row without a word stays 0."""
+    rows_NW = counts_NW.copy()
+    rows_NW.data *= idf_W[rows_NW.indices]
+    lengths_N = np.sqrt(rows_NW.power(2).sum(1))
+    rows_NW.data /= np.repeat(lengths_N, np.diff(rows_NW.indptr))
+    return rows_NW
+
+
+def _project(rows_NW: Any, components_WD: Floats) -> Vectors:
+    """Rows in the directions of the components; only words that occur are taken to float64."""
+    present = np.unique(rows_NW.indices)
+    projected_ND: Vectors = rows_NW[:, present] @ components_WD[present].astype(np.float64)
+    return projected_ND

@@ -1,0 +1,149 @@
+"""Token log-likelihoods of every expert on held-out text: computed once, kept, mixed any number of times (law L19).
+
+A score folder holds `logprobs.npy`, float32 [tokens], and `hits.npy`, bool [tokens]: whether the token was the most
+probable one. Both are in the order of the excerpt's blocks; where each of these begins is in `starts.npy`, in which
+document in `documents.npy`; and `scores.json` has the block size and the text's hash. Older folders have no hits.
+The blocks are independent: each token is predicted from what precedes it in its block; the last block may be shorter.
+Log-likelihoods of several experts can be mixed, hits cannot: what a mixture finds most probable depends on all tokens.
+Shapes: E experts, N blocks, T positions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.errors import ScoresError
+from engine.events import Progress
+from engine.mixing.base import Gate
+from engine.models.demix import Rows
+from engine.models.expert_model import ExpertModel
+from engine.statistics.perplexity import perplexity_of
+from engine.text.eval_sample import Excerpt
+from engine.threads import side_by_side
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+
+def score_tokens(
+    model: ExpertModel, key: str, text: Excerpt, folder: Path, *, batch_size: int = 8
+) -> Iterator[Progress]:
+    """Writes one expert's log-likelihood of every token of an excerpt into a folder, and which tokens it hit.
+
+    Raises ScoresError when there is nothing to predict.
+    """
+    total = text.num_tokens
+    if total < 1:
+        raise ScoresError(
+            "Text to score must hold at least 2 tokens, but holds fewer.", "Import more text for this domain."
+        )
+    logprobs = np.lib.format.open_memmap(folder / "logprobs.npy", mode="w+", dtype=np.float32, shape=(total,))
+    hits = np.lib.format.open_memmap(folder / "hits.npy", mode="w+", dtype=np.bool_, shape=(total,))
+    done = 0
+    for some_logprobs, some_hits in _score(model, key, text, batch_size):
+        these = slice(done, done + len(some_hits))
+        logprobs[these], hits[these] = some_logprobs, some_hits
+        done = these.stop
+        yield Progress(done, total, "tokens")
+    logprobs.flush()
+    hits.flush()
+    np.save(folder / "starts.npy", text.starts_N)
+    np.save(folder / "documents.npy", text.documents_N)
+    card = {"block_size": text.block_size, "num_tokens": total, "text_sha256": text.sha256}
+    (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
+
+
+def score_text(model: ExpertModel, key: str, text: Excerpt, batch_size: int = 8, *, in_turn: bool = False) -> Floats:
+    """One expert's log-likelihood of every token of an excerpt, in its order; `in_turn`: one pass after another."""
+    parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size, in_turn=in_turn)]
+    return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
+
+
+def _score(
+    model: ExpertModel, key: str, text: Excerpt, batch_size: int, *, in_turn: bool = False
+) -> Iterator[tuple[Floats, Bools]]:
+    """The batches in their order, in the caller's precision; a processor computes each with one core, which is quicker
+    than all cores in every operation, and the same to the bit on any number of cores."""
+    kind = model.device.type
+    is_mixed, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)  # which no other thread knows
+
+    @torch.inference_mode()
+    def score(batch: tuple[Any, Any]) -> tuple[Floats, Bools]:
+        inputs_NT, targets_NT = (torch.from_numpy(ids).to(model.device) for ids in batch)
+        with torch.autocast(kind, dtype, enabled=is_mixed):
+            scores = model.token_scores(inputs_NT, targets_NT, Rows.all_to(key, len(inputs_NT)))
+        return scores.logprobs_BT.flatten().cpu().numpy(), scores.hits_BT.flatten().cpu().numpy()
+
+    batches = text.batches(batch_size)
+    return side_by_side(score, batches) if kind == "cpu" and not in_turn else map(score, batches)
+
+
+def token_hits(folder: Path) -> Bools | None:
+    """Which tokens were the most probable ones [tokens], in the order of the scores; None where that was not kept."""
+    path = folder / "hits.npy"
+    return np.asarray(np.load(path, allow_pickle=False), dtype=np.bool_) if path.exists() else None
+
+
+def block_documents(folder: Path) -> NDArray[np.int32]:
+    """The number, within its split, of the document in which each scored block begins."""
+    return np.asarray(np.load(folder / "documents.npy", allow_pickle=False), dtype=np.int32)
+
+
+def block_starts(folder: Path) -> NDArray[np.int64]:
+    """Where in its split each scored block begins."""
+    return np.asarray(np.load(folder / "starts.npy", allow_pickle=False), dtype=np.int64)
+
+
+def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
+    """Scores [E, tokens] of several experts on the same text, and their block size; memory-mapped until used."""
+    cards = [json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders]
+    if not cards or any(card != cards[0] for card in cards):
+        raise ScoresError(
+            "Scores must be of the same tokens and block size to be mixed, but differ.",
+            "Evaluate all experts again together.",
+        )
+    rows = [np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False) for folder in folders]
+    return torch.from_numpy(np.stack(rows)), int(cards[0]["block_size"])
+
+
+def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
+    """Scores [E, tokens] as blocks [E, N, T]; the end of the last block is filled with 0."""
+    num_experts, total = scores_EX.shape
+    missing = -total % block_size
+    padded = torch.nn.functional.pad(scores_EX, (0, missing))
+    return padded.view(num_experts, -1, block_size)
+
+
+def whole_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
+    """Scores [E, tokens] as blocks [E, N, T] without a last block that is cut short."""
+    num_blocks = scores_EX.shape[1] // block_size
+    return scores_EX[:, : num_blocks * block_size].view(len(scores_EX), num_blocks, block_size)
+
+
+def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> Tensor:
+    """The mixture's log-likelihood [tokens] of every token, each block from its own beginning.
+
+    `distances` are those of the same tokens, for a gate that looks at them.
+    """
+    return gate.mixed(as_blocks(scores_EX, block_size), distances).flatten()[: scores_EX.shape[1]]
+
+
+def perplexity(logprobs: Tensor) -> float:
+    """exp of the mean negative log-likelihood per token."""
+    return perplexity_of(-float(logprobs.mean(dtype=torch.float64)))
+
+
+def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> float:
+    """The perplexity of a mixture: that of `mix_scores`, without the tokens in between where the gate knows how."""
+    return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])

@@ -1,0 +1,163 @@
+"""Experts of a MoDE model at work together, as one expert of the house: trained, scored and asked like any other.
+
+To training, scores and generation a model has experts by name, and rows of a batch that take one of them. Here one name
+stands for a set of active experts. Toggling makes a new set, which costs nothing; the model is not touched.
+
+Shapes: B rows, T positions, K blocks, E active experts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.errors import ModelError
+from engine.methods.mode.flops import Learning, training_flops
+from engine.methods.mode.model import ModeModel
+from engine.models.demix import Rows
+from engine.models.expert_model import PartWeights
+from engine.models.flops import Shape
+from engine.models.likelihoods import TokenScores
+
+
+class GateShares:
+    """What gates gave to the backbone and to each active expert, pass by pass, in whatever threads these ran."""
+
+    def __init__(self) -> None:
+        self._passes: list[tuple[list[float], int]] = []
+
+    def hear(self, weights_KGBT: Tensor) -> None:
+        """Takes down those of one pass."""
+        sums_G = weights_KGBT.double().mean(0).sum((1, 2))
+        self._passes.append((sums_G.tolist(), weights_KGBT[0, 0].numel()))
+
+    def means(self) -> tuple[float, ...]:
+        """The backbone's, then each expert's, over all tokens and all blocks; the same to the bit in any order."""
+        sums, counts = zip(*self._passes, strict=True)
+        return tuple(math.fsum(of_one) / sum(counts) for of_one in zip(*sums, strict=True))
+
+
+class ActiveExperts(nn.Module):
+    """Some experts of a model, known together as `name`; none of them is the backbone alone.
+
+    `weights` [K, 1 + E, B, T] are those of the last forward pass, the backbone's first. One object serves one text, or
+    one training.
+    """
+
+    def __init__(
+        self,
+        model: ModeModel,
+        active: Sequence[str],
+        name: str,
+        learning: Learning = "experts",
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """`names` are what the active experts are called where their weights are told; by default their keys."""
+        super().__init__()
+        self.model = model
+        self.active = tuple(active)
+        self.names = tuple(names or active)
+        self.keys = [name]
+        self.learning: Learning = learning
+        self.weights: Tensor | None = None
+        self._listener: GateShares | None = None
+
+    def train(self, mode: bool = True) -> ActiveExperts:
+        """Puts what learns in training mode, and nothing else: what is frozen drops nothing out.
+
+        So an expert learns beside the backbone as it is when it answers, and gates choose among experts as these are.
+        """
+        super().train(False)
+        for key in self.active if mode and self.learning == "experts" else ():
+            for branch in self.model.branches(key):
+                branch.train()
+        self.training = mode
+        return self
+
+    @property
+    def lm(self) -> Any:
+        return self.model.lm
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def max_positions(self) -> int:
+        return self.model.max_positions
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
+
+    def forward(self, input_ids_BT: Tensor, rows: Rows, cache: Any = None) -> Tensor:
+        """Logits [B, T, V] of rows that all take this set; `cache` is one of `new_cache`, or of transformers."""
+        self._require(rows)
+        if cache is not None:
+            _follow(cache, self.model, self.active)
+        logits_BTV, weights_KGBT = self.model(input_ids_BT, self.active, cache)
+        self.weights = weights_KGBT
+        return logits_BTV  # type: ignore[no-any-return]
+
+    def token_scores(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> TokenScores:
+        """Log-likelihood and hit [B, T] of each target."""
+        self._require(rows)
+        scores, weights_KGBT = self.model.token_scores(input_ids_BT, targets_BT, self.active)
+        if self._listener is not None:
+            self._listener.hear(weights_KGBT)
+        return scores
+
+    def log_likelihoods(self, input_ids_BT: Tensor, targets_BT: Tensor, rows: Rows) -> Tensor:
+        """Natural log-likelihood [B, T] of each target, float32."""
+        return self.token_scores(input_ids_BT, targets_BT, rows).logprobs_BT
+
+    @contextmanager
+    def listening(self) -> Iterator[GateShares]:
+        """What the gates give while text is scored within."""
+        self._listener = GateShares()
+        try:
+            yield self._listener
+        finally:
+            self._listener = None
+
+    def new_cache(self) -> Any:
+        """An empty cache of keys and values, good for any model that holds these experts on this backbone."""
+        from engine.methods.mode.cache import PartsCache
+
+        return PartsCache()
+
+    def part_weights(self) -> Mapping[str, PartWeights]:
+        """Those of the last forward pass; nothing before the first."""
+        return {} if self.weights is None else {self.keys[0]: PartWeights(self.names, self.weights)}
+
+    def shared_parameters(self) -> dict[str, nn.Parameter]:
+        """None: the backbone is frozen."""
+        return {}
+
+    def expert_parameters(self, key: str) -> dict[str, nn.Parameter]:
+        """What learns: the active experts and their gates, or their gates alone."""
+        self._require(Rows.all_to(key, 1))
+        of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
+        return {name: parameter for one in self.active for name, parameter in of(one).items()}
+
+    def training_flops(self, context: int, *, experts_only: bool) -> int:
+        """Operations per token trained on, forward and backward."""
+        del experts_only  # nothing else ever learns
+        shape = Shape.of(self.lm.config.to_dict())
+        return training_flops(shape, context, [self.model.shape_of(key) for key in self.active], self.learning)
+
+    def _require(self, rows: Rows) -> None:
+        if strangers := set(rows.keys) - set(self.keys):
+            raise ModelError(f"There is no expert “{min(strangers)}” here.", f"There is: {self.keys[0]}.")
+
+
+def _follow(cache: Any, model: ModeModel, active: Sequence[str]) -> None:
+    from engine.methods.mode.cache import PartsCache
+
+    if isinstance(cache, PartsCache):
+        cache.follow(model.places(active), int(model.lm.config.num_hidden_layers))

@@ -1,0 +1,117 @@
+"""A block of a MoDE model: some of a frozen decoder's layers, and experts in parallel to them (Eq. 1).
+
+Which experts are active is said per call: those that are off are not computed, and the rest share their weight.
+
+Shapes: B rows, T positions, D width, E active experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.methods.mode.gate import gate_weights
+
+
+@dataclass(frozen=True)
+class Call:
+    """The experts that are active in a forward pass, and the weights of each block that was passed."""
+
+    keys: tuple[str, ...]
+    weights: list[Tensor] = field(default_factory=list)
+
+
+_call: ContextVar[Call] = ContextVar("call")
+
+
+def active_keys() -> tuple[str, ...]:
+    """The experts that are active in the forward pass that is under way."""
+    return _call.get().keys
+
+
+@contextmanager
+def with_experts(keys: Sequence[str]) -> Iterator[Call]:
+    call = Call(tuple(keys))
+    token = _call.set(call)
+    try:
+        yield call
+    finally:
+        _call.reset(token)
+
+
+Said = tuple[Tensor, Tensor, Tensor]  # an expert's output [B, T, D], the linear part of its logit [B, T], its odds [1]
+
+
+class Branch(nn.Module):
+    """An expert in one block: its layers, and its row of the gate. It may lie on a device of its own."""
+
+    def __init__(self, layers: Sequence[nn.Module], width: int, odds: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.slope = nn.Parameter(torch.zeros(width))
+        self.odds = nn.Parameter(torch.tensor([odds]))
+
+    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], Said]:
+        """Begins with a block's input; to be asked for the result when the backbone's layers are through, too."""
+        out_BTD, slope_BT = self(x_BTD, *given, **named)
+        return lambda: (out_BTD, slope_BT, self.odds)
+
+    def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        """What it makes of the block's input [B, T, D], and the linear part of its logit [B, T]."""
+        device = self.slope.device
+        if device != x_BTD.device:
+            x_BTD, given, named = _moved(x_BTD, device), _moved(given, device), _moved(named, device)
+        return _through(self.layers, x_BTD, *given, **named), (x_BTD @ self.slope.to(x_BTD.dtype)).float()
+
+
+class Block(nn.Module):
+    """Some of the backbone's layers, and the experts in parallel to them."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.backbone = nn.ModuleList(layers)
+        self.experts = nn.ModuleDict()
+
+    def forward(self, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
+        """As a layer of the decoder, whatever its family gives a layer beside its input."""
+        call = _call.get()
+        active: list[Any] = [self.experts[key] for key in call.keys]
+        begun = [branch.begin(x_BTD, *given, **named) for branch in active]  # first, so that others begin early
+        y_BTD = _through(self.backbone, x_BTD, *given, **named)
+        if not begun:
+            return y_BTD
+        outs, slopes, odds = zip(*([_moved(part, y_BTD.device) for part in end()] for end in begun), strict=True)
+        weights_BTG = gate_weights(torch.stack(slopes, -1), torch.cat(odds))
+        call.weights.append(weights_BTG.detach())
+        return _sum([y_BTD, *outs], weights_BTG.to(y_BTD.dtype))
+
+
+def _through(layers: nn.ModuleList, x_BTD: Tensor, *given: Any, **named: Any) -> Tensor:
+    for layer in layers:
+        x_BTD = layer(x_BTD, *given, **named)
+    return x_BTD
+
+
+def _sum(parts: Sequence[Tensor], weights_BTG: Tensor) -> Tensor:
+    """The weighted sum [B, T, D] of Eq. 1, from the backbone: what an expert says no differently changes no bit."""
+    backbone_BTD, y_BTD = parts[0], parts[0]
+    for weight_BT1, part_BTD in zip(weights_BTG[..., 1:].split(1, -1), parts[1:], strict=True):
+        y_BTD = torch.addcmul(y_BTD, weight_BT1, part_BTD - backbone_BTD)
+    return y_BTD
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """Tensors on a device, within tuples and dicts, too; whatever else as it is."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=device.type != "cpu")  # a CPU would read before all is there
+    if isinstance(value, tuple):
+        return tuple(_moved(one, device) for one in value)
+    if isinstance(value, dict):
+        return {name: _moved(one, device) for name, one in value.items()}
+    return value

@@ -1,0 +1,63 @@
+"""Which experts begin a training beside a backbone, and as what, before any of it is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from engine.events import Progress
+from engine.files import Kept
+from engine.methods.mode.active_experts import ActiveExperts
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.files import open_backbone, read_parts
+from engine.methods.mode.flops import Learning
+from engine.methods.mode.model import ModeModel
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """An expert by its key in a model: new, of this shape, or a part of an expert that is kept."""
+
+    key: str
+    name: str  # where its weights are told
+    shape: ModeConfig
+    kept: Kept | None = None
+    part: str = ""  # its name there
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """Experts side by side on a backbone, known together as `id`; these learn, or their gates alone."""
+
+    id: str
+    base: Kept
+    experts: tuple[Beginning, ...]
+    learning: Learning = "experts"
+
+    @property
+    def keys(self) -> list[str]:
+        return [one.key for one in self.experts]
+
+    def backbone(self) -> ModeModel:
+        """Without experts as yet, every byte checked before use."""
+        return open_backbone(self.base, self.experts[0].shape.num_blocks)
+
+    def add_to(self, model: ModeModel, keys: Collection[str]) -> Iterator[Progress]:
+        """Adds some of the experts; of an expert that is kept, no other part is read.
+
+        Raises ModelError where one is of another backbone, DamagedFile where a folder is not what was written.
+        """
+        asked, done = [one for one in self.experts if one.key in keys], 0
+        for kept, group in groupby(asked, key=lambda one: one.kept):
+            some = list(group)
+            names = {one.part for one in some}
+            parts = {part.name: part for part in read_parts(kept, str(self.base.sha256), names)} if kept else {}
+            for one in some:
+                model.add_expert(one.key, one.shape, parts[one.part].state if kept else None)
+            done += len(some)
+            yield Progress(done, len(asked), "experts", "beginning", is_first=True)
+
+    def of(self, model: ModeModel) -> ActiveExperts:
+        """All of them at work together, in a model that has them."""
+        return ActiveExperts(model, self.keys, self.id, self.learning, [one.name for one in self.experts])

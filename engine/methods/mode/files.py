@@ -1,0 +1,114 @@
+"""MoDE experts on disk: a folder for each, with its parts' layers and gates alone. safetensors and JSON only.
+
+An expert that was trained alone has one part; a composed one has several, each in a file of its own, since each part's
+row of the gate is relative to the backbone and so goes with it. The backbone is any decoder's folder, and is never
+written again: an expert's folder names it by the hash of its manifest, so that an expert of another backbone is refused
+before its tensors are read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from engine.errors import DamagedFile, EngineError, ModelError
+from engine.files import EXPERT_CARD, Kept
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.model import ModeModel
+from engine.methods.mode.sizes import part_file
+from engine.models.families import load_model
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a trained expert adds to its backbone; `ModeModel.add_expert` takes shape and state."""
+
+    name: str
+    shape: ModeConfig
+    state: dict[str, Tensor]
+
+
+def save_parts(
+    model: ModeModel, parts: Mapping[str, str], folder: Path, *, base_sha256: str, tokenizer_sha256: str
+) -> None:
+    """Writes some of a model's experts, their keys given by their names, into a folder as the parts of one expert."""
+    for number, key in enumerate(parts.values()):
+        save_part(model, key, folder / part_file(number))
+    shapes = {name: model.shape_of(key) for name, key in parts.items()}
+    _write_card(folder, shapes, base_sha256, tokenizer_sha256)
+
+
+def save_part(model: ModeModel, key: str, path: Path) -> None:
+    """Writes one of a model's experts into a file."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.expert_state(key).items()}
+    save_file(state, path)
+
+
+def put_together(
+    parts: Mapping[str, tuple[ModeConfig, Path]], folder: Path, *, base_sha256: str, tokenizer_sha256: str
+) -> None:
+    """Copies files of `save_part`, by the names of their parts, into a folder as the parts of one expert."""
+    for number, (_, path) in enumerate(parts.values()):
+        shutil.copyfile(path, folder / part_file(number))
+    _write_card(folder, {name: shape for name, (shape, _) in parts.items()}, base_sha256, tokenizer_sha256)
+
+
+def _write_card(folder: Path, shapes: Mapping[str, ModeConfig], base_sha256: str, tokenizer_sha256: str) -> None:
+    card = {
+        "method": "mode",
+        "base_sha256": base_sha256,
+        "tokenizer_sha256": tokenizer_sha256,
+        "parts": [{"name": name, "shape": asdict(shape)} for name, shape in shapes.items()],
+    }
+    (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
+
+
+def open_backbone(base: Kept, num_blocks: int) -> ModeModel:
+    """The model of a backbone's folder, without experts as yet, every byte checked before use."""
+    base.check()
+    return ModeModel(load_model(base.folder), num_blocks).eval()
+
+
+def read_parts(expert: Kept, base_sha256: str, names: Collection[str] | None = None) -> list[Part]:
+    """An expert's parts, or those of these names, after its bytes and its backbone were checked.
+
+    Switching domain reads no more than this.
+
+    Raises ModelError where it is of another backbone, DamagedFile where the folder is not what was written.
+    """
+    expert.check()
+    card = _read_card(expert.folder)
+    if card["base_sha256"] != base_sha256:
+        raise ModelError(
+            f"The expert in {expert.folder} was trained on another backbone than the one it is to be put beside.",
+            "Compose experts of the same backbone.",
+        )
+    return [
+        Part(name, shape, load_file(expert.folder / part_file(number)))
+        for number, (name, shape) in enumerate(card["parts"].items())
+        if names is None or name in names
+    ]
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    """An expert's card; raises ModelError for one of another method, DamagedFile when it cannot be read."""
+    try:
+        card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
+        if card["method"] == "mode":
+            parts = {part["name"]: ModeConfig(**part["shape"]) for part in card["parts"]}
+            return {"base_sha256": card["base_sha256"], "parts": parts}
+    except (OSError, ValueError, KeyError, TypeError, EngineError) as error:
+        raise DamagedFile(
+            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
+        ) from error
+    raise ModelError(
+        f"The expert in {folder} must be one of MoDE, but is one of “{card['method']}” instead.",
+        "Mix it on the base that it was trained on.",
+    )

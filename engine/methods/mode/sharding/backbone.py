@@ -1,0 +1,175 @@
+"""The backbone's process in MPMD (§3.3): experts of other processes stand in its blocks by branches without weights.
+
+At each block its input goes out, once to every process; the backbone's layers are computed; then the experts' answers,
+which were expected all the while, are merged. The backward pass is the mirror: the answers' gradients go out, the
+backbone's layers are gone through, and then what the experts say of the input's gradient is added. Autograd keeps that
+order, since it takes first what was made last: an answer's node is made after the backbone's layers, an input's before.
+
+Shapes: B rows, T positions, D width, S active experts of one process. Answers [S, B, T, D + 2] have an expert's output,
+the linear part of its logit, and its odds, the same at each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from engine.errors import ModelError, TrainingError
+from engine.methods.mode.block import Said, active_keys
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.model import ModeModel
+from engine.methods.mode.sharding.messages import Wire, packed, words_group
+
+
+class Shard:
+    """The experts of another process."""
+
+    def __init__(self, wire: Wire, keys: Sequence[str]) -> None:
+        self.wire, self.keys = wire, tuple(keys)
+        self.num_passes = 0
+        self._active: list[str] = []
+        self._ticket: Tensor | None = None  # of the block that is under way
+        self._answers_SBTD: Tensor | None = None
+        self._expected: Callable[[], Tensor] | None = None
+
+    def begin(self, branch: RemoteBranch, x_BTD: Tensor, given: Any, named: Any) -> None:
+        """Sends a block's input, unless it went out for another of this process's experts."""
+        if self._ticket is None:
+            if branch.number == 0:
+                self._open(x_BTD, given, named, training=branch.training)
+            ticket = torch.zeros((), device=x_BTD.device, requires_grad=True)  # the first block's input has no gradient
+            self._ticket = _Depart.apply(ticket, x_BTD, self)  # type: ignore[no-untyped-call]
+
+    def end(self, branch: RemoteBranch) -> Said:
+        """What one of the experts answers."""
+        if self._answers_SBTD is None:
+            self._answers_SBTD = _Arrive.apply(self._ticket, self, branch)  # type: ignore[no-untyped-call]
+        which = self._active.index(branch.key)
+        answer_BTD = self._answers_SBTD[which]
+        if which == len(self._active) - 1:
+            self._ticket = self._answers_SBTD = None
+        return answer_BTD[..., :-2], answer_BTD[..., -2], answer_BTD[:1, 0, -1]
+
+    def _open(self, x_BTD: Tensor, given: Any, named: Any, *, training: bool) -> None:
+        """Begins a pass. Its layers are given the same in every block, so it is told once."""
+        self.num_passes += 1
+        self._active = [key for key in active_keys() if key in self.keys]
+        tensors: list[Tensor] = [x_BTD[:0]]
+        kind = x_BTD.device.type
+        self.wire.tell(
+            "read",
+            tensors,
+            keys=self._active,
+            shape=list(x_BTD.shape),
+            given=packed(given, tensors),
+            named=packed(named, tensors),
+            training=training,
+            learning=torch.is_grad_enabled(),
+            bf16=torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16,
+        )
+
+    def depart(self, x_BTD: Tensor) -> None:
+        """Sends a block's input, and looks out for the answers."""
+        rows, length, width = x_BTD.shape
+        self.wire.send(x_BTD)
+        self._expected = self.wire.expect(x_BTD, (len(self._active), rows, length, width + 2))
+
+    def return_(self, gradients_SBTD: Tensor, branch: RemoteBranch) -> None:
+        """Sends the answers' gradients, and looks out for the input's; the first block's has none."""
+        if branch.is_last:
+            self.wire.tell("back")
+        self.wire.send(gradients_SBTD)
+        if branch.number:
+            _, rows, length, width = gradients_SBTD.shape
+            self._expected = self.wire.expect(gradients_SBTD, (rows, length, width - 2))
+
+    def arrived(self) -> Tensor:
+        assert self._expected is not None
+        return self._expected()
+
+
+class _Depart(torch.autograd.Function):
+    """A block's input goes out; its gradient comes back. What it gives says nothing: `_Arrive` hangs on it."""
+
+    @staticmethod
+    def forward(ctx: Any, ticket: Tensor, x_BTD: Tensor, shard: Shard) -> Tensor:
+        ctx.shard = shard
+        shard.depart(x_BTD)
+        return ticket.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        return None, ctx.shard.arrived() if ctx.needs_input_grad[1] else None, None
+
+
+class _Arrive(torch.autograd.Function):
+    """The answers come; their gradients go out."""
+
+    @staticmethod
+    def forward(ctx: Any, _: Tensor, shard: Shard, branch: RemoteBranch) -> Tensor:
+        ctx.shard, ctx.branch, ctx.num_pass = shard, branch, shard.num_passes
+        return shard.arrived()
+
+    @staticmethod
+    def backward(ctx: Any, gradients_SBTD: Tensor) -> Any:
+        if ctx.num_pass != ctx.shard.num_passes:
+            raise TrainingError(
+                "Gradients must be computed before the next pass, but an expert's process has read another text since.",
+                "Call backward after each pass.",
+            )
+        ctx.shard.return_(gradients_SBTD, ctx.branch)
+        return torch.zeros((), device=gradients_SBTD.device), None, None
+
+
+class RemoteBranch(nn.Module):
+    """Stands in a block for an expert of another process; has no tensors."""
+
+    def __init__(self, shard: Shard, key: str, number: int, num_blocks: int) -> None:
+        super().__init__()
+        self._shard, self.key, self.number, self.is_last = shard, key, number, number == num_blocks - 1
+
+    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], Said]:
+        """As a branch's."""
+        self._shard.begin(self, x_BTD, given, named)
+        return lambda: self._shard.end(self)
+
+    @property
+    def layers(self) -> Any:
+        """Raises ModelError: whoever asks for layers here has a cache."""
+        raise ModelError(
+            f"The expert “{self.key}” of another process must read whole texts, but was given a cache.",
+            "Read the text without a cache, or load the expert into this process.",
+        )
+
+
+@contextmanager
+def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
+    """Puts the experts of all other processes, which must be in `serve`, into the first process's model.
+
+    At a good end it lets those processes go; after an error this process must end, and theirs end with a LostRank.
+    Raises ModelError where an expert is of another backbone or does not fit.
+    """
+    group = words_group()
+    shards = [_met(Wire(rank, group), model, base_sha256) for rank in range(1, dist.get_world_size())]
+    yield shards
+    for shard in shards:
+        shard.wire.tell("end")
+
+
+def _met(wire: Wire, model: ModeModel, base_sha256: str) -> Shard:
+    said = wire.hear()
+    if said["base_sha256"] != base_sha256:
+        raise ModelError(
+            f"The experts of process {wire.peer} were trained on another backbone than the first process has.",
+            "Put experts and backbone together that belong to each other.",
+        )
+    shard = Shard(wire, list(said["experts"]))
+    for key, shape in said["experts"].items():
+        branches = [RemoteBranch(shard, key, number, model.num_blocks) for number in range(model.num_blocks)]
+        model.put_expert(key, ModeConfig(**shape), branches)
+    return shard

@@ -1,0 +1,59 @@
+"""Training by the house's loop where the experts, and all that learns, lie in other processes.
+
+The loop runs in the first process, which has the text and the backbone, and no parameter that learns. As a team the
+others make their updates when it clips, their checkpoints when it makes its own, and keep their best weights when it
+says so: patience is decided by held-out losses, which it alone knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from torch import Tensor
+
+from engine.config import TrainingConfig
+from engine.methods.mode.active_experts import ActiveExperts
+from engine.methods.mode.sharding.backbone import Shard
+from engine.training.distributed import Team
+
+
+class ShardedTeam(Team):
+    """For `train(active, …, team=ShardedTeam(shards, active, config))`. One object serves one training."""
+
+    def __init__(self, shards: Sequence[Shard], active: ActiveExperts, config: TrainingConfig) -> None:
+        self.shards = [shard for shard in shards if set(shard.keys) & set(active.active)]
+        for shard in self.shards:
+            keys = [key for key in active.active if key in shard.keys]
+            shard.wire.tell("learn", keys=keys, learning=active.learning, config=asdict(config))
+
+    def total(self, value: float) -> float:
+        """Called at each update, with this process's part of the squared norm."""
+        for shard in self.shards:
+            shard.wire.tell("update")
+        total = math.fsum([value, *(float(shard.wire.hear()["value"]) for shard in self.shards)])
+        for shard in self.shards:
+            shard.wire.tell("sum", value=total)
+        return total
+
+    def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The experts' states stay where they are; this returns when they are kept."""
+        for shard in self.shards:
+            shard.wire.tell("save")
+        for shard in self.shards:
+            shard.wire.hear()
+        return state
+
+    def go_on_from(self, step: int) -> None:
+        for shard in self.shards:
+            shard.wire.tell("resume", step=step)
+
+    def keep_best(self) -> None:
+        for shard in self.shards:
+            shard.wire.tell("best")
+
+    def settle(self) -> None:
+        """The experts are what patience says."""
+        for shard in self.shards:
+            shard.wire.tell("settle")

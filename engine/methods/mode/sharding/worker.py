@@ -1,0 +1,66 @@
+"""One process of a training of MoDE: `torchrun --nproc-per-node 3 -m engine.methods.mode.sharding.worker TASK`.
+
+TASK is as in `engine/training/worker.py`, with a `ModeTask`. The first process has the backbone and never a tensor of
+an expert; each other one writes what its own experts have learnt.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.training.worker import follow, main, own_device, process_group
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.methods.mode.sharding.task import ModeTask
+
+
+def _work(place: Path, rank: int, num_ranks: int) -> None:
+    from engine.methods.mode.sharding.task import ModeTask
+    from engine.training.ipc import INPUT, STORE
+
+    line = place.is_dir()
+    task = ModeTask.read(place / INPUT if line else place)
+    device = own_device(task.device)
+    with process_group(device, rank, num_ranks, place / STORE if line else None):
+        if rank == 0:
+            _lead(task, device, place if line else None)
+        else:
+            _serve(task, device, task.held(rank, num_ranks))
+
+
+def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
+    """The backbone's process: text, losses, and the loop."""
+    from engine.methods.mode.sharding.backbone import connected
+    from engine.methods.mode.sharding.process_group import ShardedTeam
+    from engine.methods.mode.training import train_active
+    from engine.training.distributed import ALONE
+
+    model = task.lineup.backbone().to(device)
+    with connected(model, str(task.lineup.base.sha256)) as shards:
+        active = task.lineup.of(model)
+        team = ShardedTeam(shards, active, task.lesson.config)
+        follow(train_active(active, task.lesson, task.folder, in_turn=True, team=team), ALONE, place)
+
+
+def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:
+    """A process with experts."""
+    from engine.methods.mode.sharding.experts import serve
+    from engine.methods.mode.sharding.folders import keep_made
+
+    model = task.lineup.backbone()  # new experts are copies of its layers
+    for _ in task.lineup.add_to(model, keys):
+        pass
+    model.forget_backbone()
+    for key in keys:
+        model.place_expert(key, device)
+    if serve(model, str(task.lineup.base.sha256), task.folder):
+        for key in keys:
+            keep_made(model, key, task.folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), _work)

@@ -1,0 +1,89 @@
+"""Training experts of MoDE beside their backbone, in either stage (§3.2), and what is looked at on the way (§4)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from engine.analysis.parent_choice import losses_of, watched_blocks
+from engine.config import TrainingConfig
+from engine.events import Evaluated, Event
+from engine.methods.mode.active_experts import ActiveExperts
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import Excerpt
+from engine.training.data import BlockSampler, DomainText, PackedDomain
+from engine.training.distributed import ALONE, Team
+from engine.training.loop import require_context, train
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What experts are trained on, equal samples of each domain, and which others each evaluation looks at."""
+
+    domains: tuple[PackedDomain, ...]
+    retained: tuple[PackedDomain, ...]
+    config: TrainingConfig
+
+    def texts(self) -> list[DomainText]:
+        return [domain.open() for domain in self.domains]
+
+    def held_out(self) -> dict[str, Excerpt]:
+        """The blocks that evaluations look at, by domain."""
+        size, number = self.config.block_size, self.config.evaluation_blocks
+        every = (*self.domains, *self.retained)
+        return {one.name: watched_blocks(one.name, Tokens.open(one.folder, "dev"), size, number) for one in every}
+
+    def check(self) -> None:
+        """Raises TrainingError when a text is too short for a block."""
+        config = self.config
+        BlockSampler(self.texts(), config.block_size, config.sequences_per_domain, config.seed)
+        self.held_out()
+
+
+def train_active(
+    active: ActiveExperts, lesson: Lesson, folder: Path, *, in_turn: bool = False, team: Team = ALONE
+) -> Iterator[Event]:
+    """Trains in place from the newest checkpoint in `folder`, or from the start.
+
+    Each evaluation looks at the domains to retain, too, and says what the gates gave to whom on every domain while its
+    text was read for its loss; `in_turn` as for `losses_of`. Raises TrainingError where a text or the backbone's
+    context is too short, and what `train` raises.
+    """
+    require_context(active, lesson.config.block_size)
+    looked_at = lesson.held_out()
+    shares: dict[str, tuple[float, ...]] = {}
+
+    @contextmanager
+    def listen(name: str) -> Iterator[None]:
+        with active.listening() as gates:
+            yield
+        shares[name] = gates.means()
+
+    def watch() -> dict[str, float]:
+        found: dict[str, float] = {}
+        for one in lesson.retained:
+            with listen(one.name):
+                found |= losses_of(active, active.keys[0], {one.name: looked_at[one.name]}, in_turn=in_turn)
+        return found
+
+    events = train(
+        active,
+        lesson.texts(),
+        lesson.config,
+        folder,
+        only_experts=active.keys,
+        team=team,
+        listen=listen,
+        watch=watch if lesson.retained else None,
+    )
+    return _with_gates(events, shares)
+
+
+def _with_gates(events: Iterator[Event], shares: Mapping[str, Sequence[float]]) -> Iterator[Event]:
+    """Says with each evaluation what was heard in it."""
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            yield replace(event, gates_by_domain=dict(shares)) if isinstance(event, Evaluated) else event

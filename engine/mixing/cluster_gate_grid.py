@@ -1,0 +1,75 @@
+"""Gates of clusters at every temperature and top-k at once, from stored scores and distances (C-BTM table 9).
+
+The order of the experts by distance is the same at every temperature, so a token's experts are sorted once; the sums
+over the nearest k are then running sums, for all k in one go. With evidence the order depends on the temperature, and
+experts are sorted once for each.
+Shapes: E experts, N blocks, T positions, X tokens, G temperatures, J numbers of experts kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.mixing.base import FLOOR, Gate
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+
+_TOKENS_AT_ONCE = 1 << 13  # few enough for the running sums of 32 experts to stay in a processor's cache
+_LEAST = 1e-300  # of the likelihood of the token's best expert: keeps the logarithm finite where it was rounded to 0
+
+
+def grid(
+    scores_EX: Tensor,
+    squared_EX: Tensor,
+    temperatures: Sequence[float],
+    top_ks: Sequence[int],
+    *,
+    distance_power: float = 2,
+) -> Tensor:
+    """Perplexities [G, J], float64, of the mixture under equal priors.
+
+    `squared_EX` are the squared distances before each token to the cluster of each expert. A top-k above E keeps all.
+    """
+    kept_J = torch.tensor([min(k, len(scores_EX)) - 1 for k in top_ks])
+    total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)
+    for scores_Ex, squared_Ex in zip(
+        scores_EX.split(_TOKENS_AT_ONCE, 1), squared_EX.split(_TOKENS_AT_ONCE, 1), strict=True
+    ):
+        far_Ex, order_Ex = (squared_Ex.double() ** (distance_power / 2)).sort(dim=0, stable=True)  # of equals the first
+        further_Ex = far_Ex - far_Ex[0]
+        floored_Ex = scores_Ex.double().clamp(min=FLOOR)
+        best_x = floored_Ex.amax(0)
+        likelihoods_Ex = (floored_Ex - best_x).exp().gather(0, order_Ex)
+        for row, temperature in enumerate(temperatures):
+            weights_Ex = (further_Ex / -temperature).exp()
+            mixed_Jx = (weights_Ex * likelihoods_Ex).cumsum(0)[kept_J] / weights_Ex.cumsum(0)[kept_J]
+            total_GJ[row] += (mixed_Jx.clamp(min=_LEAST).log() + best_x).sum(1)
+    return (-total_GJ / scores_EX.shape[1]).exp()
+
+
+def grid_of(
+    gate_at: Callable[[float], Gate],
+    blocks_ENT: Tensor,
+    distances: Distances,
+    num_tokens: int,
+    temperatures: Sequence[float],
+    top_ks: Sequence[int],
+) -> Tensor:
+    """Perplexities [G, J], float64, of any gate without a top-k that `gate_at` makes at a temperature.
+
+    `blocks_ENT` are the scores of so many tokens, the last block filled up. A top-k above E keeps all.
+    """
+    kept_J = [min(k, len(blocks_ENT)) - 1 for k in top_ks]
+    total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)
+    for row, temperature in enumerate(temperatures):
+        log_weights_EX = gate_at(temperature).block(blocks_ENT, distances).flatten(1)[:, :num_tokens]
+        scores_EX = blocks_ENT.flatten(1)[:, :num_tokens].double().clamp(min=FLOOR)
+        sorted_EX, order_EX = log_weights_EX.sort(dim=0, descending=True, stable=True)
+        likeliest_EX = (sorted_EX + scores_EX.gather(0, order_EX)).logcumsumexp(0)
+        total_GJ[row] = (likeliest_EX - sorted_EX.logcumsumexp(0))[kept_J].sum(1)
+    return (-total_GJ / num_tokens).exp()

@@ -1,0 +1,100 @@
+"""The ways of DEMix tables 3 and 5 to use experts, compared on one scored text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.config import Evidence
+from engine.inference.scores import as_blocks, mixed_perplexity, perplexity
+from engine.mixing.base import Gate
+from engine.mixing.fixed import FixedGate
+from engine.mixing.posterior import PosteriorGate, UpdatingGate, end_of_block_posteriors
+from engine.statistics.perplexity import perplexity_of
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Perplexities of one text under each mode; None where a mode cannot be had."""
+
+    naive: float  # the best single expert on this very text: a choice that peeks, as in the paper
+    label: float | None  # the expert of the text's own domain
+    average: float
+    uniform: float
+    updating: float
+    cached: float | None  # with a prior estimated on other text of the domain
+    oracle: float  # the best single expert of each block, chosen in hindsight
+
+
+def compare_modes(
+    scores_EX: Tensor,
+    block_size: int,
+    *,
+    own: int | None = None,
+    cached_prior_E: Tensor | None = None,
+    evidence: Evidence = "prefix",
+    newest_weight: float = 0.7,
+) -> Modes:
+    """All modes from the scores [E, tokens] of the same experts; `own` is the row of the domain's expert."""
+    equal = [1.0] * len(scores_EX)
+
+    def under(gate: Gate) -> float:
+        return mixed_perplexity(gate, scores_EX, block_size)
+
+    alone = [perplexity(row) for row in scores_EX]
+    updating = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)
+    cached = None if cached_prior_E is None else under(PosteriorGate(cached_prior_E.tolist(), evidence))
+    return Modes(
+        naive=min(alone),
+        label=None if own is None else alone[own],
+        average=under(FixedGate(equal)),
+        uniform=under(PosteriorGate(equal, evidence)),
+        updating=under(updating),
+        cached=cached,
+        oracle=oracle_perplexity(scores_EX, block_size),
+    )
+
+
+def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
+    """The perplexity of choosing for every block the one expert that gave it the highest likelihood.
+
+    No choice of one expert per block is better, so it is never above naive or label, nor above a posterior by the
+    whole prefix. A mixture that changes its mind within a block may be better: then the gap is negative.
+    """
+    best_N = as_blocks(scores_EX, block_size).sum(-1, dtype=torch.float64).amax(0)
+    return perplexity_of(-float(best_N.sum()) / scores_EX.shape[1])
+
+
+def trajectory(gate: UpdatingGate, blocks_ENT: Tensor) -> Tensor:
+    """The prior [E, N+1] before each block of `gate.update_every` tokens and after the last: figures 7 and 8."""
+    assert blocks_ENT.shape[2] == gate.update_every, "a prior learns at the ends of blocks of another length"
+    return gate.priors(blocks_ENT).exp()
+
+
+def running_mean(gate: PosteriorGate, blocks_ENT: Tensor) -> Tensor:
+    """The mean end-of-block posterior [E, N+1] of the first 0 … N blocks: a cached prior as it is being estimated."""
+    posteriors_EN = end_of_block_posteriors(gate, blocks_ENT)
+    counts_N = torch.arange(1, posteriors_EN.shape[1] + 1, dtype=posteriors_EN.dtype)
+    start_E1 = gate.log_prior_E.exp()[:, None]
+    return torch.cat([start_E1, posteriors_EN.cumsum(1) / counts_N], 1)
+
+
+LATE = 0.9  # of the blocks: what moves until then has not been seen to hold
+
+
+def stable_after(trajectory_EN: Tensor, tolerance: float = 0.05) -> int | None:
+    """The blocks [of N] after which a trajectory stays where it ends; None where that is in the last tenth of them.
+
+    Every trajectory is near its last value in the end, whatever the text is.
+    """
+    point, num_blocks = stability_point(trajectory_EN, tolerance), trajectory_EN.shape[1] - 1
+    return point if point <= LATE * num_blocks else None
+
+
+def stability_point(trajectory_EN: Tensor, tolerance: float = 0.05) -> int:
+    """The first block from which no share moves by more than `tolerance` from its last value; N if it never settles."""
+    distance_N = (trajectory_EN - trajectory_EN[:, -1:]).abs().amax(0)
+    moving = (distance_N > tolerance).nonzero()
+    return int(moving[-1]) + 1 if len(moving) else 0

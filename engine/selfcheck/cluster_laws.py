@@ -1,0 +1,81 @@
+"""Laws of clusters and of the gate that looks at them: balance, seeds, and texts that grow.
+
+Shapes: E experts, N documents, T positions, D dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.clusters.centroids import Clusters, Floats, squared_distances
+from engine.clusters.clusterer_registry import find_clusters
+from engine.clusters.config import ClusterConfig, ClusterMethod
+from engine.config import GateConfig
+from engine.mixing.base import Stream
+from engine.mixing.cluster import ClusterGate
+from engine.selfcheck.law import Finding, gap
+from engine.selfcheck.test_bed import EVEN, KEYS, SOFT, Ground
+
+SIZES = ((97, 8), (64, 7), (100, 3))  # documents and clusters
+
+
+def incremental_is_from_scratch(ground: Ground) -> Iterator[Finding]:
+    """L10, after every token, by both powers of the distance; the control knows the newest piece of text alone."""
+    spoken = ground.tokenizer.stream()
+    pieces = [spoken.push(token) for token in ground.array.tolist()]
+    wholes = ["".join(pieces[: position + 1]) for position in range(len(pieces))]
+    for power in (2, 4):
+        config = GateConfig("cluster", temperature=SOFT ** (power / 2), distance_power=power)
+        gate = ground.gate(config, EVEN)
+        assert isinstance(gate, ClusterGate)
+        grown_ET = _grown(ground.begun(gate), ground.array.tolist())
+        whole_ET, newest_ET = (_from_scratch(ground, gate, texts) for texts in (wholes, pieces))
+        yield Finding(gap(grown_ET, whole_ET), gap(grown_ET, newest_ET))
+
+
+def _grown(stream: Stream, ids: Sequence[int]) -> Tensor:
+    """The weights [E, T] after each token of a text, the first of which the stream has seen."""
+    weights = [stream.log_weights().exp()]
+    for token in ids[1:]:
+        stream.observe(torch.zeros(len(KEYS)), token)
+        weights.append(stream.log_weights().exp())
+    return torch.stack(weights, 1)
+
+
+def _from_scratch(ground: Ground, gate: ClusterGate, texts: Sequence[str]) -> Tensor:
+    """The weights [E, T] of texts that are embedded whole, each by itself."""
+    clustering = ground.clustering
+    vectors_TD = np.concatenate([clustering.embedder.embed([text]).vectors_ND for text in texts])
+    squared_TE = squared_distances(vectors_TD, clustering.clusters.centres_KD)
+    return gate.weigh(torch.from_numpy(squared_TE.T)).exp()
+
+
+def balanced_and_seeded(_ground: Ground) -> Iterator[Finding]:
+    """L11: how far sizes differ beyond one document, and how many documents the same seed puts elsewhere.
+
+    The controls are k-means without the constraint, and another seed.
+    """
+    for num_documents, num_clusters in SIZES:
+        vectors_ND = np.random.default_rng(5).gamma(0.5, 1, (num_documents, 4)).astype(np.float32)  # far from even
+        once, again, other = (_found(vectors_ND, "balanced", num_clusters, seed) for seed in (0, 0, 1))
+        free = _found(vectors_ND, "unbalanced", num_clusters, 0)
+        yield Finding(_unevenness(once), _unevenness(free))
+        yield Finding(_num_elsewhere(once, again), _num_elsewhere(once, other))
+
+
+def _found(vectors_ND: Floats, method: ClusterMethod, num_clusters: int, seed: int) -> Clusters:
+    *_, clusters = find_clusters(vectors_ND, ClusterConfig(method, num_clusters, seed=seed))
+    assert isinstance(clusters, Clusters)
+    return clusters
+
+
+def _unevenness(clusters: Clusters) -> int:
+    return max(0, max(clusters.sizes) - min(clusters.sizes) - 1)
+
+
+def _num_elsewhere(one: Clusters, other: Clusters) -> int:
+    return int((one.labels_N != other.labels_N).sum())

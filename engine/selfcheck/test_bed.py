@@ -1,0 +1,231 @@
+"""What the laws are checked on: a tiny real model whose experts differ, real score files, every gate there is.
+
+Shapes: E experts, T positions, V vocabulary, X tokens of a scored text.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.clusters.artifact import Clustering
+from engine.clusters.centroids import Clusters
+from engine.clusters.clusterer_registry import find_clusters
+from engine.clusters.config import ClusterConfig, TfidfConfig
+from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
+from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
+from engine.config import Family, GateConfig, ModelConfig
+from engine.files import Kept, new_folder
+from engine.inference.generate import Mixing
+from engine.inference.scores import open_scores, score_tokens
+from engine.methods.mode.active_experts import ActiveExperts
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.model import ModeModel
+from engine.mixing.base import Gate, Stream
+from engine.mixing.cluster import Routing
+from engine.mixing.gates import make_gate
+from engine.models.demix import DemixModel, Rows
+from engine.models.demix_files import save_base, save_expert
+from engine.models.expert_model import ExpertModel
+from engine.models.families import fresh_model
+from engine.text.blocks import Tokens
+from engine.text.corpus import Document
+from engine.text.eval_sample import Excerpt, excerpt_of
+from engine.text.tokenizer import Tokenizer, train_tokenizer
+from engine.training.data import DomainText
+
+FAMILIES: tuple[Family, ...] = get_args(Family)
+KEYS = ("law", "code", "news", "verse")
+PARTS = ("law", "code")  # of an expert of MoDE
+PRIOR = (1.0, 2.0, 3.0, 4.0)
+EVEN = (1.0, 1.0, 1.0, 1.0)
+BLOCK = 16
+# Top-k, and tokens after which a prior learns: as many as a block has, fewer and more, of which none divides another.
+LEARNING = ((None, BLOCK), (2, BLOCK), (None, 6), (2, 20))
+PROMPT = "the court held that"
+SOFT = 20.0  # temperature: the squared distances of this ground are some tens
+_VOCAB = 300
+_NOISE = 0.1  # on fresh weights: the context counts, experts differ plainly, and none takes over at once
+
+
+class Ground:
+    """Small real things on one device, the same each time, and a folder for files."""
+
+    def __init__(self, device: torch.device, folder: Path) -> None:
+        self.device = device
+        self._folder = folder
+
+    def model(self, family: Family = "llama", noise: float = _NOISE) -> DemixModel:
+        """A model of four experts; without noise they are identical. A new one each time: a law may change it."""
+        shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+        model = DemixModel(fresh_model(shape, _VOCAB, seed=7), KEYS).eval()
+        generator = torch.Generator().manual_seed(11)
+        _disturb(model.shared_parameters().values(), _NOISE, generator)
+        for key in KEYS:
+            _disturb(model.expert_parameters(key).values(), noise, generator)
+        return model.to(self.device)
+
+    def mode_model(self, parts: Sequence[str], family: Family = "llama", num_blocks: int = 2) -> ModeModel:
+        """Parts beside a backbone, each the same whichever others there are. A new one each time, as above."""
+        shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
+        lm = fresh_model(shape, _VOCAB, seed=7)
+        _disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))
+        model = ModeModel(lm, num_blocks).eval()
+        for part in parts:
+            model.add_expert(part, ModeConfig(num_blocks, expert_layers=1))
+            generator = torch.Generator().manual_seed(PARTS.index(part))
+            _disturb(model.expert_parameters(part).values(), _NOISE, generator)
+        return model.to(self.device)
+
+    def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveExperts:
+        """Such parts as one expert, some of them active."""
+        return ActiveExperts(self.mode_model(PARTS, family), active, "together")
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return train_tokenizer(["the court held that the statute does not apply\n" * 20], _VOCAB)
+
+    @cached_property
+    def array(self) -> NDArray[np.uint16]:
+        """A text of four whole blocks, a rest, and the token before them."""
+        return _random_tokens(3, 75)
+
+    @property
+    def ids(self) -> list[int]:
+        """The beginning of that text."""
+        return [int(one) for one in self.array[:12]]
+
+    @cached_property
+    def scores_EX(self) -> Tensor:
+        """The log-likelihood of that text under every expert, through score files."""
+        return self.score(self.model())
+
+    def score(self, model: DemixModel, batch_size: int = 8, block_size: int = BLOCK) -> Tensor:
+        """Such scores [E, X], written to a new folder and read from there."""
+        folders = [self.new_folder() for _ in KEYS]
+        for key, folder in zip(KEYS, folders, strict=True):
+            for _ in score_tokens(model, key, excerpt_of(self.array, block_size), folder, batch_size=batch_size):
+                pass
+        return open_scores(folders)[0]
+
+    @cached_property
+    def clustering(self) -> Clustering:
+        """Four clusters of the pieces of that text, so that most of its words are known."""
+        pieces = [self.tokenizer.decode([int(one) for one in self.array[at : at + 5]]) for at in range(0, 75, 5)]
+        *_, embedder = fit_tfidf(pieces, TfidfConfig(dimension=6, scaling="standardise"))
+        assert isinstance(embedder, TfidfEmbedder)
+        *_, clusters = find_clusters(embedder.embed(pieces).vectors_ND, ClusterConfig(num_clusters=len(KEYS)))
+        assert isinstance(clusters, Clusters)
+        return Clustering(clusters, embedder, tuple(Document(piece).id for piece in pieces))
+
+    @cached_property
+    def distances(self) -> Distances:
+        """Before every token of that text but the first."""
+        return self.measure(excerpt_of(self.array, BLOCK))
+
+    def measure(self, text: Excerpt) -> Distances:
+        """Distances to the centres, written to a new folder and read from there."""
+        folder = self.new_folder()
+        for _ in measure_distances(self.clustering, self.tokenizer, text, folder):
+            pass
+        return open_distances(folder)
+
+    def gate(self, config: GateConfig, weights: Sequence[float], order: Sequence[int] | None = None) -> Gate:
+        """A gate; its experts are of the clusters in turn, unless `order` says of which.
+
+        A gate that can weigh experts without a cluster has those of the last cluster as such.
+        """
+        clusters: Sequence[int | None] = order or [expert % len(KEYS) for expert in range(len(weights))]
+        if config.kind == "cluster-posterior":
+            clusters = [None if one == len(KEYS) - 1 else one for one in clusters]
+        return make_gate(config, weights, Routing(clusters, lambda: GrowingContext(self.clustering, self.tokenizer)))
+
+    def begun(self, gate: Gate, start: int = 0) -> Stream:
+        """A stream on that text from one of its tokens on."""
+        stream = gate.start()
+        stream.begin(int(self.array[start]))
+        return stream
+
+    def texts(self, keys: Sequence[str]) -> list[DomainText]:
+        """A training and a held-out text for each expert, each of its own part of the vocabulary."""
+        width = (_VOCAB - 1) // len(keys)
+        parts = [(key, 1 + i * width, 1 + (i + 1) * width) for i, key in enumerate(keys)]
+        return [
+            DomainText(f"text of {key}", key, _tokens(low, 400, low, high), _tokens(low + 1, 100, low, high))
+            for key, low, high in parts
+        ]
+
+    def new_folder(self) -> Path:
+        """An empty folder that is removed when all laws have been checked."""
+        return Path(tempfile.mkdtemp(dir=self._folder))
+
+
+def every_gate() -> Iterator[GateConfig]:
+    """Every gate that a config can name, with all experts and with the best two at each token.
+
+    One that learns does so at the ends of the text's blocks, within them, and across them.
+    """
+    hints = get_type_hints(GateConfig)
+    choices = {
+        one.name: get_args(hints[one.name]) for one in fields(GateConfig) if get_origin(hints[one.name]) is Literal
+    }
+    for values in product(*choices.values()):
+        chosen = dict(zip(choices, values, strict=True))
+        for top_k, tokens in LEARNING if chosen["kind"] == "updating" else LEARNING[:2]:
+            yield GateConfig(**chosen, top_k=top_k, update_every=tokens, temperature=SOFT)
+
+
+def plain_gate(weights: Sequence[float]) -> Gate:
+    """The gate that a new mixture has."""
+    return make_gate(GateConfig(), weights)
+
+
+@torch.inference_mode()
+def plain_logprobs(model: ExpertModel, keys: Sequence[str], ids: Sequence[int]) -> Tensor:
+    """Log-probabilities [E, T, V] of each expert by one forward pass without a cache."""
+    ids_ET = torch.tensor([list(ids)] * len(keys), device=model.device)
+    logprobs_ETV: Tensor = model(ids_ET, Rows.one_each(keys)).float().log_softmax(-1)
+    return logprobs_ETV
+
+
+def mixed_logprobs(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
+    """The mixture's log-probabilities [V] after a text, as generation sees them."""
+    mixing = Mixing(model, keys, gate)
+    for _ in mixing.read(ids):
+        pass
+    return mixing.distribution()[1]
+
+
+def save_model(model: DemixModel, root: Path) -> tuple[Kept, dict[str, Kept]]:
+    """The folders of a base and its experts, as a job keeps them."""
+    with new_folder(root / "base") as folder:
+        save_base(model, folder)
+    sha256 = Kept(root / "base").check()
+    for key in model.keys:
+        with new_folder(root / key) as folder:
+            save_expert(model, key, folder, base_sha256=sha256, tokenizer_sha256="")
+    return Kept(root / "base", sha256), {key: Kept(root / key) for key in model.keys}
+
+
+@torch.no_grad()
+def _disturb(parameters: Iterable[Tensor], noise: float, generator: torch.Generator) -> None:
+    for parameter in parameters:
+        parameter.add_(torch.randn(parameter.shape, generator=generator) * noise)
+
+
+def _tokens(seed: int, length: int, low: int, high: int) -> Tokens:
+    return Tokens(_random_tokens(seed, length, low, high), np.zeros(1, dtype=np.int64))
+
+
+def _random_tokens(seed: int, length: int, low: int = 1, high: int = _VOCAB) -> NDArray[np.uint16]:
+    return np.random.default_rng(seed).integers(low, high, length).astype(np.uint16)

@@ -1,0 +1,326 @@
+"""Intervals of averaged perplexities and accuracies: a paired bootstrap over documents and seeds.
+
+A draw takes test documents with replacement, within each domain and the same for every system and seed, since they read
+the same text, and then seeds with replacement. A block belongs to the document in which it begins: blocks of
+one document resemble each other and are drawn together, and so are the pieces of a document that was cut. Of each draw
+a perplexity or an accuracy is computed per domain, averaged over domains as the paper averages, then over the seeds
+drawn. The interval is the middle 95 % of draws.
+
+Of G documents G − 1 are drawn: with G, the interval of a mean is too narrow by √(1 − 1/G) (Rao and Wu, 1988). A text of
+a single document is drawn by its blocks, which says nothing of other documents: whoever shows it must say so.
+
+Two seeds tell little of how seeds differ, so a claim must also hold in each seed by itself.
+Shapes: N blocks, G documents, R draws, S seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.statistics.estimates import NUM_DRAWS, Estimate, Floats, middle
+
+_MOST_NATS = 700.0  # per token: its exponential is still a number that JSON can hold
+
+Ints = NDArray[np.integer]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A system's negative log-likelihood of a text: nats and tokens of each block, and which document it begins in."""
+
+    nats_N: Floats
+    tokens_N: Floats
+    documents_N: Ints
+
+    @classmethod
+    def of(cls, logprobs_X: Floats, block_size: int, documents_N: Ints) -> Loss:
+        """From the log-likelihood of every token; the last block may be shorter."""
+        nats_N, tokens_N = _by_block(logprobs_X, block_size)
+        return cls(-nats_N, tokens_N, documents_N)
+
+    @property
+    def totals_N(self) -> Floats:
+        return self.nats_N
+
+    @staticmethod
+    def number(nats_per_token: Floats) -> Floats:
+        """The perplexity."""
+        return np.asarray(np.exp(np.minimum(nats_per_token, _MOST_NATS)))
+
+    @property
+    def perplexity(self) -> float:
+        return _number(self)
+
+    def half(self, which: int) -> Loss | None:
+        """Every second document, of a single one every second block; None where that is nothing."""
+        is_in_N = _is_in_half(self.documents_N, which)
+        found = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return found if is_in_N.any() else None
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Which tokens of a text a system found the most probable ones: of each block how many, of how many, and which
+    document it begins in."""
+
+    hits_N: Floats
+    tokens_N: Floats
+    documents_N: Ints
+
+    @classmethod
+    def of(cls, hits_X: Bools, block_size: int, documents_N: Ints) -> Hits:
+        """From whether every token was hit; the last block may be shorter."""
+        return cls(*_by_block(hits_X.astype(float), block_size), documents_N)
+
+    @property
+    def totals_N(self) -> Floats:
+        return self.hits_N
+
+    @staticmethod
+    def number(hits_per_token: Floats) -> Floats:
+        """The accuracy."""
+        return hits_per_token
+
+    @property
+    def accuracy(self) -> float:
+        return _number(self)
+
+    def half(self, which: int) -> Hits | None:
+        """As `Loss.half`: the same documents of the same text."""
+        is_in_N = _is_in_half(self.documents_N, which)
+        found = Hits(self.hits_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return found if is_in_N.any() else None
+
+
+def _by_block(values_X: Floats, block_size: int) -> tuple[Floats, Floats]:
+    """The sum of what was measured in each block of a text, and its tokens."""
+    starts = np.arange(0, len(values_X), block_size)
+    return np.add.reduceat(values_X, starts), np.diff(starts, append=len(values_X)) * 1.0
+
+
+def _is_in_half(documents_N: Ints, which: int) -> Bools:
+    """Which blocks are of every second document; of a single one every second block."""
+    _, of_N = np.unique(documents_N, return_inverse=True)
+    if not of_N.any():
+        of_N = np.arange(len(of_N))
+    return np.asarray(of_N % 2 == which)
+
+
+def _number(measured: Loss | Hits) -> float:
+    return float(measured.number(measured.totals_N.sum() / measured.tokens_N.sum()))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Texts counted in the cells of a table, by the flat number of the cell, and which document each is a piece of."""
+
+    cells_N: Ints
+    documents_N: Ints
+    shape: tuple[int, ...]
+
+    @property
+    def table(self) -> Floats:
+        """How many texts lie in each cell."""
+        return np.bincount(self.cells_N, minlength=math.prod(self.shape)).reshape(self.shape).astype(float)
+
+
+class Change(NamedTuple):
+    """From one system to another, on one domain."""
+
+    after: Hashable
+    before: Hashable
+    domain: str
+
+
+Place = tuple[Hashable, int, str]  # system, seed, domain
+Statistic = Callable[..., Floats]
+
+
+class Draws:
+    """Draws of documents and of seeds, each made once: whatever is compared is compared under the same ones."""
+
+    def __init__(self, num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        self.num_draws, self._seed = num_draws, seed
+        self._counts: dict[tuple[str, int], Floats] = {}
+
+    def sums(self, text: str, documents_N: Ints, *values_N: Floats) -> tuple[Floats, ...]:
+        """The sums [R] of values of a text's blocks over the documents of every draw."""
+        names, of_N = np.unique(documents_N, return_inverse=True)
+        if len(names) < 2:
+            of_N = np.arange(len(documents_N))
+        counts_RG = self._documents(text, int(of_N.max()) + 1)
+        return tuple(counts_RG @ np.bincount(of_N, one) for one in values_N)
+
+    def seeds(self, num_seeds: int) -> Floats:
+        """The share of each seed in every draw [S, R]."""
+        chance = np.random.default_rng([self._seed, num_seeds])
+        drawn = chance.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), self.num_draws)
+        return drawn.T / num_seeds
+
+    def estimate(self, points_S: Sequence[float], draws_SR: Sequence[Floats]) -> Estimate:
+        """The mean over seeds, from its value in each seed and that under every draw of text.
+
+        The interval reaches to the value at least: perplexity is not linear, so that of two documents together may lie
+        beyond that of either.
+        """
+        low, high = middle((self.seeds(len(points_S)) * np.stack(draws_SR)).sum(0))
+        value = float(np.mean(points_S))
+        return Estimate(value, min(low, value), max(high, value), tuple(points_S))
+
+    def mean(self, text: str, measured: Sequence[tuple[Floats, Ints]]) -> Estimate:
+        """The mean over blocks of what was measured in each block of a text; values and documents [N] of every seed."""
+        drawn = [self.sums(text, of_N, values_N, np.ones(len(of_N))) for values_N, of_N in measured]
+        points = [float(values_N.mean()) for values_N, _ in measured]
+        return self.estimate(points, [total_R / num_R for total_R, num_R in drawn])
+
+    def of_counts(self, counted_S: Sequence[Counted], statistic: Statistic) -> Estimate:
+        """A statistic of what was counted, one table for each seed, under draws of documents with all their pieces.
+
+        A number in `documents_N` means the same document in every seed, and the tables are of one shape.
+        `statistic` is given tables with the draws in front, and gives one number for each.
+        """
+        points = [float(statistic(one.table[None])[0]) for one in counted_S]
+        return self.estimate(points, [statistic(drawn) for drawn in self._tables(counted_S)])
+
+    def _tables(self, counted_S: Sequence[Counted]) -> Iterator[Floats]:
+        """Tables [R, …] of each seed, of the same documents: of G, G − 1 are drawn, each counted G / (G − 1) times."""
+        kinds_SUC, num_U = _kinds(counted_S)
+        total = int(num_U.sum())
+        drawn = max(1, total - 1)
+        chance = np.random.default_rng([self._seed, *kinds_SUC.shape])
+        counts_RU = chance.multinomial(drawn, num_U / total, self.num_draws) * (total / drawn)
+        for kinds_UC, counted in zip(kinds_SUC, counted_S, strict=True):
+            yield (counts_RU @ kinds_UC).reshape(self.num_draws, *counted.shape)
+
+    def _documents(self, text: str, num_documents: int) -> Floats:
+        """How often each document of a text is drawn [R, G]."""
+        key = (text, num_documents)
+        if key not in self._counts:
+            chance = np.random.default_rng([self._seed, zlib.crc32(text.encode()), num_documents])
+            shares = np.full(num_documents, 1 / num_documents)
+            self._counts[key] = chance.multinomial(max(1, num_documents - 1), shares, self.num_draws).astype(float)
+        return self._counts[key]
+
+
+class Averages:
+    """What was measured of systems, by (system, seed, domain): its averages under the same draws of text."""
+
+    def __init__(self, measured: Mapping[Place, Loss | Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        self.draws = Draws(num_draws, seed)
+        self._measured = measured
+        self._drawn: dict[Place, Floats] = {}
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """Every seed that anything was measured in."""
+        return sorted({seed for _, seed, _ in self._measured})
+
+    def seeds_with(self, systems: Sequence[Hashable], domains: Sequence[str]) -> list[int]:
+        """The seeds in which every one of these systems was scored on every one of these domains."""
+        return [s for s in self.seeds if all((m, s, d) in self._measured for m in systems for d in domains)]
+
+    def estimate(self, systems: Sequence[Hashable], domains: Sequence[str], statistic: Statistic) -> Estimate | None:
+        """A statistic of the systems' averages over domains, averaged over seeds; None where no seed has them all.
+
+        `statistic` is given one array for each system, one number for each draw.
+        """
+        seeds = self.seeds_with(systems, domains)
+        if not seeds or not domains:
+            return None
+        points = [float(statistic(*(np.array(self._mean(m, s, domains)) for m in systems))) for s in seeds]
+        return self.draws.estimate(
+            points, [statistic(*(self._mean_drawn(m, s, domains) for m in systems)) for s in seeds]
+        )
+
+    def average(self, system: Hashable, domains: Sequence[str]) -> Estimate | None:
+        """A system's number, averaged over domains and seeds."""
+        return self.estimate([system], domains, lambda own: own)
+
+    def difference(self, system: Hashable, other: Hashable, domains: Sequence[str]) -> Estimate | None:
+        """How much more a system has than another (less: negative)."""
+        return self.estimate([system, other], domains, lambda one, two: one - two)
+
+    def _mean(self, system: Hashable, seed: int, domains: Sequence[str]) -> float:
+        return float(np.mean([_number(self._measured[system, seed, domain]) for domain in domains]))
+
+    def _mean_drawn(self, system: Hashable, seed: int, domains: Sequence[str]) -> Floats:
+        return np.asarray(np.mean([self._drawn_at(system, seed, domain) for domain in domains], axis=0))
+
+    def _drawn_at(self, system: Hashable, seed: int, domain: str) -> Floats:
+        """The number under every draw of the domain's text [R]."""
+        place = (system, seed, domain)
+        if place not in self._drawn:
+            one = self._measured[place]
+            totals_R, tokens_R = self.draws.sums(domain, one.documents_N, one.totals_N, one.tokens_N)
+            self._drawn[place] = one.number(totals_R / tokens_R)
+        return self._drawn[place]
+
+
+class Accuracies(Averages):
+    """Accuracies of systems by (system, seed, domain), and their averages under the same draws of text."""
+
+    def __init__(self, hits: Mapping[Place, Hits], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        super().__init__(hits, num_draws, seed)
+        self.hits = hits
+
+    def half(self, which: int) -> Accuracies:
+        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
+        halves = {place: half for place, hits in self.hits.items() if (half := hits.half(which)) is not None}
+        return Accuracies(halves, self.draws.num_draws)
+
+
+class Resampled(Averages):
+    """Losses of systems by (system, seed, domain), and what they give under the same draws of text: perplexities."""
+
+    def __init__(self, losses: Mapping[Place, Loss], num_draws: int = NUM_DRAWS, seed: int = 0) -> None:
+        super().__init__(losses, num_draws, seed)
+        self.losses = losses
+
+    def half(self, which: int) -> Resampled:
+        """The same of one half (0 or 1) of every text: what is chosen on one half may be judged on the other."""
+        halves = {place: half for place, loss in self.losses.items() if (half := loss.half(which)) is not None}
+        return Resampled(halves, self.draws.num_draws)
+
+    def changes(self, changes: Sequence[Change]) -> Estimate | None:
+        """The mean change of perplexity, in %, as in table 13.
+
+        Each change counts the same, however large its perplexity. None where no seed has all of them.
+        """
+        seeds = [s for s in self.seeds if all((m, s, one.domain) in self.losses for one in changes for m in one[:2])]
+        if not seeds or not changes:
+            return None
+        points = [float(np.mean([self._point_change(one, s) for one in changes])) for s in seeds]
+        return self.draws.estimate(
+            points, [np.mean([self._drawn_change(one, s) for one in changes], axis=0) for s in seeds]
+        )
+
+    def _point_change(self, change: Change, seed: int) -> float:
+        after, before = (self.losses[m, seed, change.domain].perplexity for m in change[:2])
+        return 100 * (after / before - 1)
+
+    def _drawn_change(self, change: Change, seed: int) -> Floats:
+        after_R, before_R = (self._drawn_at(m, seed, change.domain) for m in change[:2])
+        return 100 * (after_R / before_R - 1)
+
+
+def _kinds(counted_S: Sequence[Counted]) -> tuple[Floats, Ints]:
+    """Each way [S, U, cells] in which the pieces of a document lie in the tables, and how many documents lie so [U]."""
+    num_cells = math.prod(counted_S[0].shape)
+    cells_M = np.concatenate([one.cells_N + seed * num_cells for seed, one in enumerate(counted_S)])
+    documents_M = np.concatenate([one.documents_N for one in counted_S])
+    order = np.lexsort((cells_M, documents_M))
+    borders = np.flatnonzero(np.diff(documents_M[order])) + 1
+    kinds = Counter(tuple(cells.tolist()) for cells in np.split(cells_M[order], borders))
+    rows = [np.bincount(cells, minlength=len(counted_S) * num_cells) for cells in kinds]
+    kinds_USC = np.array(rows, dtype=np.float64).reshape(-1, len(counted_S), num_cells)
+    return kinds_USC.transpose(1, 0, 2), np.array(list(kinds.values()))

@@ -1,0 +1,14 @@
+"""In which precision a training computes: its updates, and every held-out loss that it tells."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from engine.config import Precision
+
+
+def arithmetic(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Autocast for a precision on a device; for this thread only (`engine.inference.scores` enters its own)."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()

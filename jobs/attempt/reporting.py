@@ -1,0 +1,208 @@
+"""What goes from the engine's events onto the job's row: a sentence, a share, an estimate, the curve."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from engine.events import Decided, Evaluated, Event, Progress, Saved, Settled, Step
+from jobs.attempt.estimate import Pace
+from workbench.job_records.leases import CHECKPOINT
+
+CURVE_POINTS = 1000  # a longer curve keeps every so-manieth step, always the same ones
+SAVED_SECONDS = 60.0  # between two lines about checkpoints
+ALMOST = 0.999  # the whole belongs to a job that is done
+
+
+Point = tuple[str, int, float]  # name, step, value
+
+
+@dataclass(frozen=True)
+class News:
+    """One write: everything since the last one."""
+
+    progress: float | None = None
+    note: str | None = None
+    eta_seconds: float | None = None
+    metrics: tuple[Point, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.note is not None or bool(self.metrics) or bool(self.messages)
+
+
+@dataclass
+class Throughput:
+    """Tokens and operations of updates over the seconds they took; evaluations and checkpoints do not count."""
+
+    num_steps: int = 0
+    num_tokens: int = 0
+    num_flops: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def kept(cls, path: Path) -> Throughput:
+        """What an earlier attempt kept there; nothing seen where there is no such file."""
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
+
+    def keep(self, path: Path) -> None:
+        """Writes down what was seen, for an attempt that goes on from here."""
+        aside = path.with_suffix(".new")
+        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        aside.replace(path)
+
+    def see(self, step: Step) -> None:
+        """Takes in one update."""
+        self.num_steps += 1
+        self.num_tokens += step.num_tokens
+        self.num_flops += step.num_flops
+        self.seconds += step.num_tokens / step.tokens_per_second
+
+    def told(self) -> dict[str, float]:
+        """Means over all updates seen, and the operations of one; empty before the first."""
+        if not self.num_steps:
+            return {}
+        return {
+            "num_steps": self.num_steps,
+            "tokens_per_second": self.num_tokens / self.seconds,
+            "flops_per_second": self.num_flops / self.seconds,
+            "flops_per_update": self.num_flops / self.num_steps,
+            "flops_per_token": self.num_flops / self.num_tokens,
+        }
+
+
+class Reporter:
+    """Gathers events in the thread that works; another thread writes them, about once a second."""
+
+    def __init__(self, throughput: Throughput | None = None) -> None:
+        """`throughput` is that of the attempts before, which this one goes on from."""
+        self._lock = threading.Lock()
+        self._pace = Pace()
+        self._latest: Progress | Step | None = None
+        self._metrics: list[Point] = []
+        self._messages: list[str] = []
+        self._saved_at = float("-inf")
+        self._throughput = throughput or Throughput()
+
+    def see(self, event: Event) -> None:
+        """Takes in one event; quick, because the work waits."""
+        with self._lock:
+            match event:
+                case Progress() | Step():
+                    self._latest = event
+            match event:
+                case Step():
+                    self._metrics += _step_points(event)
+                    self._throughput.see(event)
+                case Evaluated():
+                    self._metrics += _evaluated_points(event)
+                case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
+                    self._saved_at = monotonic()
+                    self._messages.append(f"{CHECKPOINT} {event.step:,}.")
+                case Decided():
+                    self._messages.append(event.sentence)
+                case Settled() if event.step < event.num_steps:
+                    # All the steps there will be: what is left of those wished is not waited for.
+                    self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are kept")
+                    self._messages.append(_settled_words(event))
+
+    def take(self) -> News:
+        """Everything since the last take; empty (false) when nothing happened."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+            metrics, self._metrics = tuple(self._metrics), []
+            messages, self._messages = tuple(self._messages), []
+        if latest is None:
+            return News(metrics=metrics, messages=messages)
+        done, total, phase = _measure(latest)
+        self._pace.see(monotonic(), done, phase)
+        is_of_whole = isinstance(latest, Step) or not latest.is_first
+        estimate = self._pace.estimate(total) if total and is_of_whole else None
+        return News(
+            progress=min(done / total, ALMOST) if total and is_of_whole else None,
+            note=sentence(latest) + (f" · {estimate}" if estimate else ""),
+            eta_seconds=estimate.seconds if estimate else None,
+            metrics=metrics,
+            messages=messages,
+        )
+
+    def keep_throughput(self, path: Path) -> None:
+        """Writes down the throughput so far, where the next attempt finds it."""
+        with self._lock:
+            if self._throughput.num_steps:
+                self._throughput.keep(path)
+
+    def result(self) -> dict[str, Any]:
+        """What the events say of the whole job, for its result: the throughput of its updates, if any."""
+        with self._lock:
+            told = self._throughput.told()
+        return {"throughput": told} if told else {}
+
+    def put_back(self, news: News) -> None:
+        """Keeps what could not be written for the next time (of two values of a step the newer stands)."""
+        with self._lock:
+            self._metrics = [*news.metrics, *self._metrics]
+            self._messages = [*news.messages, *self._messages]
+
+
+def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
+    if isinstance(event, Step):
+        return event.step, event.num_steps, "steps"
+    return event.done, event.total, (event.unit, event.total)
+
+
+def _step_points(event: Step) -> list[Point]:
+    every = -(-event.num_steps // CURVE_POINTS)
+    if event.step % every and event.step not in (1, event.num_steps):
+        return []
+    values = {
+        "loss": event.loss,
+        "learning_rate": event.learning_rate,
+        "tokens_per_second": event.tokens_per_second,
+        **({"flops_per_second": _flops_per_second(event)} if event.num_flops else {}),
+        **{f"loss/{name}": loss for name, loss in event.loss_by_domain.items()},
+    }
+    return _points(event.step, values)
+
+
+def _flops_per_second(event: Step) -> float:
+    return event.num_flops * event.tokens_per_second / event.num_tokens
+
+
+def _evaluated_points(event: Evaluated) -> list[Point]:
+    """Held-out losses by domain; and of gates `gate/0/DOMAIN` for the backbone, `gate/1/DOMAIN` for the first part."""
+    losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
+    gates = {
+        f"gate/{number}/{name}": weight
+        for name, weights in event.gates_by_domain.items()
+        for number, weight in enumerate(weights)
+    }
+    return _points(event.step, losses | gates)
+
+
+def _settled_words(event: Settled) -> str:
+    how = f"All {event.num_steps:,} steps are made"
+    if event.num_steps < event.wished_steps:
+        how = f"Stopped early, after step {event.num_steps:,} of {event.wished_steps:,}"
+    return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
+
+
+def _points(step: int, values: Mapping[str, float]) -> list[Point]:
+    return [(name, step, value) for name, value in values.items()]
+
+
+def sentence(event: Progress | Step) -> str:
+    """One line for people: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 0.012 TFLOP/s`."""
+    if isinstance(event, Step):
+        speed = f" · {_flops_per_second(event) / 1e12:.3g} TFLOP/s" if event.num_flops else ""
+        return (
+            f"step {event.step:,} of {event.num_steps:,} · loss {event.loss:.2f} nats/token"
+            f" · {event.tokens_per_second:,.0f} tokens/s{speed}"
+        )
+    amount = f"{event.done:,.0f}" + (f" of {event.total:,.0f}" if event.total else "")
+    return f"{amount} {event.unit}" + (f" · {event.note}" if event.note else "")

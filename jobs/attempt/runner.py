@@ -1,0 +1,123 @@
+"""One attempt at a job in a process of its own: `python -P -m jobs.attempt.runner JOB_ID`.
+
+It claims the job before anything heavy is imported, so that a second delivery ends quickly and quietly. A
+worker gives it one end of a pipe (`--lifeline`): when the other end closes, whether in order or because the
+worker was killed, the work stops at its next event, leaves a checkpoint and goes back to the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from engine.device import prepare_process
+from engine.errors import Problem
+from engine.events import Event, Progress, Step
+from jobs.attempt.attempt import attempt, new_owner, take
+from jobs.attempt.reporting import sentence
+from workbench.settings import get_settings
+
+LOG_SECONDS = 5.0
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one attempt and ends the process: nothing that a library left behind keeps it alive."""
+    parser = argparse.ArgumentParser(prog="python -P -m jobs.attempt.runner", description="Run one attempt at a job.")
+    parser.add_argument("job_id")
+    parser.add_argument("--owner", default="", help="Name under which to claim the job.")
+    parser.add_argument("--lifeline", type=int, help="Descriptor of a pipe; stop when it closes.")
+    wish = parser.parse_args(arguments)
+    watch = [watch_signals(), *([] if wish.lifeline is None else [wish.lifeline])]
+    if not select.select(watch, [], [], 0)[0]:
+        leave(run(wish.job_id, wish.owner or new_owner(), watch))
+    leave(0)
+
+
+def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
+    """Claims the job and works on it until one of the descriptors in `watch` says stop.
+
+    Gives the exit code: 0 when there was nothing to do or the work ended in order, 1 after an error, which is
+    then the last line of the log. The row says it, too, unless the row could not be written or is another's.
+    """
+    settings = get_settings()
+    try:
+        claim = take(settings, job_id, owner)
+    except Problem as problem:
+        print(problem, flush=True)
+        return 0  # nothing was begun: no attempt is lost
+    if claim is None:
+        return 0
+    prepare_process(settings.threads)
+    print(f"Attempt {claim.attempt} by {owner}.", flush=True)
+    log = Log()
+    try:
+        for event in attempt(claim, settings, end_process, watch):
+            log.see(event)
+    except Problem as problem:
+        return _failed(str(problem))
+    except Exception:
+        return _failed(traceback.format_exc().rstrip())
+    return 0
+
+
+def _failed(words: str) -> int:
+    with suppress(OSError):
+        print(words, flush=True)
+    return 1
+
+
+class Log:
+    """Prints a line now and then."""
+
+    def __init__(self) -> None:
+        self._printed_at = float("-inf")
+
+    def see(self, event: Event) -> None:
+        now = time.monotonic()
+        if isinstance(event, Progress | Step) and now - self._printed_at >= LOG_SECONDS:
+            self._printed_at = now
+            with suppress(OSError):  # a full disk must not end the work by way of its log
+                print(f"{time.strftime('%H:%M:%S')} {sentence(event)}", flush=True)
+
+
+def watch_signals() -> int:
+    """A descriptor to read from once a signal to stop came, even while the work is deep in C code."""
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
+    signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return source
+
+
+def end_process() -> NoReturn:
+    """Ends this process and those it started, now."""
+    _signal_group(signal.SIGKILL)
+    os._exit(1)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process in order, and those it started; waits for no thread."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _signal_group(signal.SIGTERM)
+    os._exit(code)
+
+
+def _signal_group(number: signal.Signals) -> None:
+    if os.getsid(0) == os.getpid():  # else the group is a terminal's, or the caller's
+        os.killpg(0, number)
+
+
+if __name__ == "__main__":
+    main()

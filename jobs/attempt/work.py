@@ -1,0 +1,81 @@
+"""What the function of a kind of job is given, and what it gives back.
+
+A kind is a generator function: it yields the engine's events and returns a `Register`, which puts what was
+made into the registry inside the very transaction that sets the job done. Closing the generator means stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event
+from workbench.job_records import leases
+from workbench.registry import database
+from workbench.settings import Settings
+from workbench.store.storage import Storage, get_storage
+
+Register = Callable[[Session], dict[str, Any]]
+Kind = Callable[..., Generator[Event, None, Register]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to run a job: each write names the fence, and is refused once another holds a newer one."""
+
+    job_id: str
+    fence: int
+    attempt: int
+    owner: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """One attempt at a job."""
+
+    claim: Claim
+    settings: Settings
+
+    @property
+    def job_id(self) -> str:
+        return self.claim.job_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first start."""
+        return self.claim.attempt
+
+    @cached_property
+    def folder(self) -> Path:
+        """The job's own files: checkpoints in it outlive attempts; it is removed once the job is done."""
+        folder = self.settings.jobs_folder / self.job_id / "work"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @cached_property
+    def storage(self) -> Storage:
+        return get_storage(self.settings)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A short look at the registry; nothing slow may happen inside."""
+        with database.reading(self.settings) as session:
+            yield session
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A short write transaction that only the job's present holder can commit; raises LeaseLost."""
+        with database.transaction(self.settings) as session:
+            leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
+            yield session
+
+
+def log_path(settings: Settings, job_id: str) -> Path:
+    """The file with everything the job's processes printed, all attempts one after another."""
+    return settings.jobs_folder / job_id / "log.txt"

@@ -1,0 +1,52 @@
+"""What is told of a clustering, found anew after every change: sizes, terms, documents, overlap with domains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.clusters.describe import label_overlap
+from engine.clusters.documents import ClusteredDocuments
+from engine.clusters.edits import Edited
+from engine.clusters.fitting import Fitted
+from workbench.registry.clusterings import ClusterFacts
+
+
+def measures(documents: ClusteredDocuments, num_clusters: int, sources: Sequence[str]) -> dict[str, Any]:
+    """Sizes, blank documents, and how the clusters go with the domains that the documents came from (figure 16)."""
+    names = [sources[number] for number in documents.sources_N.tolist()]
+    overlap = label_overlap(documents.labels_N, names, num_clusters)
+    return {
+        "sizes": documents.sizes(num_clusters),
+        "num_blank": documents.num_blank,
+        "num_pinned": int(documents.is_pinned_N.sum()),
+        "overlap": {
+            "labels": list(overlap.labels),
+            "counts": overlap.counts_LK.tolist(),
+            "normalised_mutual_information": overlap.normalised_mutual_information,
+        },
+    }
+
+
+def facts(fitted: Fitted, documents: ClusteredDocuments) -> list[ClusterFacts]:
+    """What is known of each cluster."""
+    sizes = documents.sizes(fitted.clustering.clusters.num_clusters)
+    return [
+        ClusterFacts(size, terms, documents.nearest(number))
+        for number, (size, terms) in enumerate(zip(sizes, fitted.words.terms(), strict=True))
+    ]
+
+
+def facts_after(edited: Edited) -> list[ClusterFacts]:
+    """What is known of each cluster after an edit, with the number that it had before, and of those merged into it."""
+    return [
+        ClusterFacts(
+            one.num_documents,
+            one.terms,
+            one.representatives,
+            before,
+            changed := number in edited.changed,
+            edited.merged if changed else frozenset(),
+        )
+        for number, (one, before) in enumerate(zip(facts(edited.fitted, edited.documents), edited.before, strict=True))
+    ]

@@ -1,0 +1,51 @@
+"""The documents of a clustering, read again where they lie, each in the split that it was clustered in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.clusters.documents import ClusteredDocuments
+from engine.clusters.sources import as_ids, hex_of, places_of, require_all
+from engine.text.corpus import Document
+from engine.text.parquet_rows import read_rows
+from engine.text.split import SPLITS
+
+BATCH = 1024  # rows looked up at once
+NONE = -1
+
+
+class Splits:
+    """The split of a document by its id."""
+
+    def __init__(self, documents: ClusteredDocuments) -> None:
+        self._documents = documents
+
+    def __call__(self, id: str) -> str:
+        return self._documents.split(int(places_of(as_ids([id]), self._documents.ids_N)[0]))
+
+
+def read_documents(
+    folders: Sequence[Path], documents: ClusteredDocuments, numbers_N: NDArray[np.int32], domains: Mapping[int, str]
+) -> Iterator[Document]:
+    """The documents whose number is a key of `domains` (NONE leaves one out), each from the place it was clustered at.
+
+    Raises CorpusError for missing ones.
+    """
+    is_left_N = numbers_N != NONE
+    total = int(is_left_N.sum())
+    for source, folder in enumerate(folders):
+        for split_number, split in enumerate(SPLITS):
+            rows = read_rows(folder / f"{split}.parquet")
+            is_here_N = is_left_N & (documents.sources_N == source) & (documents.splits_N == split_number)
+            while batch := list(islice(rows, BATCH)):
+                places = places_of(as_ids([row["id"] for row in batch]), documents.ids_N)
+                for row, place in zip(batch, places.tolist(), strict=True):
+                    if place >= 0 and is_here_N[place]:
+                        is_left_N[place] = False
+                        yield Document(row["text"], domains[int(numbers_N[place])], row["group"], row["source"])
+    require_all(hex_of(documents.ids_N[is_left_N]), total)

@@ -1,0 +1,48 @@
+"""Distances of held-out text to the clusters of a mixture's gate: measured once for each text, kept, found by key."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import partial
+
+from sqlalchemy import select
+
+from engine.clusters.artifact import open_clustering
+from engine.clusters.distances import measure_distances
+from engine.events import Event
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import Excerpt
+from engine.text.tokenizer import load_tokenizer
+from jobs.attempt.work import Work
+from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.tokens import domain_files, pack
+from workbench.analysis.cluster_routing import distances_key, find_route
+from workbench.registry.mixtures import members_of
+from workbench.registry.tables import Domain
+
+
+def measure_missing(
+    work: Work, mixture: str, domains: Sequence[str] | None, split: str, block_size: int, max_tokens: int
+) -> Generator[Event, None, int]:
+    """The distances that nothing holds yet, on every domain (None: all); of how many texts, 0 without a cluster gate.
+
+    They are of the tokens that `score_missing` scores, dev text and clusters' own too, since a page mixes all that was
+    scored; and are registered as soon as they are whole.
+    """
+    with work.reading() as session:
+        experts, gate = members_of(session, mixture)
+        route, base = find_route(session, work.storage, gate, experts), work.storage.kept(experts[0].base)
+        names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
+        texts = [domain_files(session, work.storage, name) for name in names]
+    if route is None:
+        return 0
+    base.check()
+    tokenizer = load_tokenizer(base.folder)
+    clustering = open_clustering(route.clustering, route.seed)
+    for domain in texts:
+        packed = yield from pack(work, domain, tokenizer)
+        text = Excerpt.of(Tokens.open(packed, split), block_size, max_tokens)
+        key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
+        fill = partial(measure_distances, clustering, tokenizer, text)
+        yield from made_once(work, key, "distances", fill)
+    return len(texts)

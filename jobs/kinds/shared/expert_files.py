@@ -1,0 +1,110 @@
+"""An expert that a job has just made: its folder, and its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.methods.mode.sizes import part_sizes
+from engine.models.demix import DemixModel
+from engine.models.demix_files import save_expert
+from engine.statistics.perplexity import perplexity_of
+from jobs.attempt.work import Work
+from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
+from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_told
+from workbench.registry.experts import MODE, register_expert
+from workbench.registry.tables import Artifact
+from workbench.store.artifacts import register_artifact
+
+Write = Callable[[Path], None]  # fills the folder of an expert
+
+
+@dataclass(frozen=True)
+class NewExpert:
+    """An expert before it has a row; `id` names its folder, too. The loss is on held-out text, in nats per token."""
+
+    id: str
+    name: str
+    method: str
+    domains: tuple[DomainFiles, ...]
+    num_parameters: int
+    dev_loss: float | None
+    kind: str = "demix-expert"  # of its artifact
+
+
+def keep_expert(
+    work: Work,
+    model: DemixModel,
+    id: str,
+    name: str,
+    domains: Sequence[DomainFiles],
+    *,
+    method: str,
+    dev_loss: float | None,
+    base_sha256: str,
+    tokenizer_sha256: str,
+) -> NewExpert:
+    """Keeps the parameters of the expert `id`, which these domains trained, as an artifact under the same id."""
+    with work.storage.new(id) as folder:
+        save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
+    size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
+    return NewExpert(id, name, method, tuple(domains), size, dev_loss)
+
+
+def keep_parts(
+    work: Work, id: str, name: str, domains: Sequence[DomainFiles], write: Write, dev_loss: float | None
+) -> NewExpert:
+    """Keeps experts of MoDE as the parts of one, as an artifact that `write` fills."""
+    with work.storage.new(id) as folder:
+        write(folder)
+        size = sum(part_sizes(folder).values())
+    return NewExpert(id, name, MODE, tuple(domains), size, dev_loss, "mode-expert")
+
+
+def register_new_expert(
+    session: Session,
+    work: Work,
+    expert: NewExpert,
+    *,
+    base: Artifact,
+    seed_id: str | None,
+    parent_id: str | None,
+    tokenizer_sha256: str,
+    config: Mapping[str, Any],
+    metrics: Mapping[str, Any] | None = None,
+    trained_base: Sequence[DomainFiles] = (),
+) -> None:
+    """Writes the expert's row, with all that says where it came from: its config tells of several domains which.
+
+    So it does of those that trained the base in the same training: a name may be that of another text one day.
+    """
+    several = len(expert.domains) > 1
+    texts: dict[str, Any] = {"domains": [domain.name for domain in expert.domains]} if several else {}
+    for key, domains in ((OWN, expert.domains if several else ()), (OF_BASE, trained_base)):
+        if domains:
+            texts[key] = sources_told(session, [domain.id for domain in domains])
+    artifact = register_artifact(session, work.storage, expert.id, expert.kind, job_id=work.job_id)
+    measured = {} if expert.dev_loss is None else {"dev_perplexity": perplexity_of(expert.dev_loss)}
+    register_expert(
+        session,
+        id=expert.id,
+        name=expert.name,
+        method=expert.method,
+        seed_id=seed_id,
+        domain_id=None if several else expert.domains[0].id,
+        parent_id=parent_id,
+        base=base,
+        artifact=artifact,
+        tokenizer_sha256=tokenizer_sha256,
+        data_sha256=data_sha256_of(expert.domains),
+        num_parameters=expert.num_parameters,
+        config={**config, **texts},
+        metrics={**measured, **(metrics or {})},
+        code_version=version("expert-workbench"),
+        job_id=work.job_id,
+    )

@@ -1,0 +1,42 @@
+"""Models for a job, one base at a time or all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from engine.device import choose_device
+from engine.files import Kept
+from engine.inference.ensemble import Ensemble, Group
+from engine.models.demix_files import read_limits
+from engine.models.expert_model import ExpertModel
+from engine.models.loaded import host
+from engine.training.loop import require_context
+from jobs.attempt.work import Work
+
+Experts = Mapping[Kept, Mapping[str, Kept]]  # by base, then by id
+
+
+def load(work: Work, base: Kept, experts: Mapping[str, Kept], block_size: int) -> ExpertModel:
+    """Experts of one base on the job's device; raises TrainingError when its context is shorter than a block."""
+    require_context(read_limits(base.folder), block_size)
+    return host(base, experts, choose_device(work.settings.device)).open(list(experts))
+
+
+def in_turn(work: Work, experts: Experts, block_size: int) -> Ensemble:
+    """Each base is loaded when it is asked for, and goes when nobody holds it any more. Raises as `load` does."""
+    return _ensemble(experts, block_size, lambda base: lambda: load(work, base, experts[base], block_size))
+
+
+def at_once(work: Work, experts: Experts, block_size: int) -> Ensemble:
+    """All bases in memory."""
+    loaded = {base: load(work, base, kept, block_size) for base, kept in experts.items()}
+    return _ensemble(experts, block_size, lambda base: lambda: loaded[base])
+
+
+def _ensemble(experts: Experts, block_size: int, lend: Callable[[Kept], Callable[[], ExpertModel]]) -> Ensemble:
+    groups = []
+    for base, kept in experts.items():
+        limits = read_limits(base.folder)
+        require_context(limits, block_size)
+        groups.append(Group(tuple(kept), lend(base), limits.max_positions, limits.vocab_size))
+    return Ensemble(tuple(groups))

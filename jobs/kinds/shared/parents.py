@@ -1,0 +1,150 @@
+"""The parent of a new expert: the one that was asked for, or the nearest of its mixture (DEMix §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+from sqlalchemy.orm import Session
+
+from engine.analysis.parent_choice import Nearest, find_nearest
+from engine.config import MethodName
+from engine.errors import TrainingError
+from engine.events import Event
+from engine.files import Kept
+from engine.training.data import DomainText
+from jobs.attempt.work import Work
+from jobs.kinds.shared.model_loading import in_turn
+from jobs.kinds.shared.resume_guard import read_back, write_down
+from workbench.errors import NotFound
+from workbench.registry.branching import domain_folders
+from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.registry.tables import Expert, Mixture
+from workbench.store.storage import Storage
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A possible parent, as it was when the job looked."""
+
+    id: str
+    name: str
+    method: MethodName
+    seed_id: str | None
+    kept: Kept
+    base_id: str
+    base: Kept
+    first: str  # name of the expert that its line of copies began with; its own where it is nobody's copy
+    learning_rate: float | None  # the peak that this first one was trained with; None where nobody wrote it down
+    documents: tuple[Path, ...]  # folders of the domains that trained it, as far as they are there
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The parent; where there was a choice, each candidate's posterior by name and the held-out blocks behind it."""
+
+    parent: Parent
+    posterior: dict[str, float]
+    num_blocks: int
+
+    def told(self, block_size: int) -> str:
+        """Why this parent, in a sentence; empty where there was no choice."""
+        if not self.posterior:
+            return ""
+        return (
+            f"The parent is “{self.parent.name}”: its mean posterior is {self.posterior.get(self.parent.name, 0):.2f} "
+            f"over {self.num_blocks} held-out blocks of {block_size} tokens."
+        )
+
+
+def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
+    """The mixture's experts, or of them the one that was asked for; raises NotFound.
+
+    One of MoDE has no copies: raises TrainingError where it was asked for, or there is no other.
+    """
+    members = [member.expert for member in mixture.members]
+    chosen = [member for member in members if name in (None, member.name)]
+    if not chosen:
+        raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
+    able = [one for one in chosen if can_be_parent(one)]
+    if not able:
+        raise TrainingError(
+            f"A parent must be an expert whose copy can be trained, but “{chosen[0].name}” is one of MoDE instead.",
+            "Train an expert of its own beside the backbone: workbench mode train; then workbench mode compose.",
+        )
+    return tuple(_parent(session, storage, one) for one in able)
+
+
+def choose_parent(
+    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
+) -> Generator[Event, None, Choice]:
+    """The parent. A resumed job keeps the one that it began from; raises TrainingError when that one is gone."""
+    nearest = yield from _chosen(work, parents, text, block_size)
+    names = {parent.id: parent.name for parent in parents}
+    parent = next((one for one in parents if one.id == nearest.key), None)
+    if parent is None:
+        raise TrainingError(
+            "The parent that this training began from must still be in the mixture, but is gone.",
+            "Put it back, or start a new job.",
+        )
+    shares = {names[id]: share for id, share in nearest.posterior.items() if id in names}
+    return Choice(parent, shares, nearest.num_blocks)
+
+
+def require_parent(session: Session, parent: Parent) -> None:
+    """Raises TrainingError when the parent was deleted while its copy was trained."""
+    if session.get(Expert, parent.id) is None:
+        raise TrainingError(
+            f"The parent “{parent.name}” must be there when its copy is registered, but was deleted meanwhile.",
+            "Start a new job with another parent.",
+        )
+
+
+def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
+    first = first_of_line(row)
+    return Parent(
+        row.id,
+        row.name,
+        cast(MethodName, row.method),
+        row.seed_id,
+        storage.kept(row.artifact),
+        row.base_id,
+        storage.kept(row.base),
+        first.name,
+        first.config.get("learning_rate"),
+        tuple(domain_folders(session, storage, row)),
+    )
+
+
+def _chosen(
+    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
+) -> Generator[Event, None, Nearest]:
+    if (begun := read_back(work, "parent")) is not None:
+        return Nearest(**begun)
+    nearest = Nearest(parents[0].id, {}, 0)
+    if len(parents) > 1:
+        nearest = yield from _nearest(work, parents, text, block_size)
+    write_down(work, "parent", asdict(nearest))
+    return nearest
+
+
+def _nearest(
+    work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
+) -> Generator[Event, None, Nearest]:
+    experts: dict[Kept, dict[str, Kept]] = {}
+    for parent in parents:
+        experts.setdefault(parent.base, {})[parent.id] = parent.kept
+    models, ids = in_turn(work, experts, block_size), [parent.id for parent in parents]
+    if text.dev.num_blocks(block_size) < 1:
+        raise TrainingError(
+            f"The held-out text of “{text.name}” must hold at least one block of {block_size} tokens to find the "
+            f"nearest parent, but holds {len(text.dev)} tokens instead.",
+            "Import more text, or choose smaller blocks.",
+        )
+    for news in find_nearest(models, ids, text.dev, block_size):
+        if isinstance(news, Nearest):
+            return news
+        yield news
+    raise AssertionError("find_nearest ends with its answer")

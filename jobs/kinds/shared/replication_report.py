@@ -1,0 +1,118 @@
+"""What every kind of replication does around its judgement: the circumstances told, the report kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.config import AdaptingConfig
+from engine.selfcheck.report import device_name, versions
+from engine.text.split import wholes_of
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.plans.replications import jobs_of
+from workbench.analysis.replication_data import REPORT
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.plans import Step
+from workbench.registry.cards import JobCard
+from workbench.registry.reports import register_report
+from workbench.replication_specs import Replicate
+from workbench.replications.findings import Circumstances, JobFacts, summary
+from workbench.replications.markdown import markdown
+from workbench.replications.page import page
+from workbench.replications.papers import paper_of
+from workbench.replications.plan import plan
+from workbench.replications.scored import Scores, Stored
+from workbench.store.artifacts import register_artifact
+from workbench.training_specs import TrainDemix, TrainExpert
+
+Asked = list[tuple[Step, JobCard | None]]  # each step of the plan, and the job that carries it out, if there is one
+Texts = Mapping[str, Path]  # the folders of documents by domain
+
+
+def asked_for(session: Session, spec: Replicate) -> Asked:
+    """The plan of a replication with its jobs; a report of what is there so far is one of the same plan."""
+    whole = spec.model_copy(update={"partial": False})
+    found = jobs_of(session, whole)
+    return [(step, found.get(step.key)) for step in plan(whole)]
+
+
+def job_ids(asked: Asked) -> list[str]:
+    return [card.id for _, card in asked if card]
+
+
+def check_all(stored: Iterable[Stored]) -> None:
+    """Hashes what is read; raises DamagedFile where it is not what was kept."""
+    for one in stored:
+        one.kept.check()
+
+
+def with_wholes(scores: Scores, texts: Texts) -> Scores:
+    """Scores that know which of their documents are pieces of one that was cut."""
+    places = {(domain, split) for _, domain, split in scores}
+    wholes = {(domain, split): wholes_of(texts[domain], split) for domain, split in places}
+    return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
+
+
+def circumstances(work: Work, spec: Replicate, asked: Asked, trainings: Mapping[str, Any]) -> Circumstances:
+    """Machine, jobs and budget; `trainings` is what only this paper's budget has."""
+    size = spec.budget
+    budget = {
+        "shape": asdict(size.shape),
+        "vocab_size": size.vocab_size,
+        "training": asdict(size.training),
+        "test_tokens": size.test_tokens,
+        "block_size": size.block_size,
+        "prior_blocks": size.prior_blocks,
+        "max_bytes": size.max_bytes,
+        "piece_length": size.piece_length,
+        **trainings,
+    }
+    jobs = [_facts(step, card) for step, card in asked]
+    return Circumstances(spec.paper, device_name(work.settings.device), versions(), spec.size, budget, jobs)
+
+
+def _facts(step: Step, card: JobCard | None) -> JobFacts:
+    kind = step.spec.model_dump()["kind"]
+    if card is None:
+        return JobFacts(step.title, kind, "not asked for", None)
+    seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
+    training = step.spec.training if isinstance(step.spec, TrainDemix | TrainExpert | TrainMode | ComposeMode) else None
+    tokens = training.num_steps * tokens_per_step(step) if training else None
+    return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=card.title == step.title)
+
+
+def tokens_per_step(step: Step) -> int:
+    """Tokens of one update of a training; 0 for other jobs."""
+    match step.spec:
+        case TrainDemix() | TrainMode() | ComposeMode():
+            return tokens_of_update(step.spec.training, len(step.spec.domains))
+        case TrainExpert():
+            return tokens_of_update(step.spec.training, 1)
+    return 0
+
+
+def tokens_of_update(training: AdaptingConfig, num_domains: int) -> int:
+    return training.block_size * training.sequences_per_domain * training.accumulate * num_domains
+
+
+def keep_report(work: Work, findings: dict[str, Any]) -> Register:
+    """Markdown, one HTML page and the findings as JSON, kept as an artifact."""
+    artifact_id = made_by(work.job_id, "report")
+    with work.storage.new(artifact_id) as folder:
+        (folder / "report.md").write_text(markdown(findings), encoding="utf-8")
+        (folder / "report.html").write_text(page(findings), encoding="utf-8")
+        (folder / "findings.json").write_text(json.dumps(findings, indent=1), encoding="utf-8")
+    title = paper_of(findings).report_title(findings)
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "report", job_id=work.job_id)
+        report = register_report(session, REPORT, title, findings, artifact=artifact, job_id=work.job_id)
+        return {"name": findings["name"], "report": report.id, "summary": summary(findings), "marks": findings["marks"]}
+
+    return register

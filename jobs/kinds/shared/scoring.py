@@ -1,0 +1,186 @@
+"""Scores of a mixture's experts on held-out text: every token's are kept, and none are computed twice unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.events import Event, Progress
+from engine.files import Kept
+from engine.inference.scores import score_tokens, token_hits
+from engine.models.expert_model import ExpertModel
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import Excerpt
+from engine.text.tokenizer import load_tokenizer
+from jobs.attempt.work import Work
+from jobs.kinds.shared.model_loading import Experts, load
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.analysis.evaluations import register_evaluation
+from workbench.registry.experts import expert_row
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.tables import Domain, Evaluation, Expert
+from workbench.store.artifacts import register_artifact
+
+_Measure = tuple[str, str, int, int]  # expert, domain, block size, tokens
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One expert's scores on one domain, in their folder, and not yet in the registry."""
+
+    expert_id: str
+    domain_id: str
+    split: str
+    block_size: int
+    artifact_id: str
+    num_tokens: int
+    log_likelihood: float  # of all its tokens, nats
+    num_correct: int | None  # tokens that were the most probable ones
+
+
+def score_missing(
+    work: Work,
+    mixture: str,
+    domains: Sequence[str] | None,
+    split: str,
+    block_size: int,
+    max_tokens: int,
+    *,
+    also: Sequence[str] = (),
+    again: bool = False,
+) -> Generator[Event, None, list[Scored]]:
+    """The scores that no evaluation holds yet, of every expert on every domain (None: all domains).
+
+    `also` names experts with the same tokenizer that are not in the mixture; `again` takes what has scores already as
+    missing. One base is in memory at a time.
+    One folder per expert and domain; a resumed job keeps those that are whole. Register them with `register_scores`.
+    """
+    with work.reading() as session:
+        inputs = _read(session, work, mixture, domains, also)
+    first = next(iter(inputs.experts))
+    first.check()
+    tokenizer = load_tokenizer(first.folder)  # that of all
+    texts = {}
+    for domain in inputs.domains:
+        folder = yield from pack(work, domain, tokenizer)
+        texts[domain] = Excerpt.of(Tokens.open(folder, split), block_size, max_tokens)
+    with work.reading() as session:
+        done = set() if again else _done(session, split)
+    todo = _missing(work, inputs, texts, split, done)
+    yield from _score_all(work, inputs.experts, todo, block_size)
+    return [_scored(work, one, split) for one in todo]
+
+
+def register_scores(session: Session, work: Work, scores: Sequence[Scored]) -> int:
+    """Registers what `score_missing` made; how many, since what was deleted meanwhile is left out."""
+    kept = [one for one in scores if _is_there(session, one)]
+    for one in kept:
+        artifact = register_artifact(session, work.storage, one.artifact_id, "scores", job_id=work.job_id)
+        register_evaluation(
+            session,
+            expert_id=one.expert_id,
+            domain_id=one.domain_id,
+            split=one.split,
+            block_size=one.block_size,
+            num_tokens=one.num_tokens,
+            log_likelihood=one.log_likelihood,
+            num_correct=one.num_correct,
+            artifact=artifact,
+            job_id=work.job_id,
+        )
+    return len(kept)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    experts: Experts
+    domains: tuple[DomainFiles, ...]
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """One expert on one domain: what to score, and where the answer goes."""
+
+    expert_id: str
+    domain: DomainFiles
+    text: Excerpt
+    artifact_id: str
+
+
+def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | None, also: Sequence[str]) -> _Inputs:
+    experts = [member.expert for member in mixture_row(session, mixture).members]
+    experts += [expert_row(session, name) for name in also]
+    by_base: dict[Kept, dict[str, Kept]] = {}
+    for expert in experts:
+        by_base.setdefault(work.storage.kept(expert.base), {})[expert.id] = work.storage.kept(expert.artifact)
+    names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
+    return _Inputs(
+        experts=by_base,
+        domains=tuple(domain_files(session, work.storage, name) for name in names),
+    )
+
+
+def _done(session: Session, split: str) -> set[_Measure]:
+    rows = session.scalars(select(Evaluation).where(Evaluation.split == split))
+    return {(row.expert_id, row.domain_id, row.block_size, row.num_tokens) for row in rows}
+
+
+def _missing(
+    work: Work, inputs: _Inputs, texts: dict[DomainFiles, Excerpt], split: str, done: Collection[_Measure]
+) -> list[_Missing]:
+    def measure(text: Excerpt) -> str:  # one job may score a domain more than once
+        return f"{split} {text.block_size} {text.num_tokens}"
+
+    return [
+        _Missing(expert_id, domain, text, made_by(work.job_id, f"scores {expert_id} {domain.id} {measure(text)}"))
+        for experts in inputs.experts.values()
+        for domain, text in texts.items()
+        for expert_id in experts
+        if (expert_id, domain.id, text.block_size, text.num_tokens) not in done
+    ]
+
+
+def _score_all(work: Work, experts: Experts, todo: Sequence[_Missing], block_size: int) -> Generator[Event, None, None]:
+    total, before = sum(one.text.num_tokens for one in todo), 0
+    for base, kept in experts.items():
+        of_base = [one for one in todo if one.expert_id in kept]
+        if of_base:
+            yield from _score_base(load(work, base, kept, block_size), work, of_base, before, total)
+        before += sum(one.text.num_tokens for one in of_base)
+
+
+def _score_base(
+    model: ExpertModel, work: Work, todo: Sequence[_Missing], before: int, total: int
+) -> Generator[Event, None, None]:
+    for one in todo:
+        if not work.storage.path(one.artifact_id).exists():
+            with work.storage.new(one.artifact_id) as folder:
+                for news in score_tokens(model, one.expert_id, one.text, folder):
+                    yield Progress(before + news.done, total, "tokens", f"scoring {one.domain.name}")
+        before += one.text.num_tokens
+
+
+def _scored(work: Work, one: _Missing, split: str) -> Scored:
+    folder = work.storage.path(one.artifact_id)
+    logprobs = np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False)
+    hits = token_hits(folder)  # None in the folder of a job that began before hits were kept
+    return Scored(
+        one.expert_id,
+        one.domain.id,
+        split,
+        one.text.block_size,
+        one.artifact_id,
+        len(logprobs),
+        log_likelihood=float(logprobs.sum(dtype=np.float64)),
+        num_correct=None if hits is None else int(np.count_nonzero(hits)),
+    )
+
+
+def _is_there(session: Session, one: Scored) -> bool:
+    """Whether nobody deleted the expert or the domain while it was scored."""
+    return session.get(Expert, one.expert_id) is not None and session.get(Domain, one.domain_id) is not None

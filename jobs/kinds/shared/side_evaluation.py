@@ -1,0 +1,97 @@
+"""What else is measured while an expert is trained: how other domains fare under the model as it is (DEMix Fig. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from engine.analysis.parent_choice import losses_mixed, losses_of, score_each, watched_blocks
+from engine.clusters.artifact import open_clustering
+from engine.clusters.distances import Distances, measure_distances, open_distances
+from engine.config import AdaptingConfig
+from engine.events import Event, Progress
+from engine.mixing.base import Gate
+from engine.mixing.cluster import Routing
+from engine.mixing.gates import make_gate
+from engine.models.expert_model import ExpertModel
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import Excerpt
+from engine.text.tokenizer import Tokenizer
+from engine.training.autocast import arithmetic
+from jobs.attempt.work import Work
+from jobs.kinds.shared.model_loading import at_once
+from jobs.kinds.shared.tokens import DomainFiles, pack
+from workbench.generation import Plan
+from workbench.training_specs import TrainExpert
+
+Watch = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The domains to watch, and the mixture that the new expert is added to, with the weight it will have there.
+
+    `cluster` is the one that the new expert is of, None for none or a gate that looks at none.
+    """
+
+    domains: tuple[DomainFiles, ...]
+    mixture: Plan
+    weight: float
+    cluster: int | None = None
+
+    def gate(self) -> Gate:
+        """The mixture's gate as it will be; raises MixtureError when it cannot weigh the new expert."""
+        route = self.mixture.route
+        routing = Routing((*route.clusters, self.cluster)) if route else None
+        return make_gate(self.mixture.gate, [*(one.weight for one in self.mixture.experts), self.weight], routing)
+
+
+def pack_watched(
+    work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, config: AdaptingConfig
+) -> Generator[Event, None, dict[str, Excerpt]]:
+    """The held-out blocks of each domain, by its name, that are looked at in every evaluation."""
+    texts = {}
+    for domain in domains:
+        folder = yield from pack(work, domain, tokenizer)
+        dev = Tokens.open(folder, "dev")
+        texts[domain.name] = watched_blocks(domain.name, dev, config.block_size, config.evaluation_blocks)
+    return texts
+
+
+def start_watch(
+    work: Work, spec: TrainExpert, watched: Watched, tokenizer: Tokenizer, model: ExpertModel, key: str
+) -> Generator[Event, None, Watch]:
+    """Gives each watched domain's held-out loss (nats per token) whenever it is called.
+
+    When the whole model is trained, it alone speaks. Otherwise the mixture as it will be, by its own gate: the experts
+    that were there are scored once, since they do not change, in the training's precision as the newest one.
+    """
+    size, texts = spec.training.block_size, (yield from pack_watched(work, watched.domains, tokenizer, spec.training))
+    if spec.whole:
+        return lambda: losses_of(model, key, texts)
+    gate = watched.gate()
+    distances = yield from _measure(work, watched.mixture, tokenizer, texts)
+    others, known = at_once(work, watched.mixture.files(), size), {}
+    for number, (name, text) in enumerate(texts.items()):
+        with arithmetic(spec.training.precision, model.device):
+            rows = dict(score_each(others, text))
+        known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
+        yield Progress(number + 1, len(texts), "domains", "scoring what is watched", is_first=True)
+    return lambda: losses_mixed(gate, known, model, key, texts, distances)
+
+
+def _measure(
+    work: Work, mixture: Plan, tokenizer: Tokenizer, texts: Mapping[str, Excerpt]
+) -> Generator[Event, None, dict[str, Distances]]:
+    """How far each text is from the clusters that the gate looks at; nothing for one that looks at none."""
+    found: dict[str, Distances] = {}
+    if mixture.route is not None:
+        clustering = open_clustering(mixture.route.clustering, mixture.route.seed)
+        for number, (name, text) in enumerate(texts.items()):
+            folder = work.folder / f"distances-{number}"
+            folder.mkdir(exist_ok=True)
+            yield from measure_distances(clustering, tokenizer, text, folder)
+            found[name] = open_distances(folder)
+    return found

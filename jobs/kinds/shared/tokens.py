@@ -1,0 +1,56 @@
+"""A domain's text as tokens: made once for each tokenizer, kept as an artifact that the registry finds by its key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event
+from engine.files import Kept
+from engine.text.blocks import pack_domain
+from engine.text.tokenizer import Tokenizer
+from jobs.attempt.work import Work
+from jobs.kinds.shared.artifact_cache import made_once
+from workbench.registry.corpora import domain_row
+from workbench.store.storage import Storage
+
+
+@dataclass(frozen=True)
+class DomainFiles:
+    """What the work needs to know of a domain, read from the registry in one go."""
+
+    id: str
+    name: str
+    data_sha256: str
+    kept: Kept
+    folder: str
+
+    def documents(self) -> Path:
+        """The folder of its documents, once they are proved whole."""
+        self.kept.check()
+        return self.kept.folder / self.folder
+
+
+def data_sha256_of(domains: Sequence[DomainFiles]) -> str:
+    """The SHA-256 of one domain's text; of several the SHA-256 of their hashes, in whatever order they are given."""
+    hashes = sorted(domain.data_sha256 for domain in domains)
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def domain_files(session: Session, storage: Storage, name: str) -> DomainFiles:
+    """A domain by name; raises NotFound. Nothing is hashed here: a transaction must be short."""
+    row = domain_row(session, name)
+    return DomainFiles(row.id, row.name, row.data_sha256, storage.kept(row.artifact), row.folder)
+
+
+def pack(work: Work, domain: DomainFiles, tokenizer: Tokenizer) -> Generator[Event, None, Path]:
+    """The folder of a domain's tokens, packed now unless some job did it before."""
+
+    def fill(folder: Path) -> Iterator[Event]:
+        yield from pack_domain(domain.documents(), tokenizer, folder)
+
+    return (yield from made_once(work, f"tokens:{domain.id}:{tokenizer.sha256}", "tokens", fill))

@@ -1,0 +1,65 @@
+"""The demo: real jobs on real text found on this very machine, from import to a mixture one can talk to."""
+
+from __future__ import annotations
+
+from engine.config import ModelConfig, TrainingConfig
+from engine.text.local_sources import SOURCES
+from jobs.queue.submit import call_workers
+from workbench.corpus_specs import ImportCorpus
+from workbench.job_records import jobs as rows
+from workbench.registry.corpora import list_corpora
+from workbench.registry.database import reading, transaction
+from workbench.settings import Settings, get_settings
+from workbench.specs import Evaluate, Spec
+from workbench.store.storage import get_storage
+from workbench.training_specs import MakeSeed, TrainDemix
+
+NAME = "demo"
+_DOMAIN_BYTES = 3_000_000  # of each domain: enough for some minutes of training
+SHAPE = ModelConfig(family="llama", num_layers=4, width=128, num_heads=4, ffn_width=384, max_positions=512)
+TRAINING = TrainingConfig(
+    num_steps=600,
+    block_size=256,
+    sequences_per_domain=2,
+    learning_rate=4e-3,
+    clip=1.0,
+    checkpoint_every=25,
+    evaluate_every=100,
+    evaluation_blocks=6,
+)
+
+
+def is_fresh(settings: Settings | None = None) -> bool:
+    """Whether nothing was ever imported or asked for here; artifacts without rows are those of a lost registry."""
+    if get_storage(settings).ids():
+        return False
+    with reading(settings) as session:
+        return not rows.list_jobs(session) and not list_corpora(session)
+
+
+def submit_demo(settings: Settings | None = None) -> list[str]:
+    """The ids of the demo's jobs, all queued in one transaction, each behind those it needs."""
+    settings = settings or get_settings()
+    train = [name for name, source in SOURCES.items() if source.role == "train"]
+    with transaction(settings) as session:
+        jobs: list[str] = []
+
+        def queue(spec: Spec, title: str) -> None:
+            jobs.append(rows.create_job(session, spec, title=title, after=jobs[-1:]))
+
+        for name, source in SOURCES.items():
+            queue(_import(name), f"Import {source.title}")
+        queue(MakeSeed(name=NAME, domains=train, shape=SHAPE), "Make a small seed model and its tokenizer")
+        queue(
+            TrainDemix(name=NAME, seed_model=NAME, domains=train, training=TRAINING),
+            f"Train {len(train)} experts together",
+        )
+        queue(Evaluate(mixture=NAME, block_size=256, max_tokens=12_000), "Score every expert on every domain")
+    call_workers(settings, jobs[:1])
+    return jobs
+
+
+def _import(name: str) -> ImportCorpus:
+    source = SOURCES[name]
+    role = "train" if source.role == "train" else "novel"
+    return ImportCorpus(name=name, found=name, role=role, max_bytes=_DOMAIN_BYTES)

@@ -1,0 +1,124 @@
+"""Brings back what was lost: `python -P -m jobs.queue.scheduler`.
+
+Every few seconds it takes back jobs whose worker fell silent and calls workers for jobs that wait. Any number
+may run at the same time. A registry or a broker that is away is tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from kombu.exceptions import ChannelError, ConnectionError, KombuError
+
+from engine.errors import Problem
+from jobs.garbage_collection import sweep
+from jobs.queue.app import QUEUE, make_app
+from jobs.queue.submit import call_workers
+from workbench.errors import RegistryAway
+from workbench.job_records import jobs as rows
+from workbench.job_records import leases
+from workbench.registry import database
+from workbench.registry.database import require_registry
+from workbench.settings import Settings, get_settings
+from workbench.store.backups import back_up_daily
+
+SWEEP_SECONDS = 3600.0
+JITTER = 0.2
+
+
+def main() -> None:
+    """Works until SIGTERM or Ctrl-C."""
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    settings = get_settings()
+    with suppress(RegistryAway):  # it may come later
+        require_registry(settings)
+    Reconciler(settings).run(over)
+
+
+class Reconciler:
+    """Looks again and again; remembers when it last looked."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._silence = Silence(settings)
+        self._swept_at = time.monotonic()
+        self._backed_up_at = -math.inf
+
+    def run(self, over: threading.Event) -> None:
+        """Rounds until `over` is set."""
+        while not over.wait(self._settings.reconcile_seconds * random.uniform(1 - JITTER, 1 + JITTER)):
+            with _reported():
+                self.round()
+
+    def round(self) -> None:
+        """One look: dead leases, lost hints, and now and then a backup and the files that no row needs."""
+        self._silence.look()
+        send_due(self._settings, self._settings.reconcile_seconds)
+        now = time.monotonic()
+        if now - self._backed_up_at >= SWEEP_SECONDS:
+            self._backed_up_at = now
+            with _reported():
+                back_up_daily(self._settings)
+        if now - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = now
+            with _reported():
+                sweep(self._settings)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Tells a problem in the scheduler's log and goes on: the next round tries again."""
+    try:
+        yield
+    except (Problem, OSError) as problem:
+        print(f"error: {problem}", file=sys.stderr, flush=True)
+
+
+class Silence:
+    """Jobs whose lease has run out: put back into the queue, or failed after the last attempt."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._looked_at = time.time()
+
+    def look(self) -> None:
+        """Takes back what fell silent; to be called every `reconcile_seconds`."""
+        if not self._has_slept():
+            with database.transaction(self._settings) as session:
+                leases.expire(session, time.time(), self._settings.max_attempts)
+
+    def _has_slept(self) -> bool:
+        """Whether this machine just woke up: the jobs on it must get a moment to show that they live."""
+        before, self._looked_at = self._looked_at, time.time()
+        return self._looked_at - before > self._settings.reconcile_seconds * 2 + self._settings.lease_seconds
+
+
+def send_due(settings: Settings, resend_seconds: float) -> None:
+    """Calls workers for jobs that waited so long since the last call, unless enough calls wait already."""
+    with database.reading(settings) as session:
+        ids = rows.due(session, time.time(), resend_seconds)
+    if ids and num_calls(settings) < len(ids):
+        call_workers(settings, ids)
+
+
+def num_calls(settings: Settings) -> int:
+    """How many messages nobody has taken yet; 0 when the broker does not say."""
+    try:
+        with make_app(settings).connection_for_read() as connection:
+            size: int = connection.default_channel.queue_declare(QUEUE, passive=True).message_count
+            return size
+    except (KombuError, ChannelError, ConnectionError, OSError):
+        return 0
+
+
+if __name__ == "__main__":
+    main()

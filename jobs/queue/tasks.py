@@ -1,0 +1,209 @@
+"""What a worker does when it is woken: it runs the most urgent waiting jobs, one by one, until none is left.
+
+The id in the message is only the reason to wake up; the rows say what is to be done. So a job that became due
+because another ended starts at once, priorities hold, and one message is enough for a whole queue.
+
+When the worker is asked to stop, it closes the lifelines of its runners: they leave a checkpoint and put
+their jobs back into the queue. When it is killed, the kernel closes them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+from celery.signals import worker_shutting_down
+
+from engine.device import process_environment
+from engine.subprocesses import python_command, python_environment
+from jobs.attempt.attempt import new_owner, take
+from jobs.attempt.finish import settle
+from jobs.attempt.outcomes import Ending
+from jobs.attempt.work import Claim, log_path
+from jobs.queue.app import RUN, make_app
+from workbench.errors import RegistryAway
+from workbench.job_records import jobs as rows
+from workbench.job_records import leases
+from workbench.registry import database
+from workbench.registry.tables import Job
+from workbench.settings import Settings, get_settings
+
+RUNNER = python_command("jobs.attempt.runner")
+
+_TAIL_BYTES = 8_000
+_WORDS = 500
+
+_stopping = threading.Event()
+_lifelines: set[FileIO] = set()
+_choosing = threading.Lock()
+_chosen: set[str] = set()
+
+
+def run(job_id: str) -> None:
+    """Celery's task: somebody wants `job_id` to be run."""
+    settings = get_settings()
+    try:
+        while not _stopping.is_set() and run_most_urgent(settings):
+            pass
+    except RegistryAway as away:
+        print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the reconciler calls again
+
+
+app = make_app(get_settings())
+app.task(run, name=RUN)
+
+
+def run_most_urgent(settings: Settings, among: Collection[str] | None = None) -> bool:
+    """Runs the job that should be next (of these; None: of all); False when none waits or none can be claimed."""
+    with chosen(settings, among) as job_id:
+        if job_id is None:
+            return False
+        before = row_of(settings, job_id).fence
+        owner = new_owner()
+        end = run_process(settings, job_id, owner)
+        if end.code != 0 and row_of(settings, job_id).fence == before:
+            take(settings, job_id, owner)  # it died before it could: that, too, was an attempt
+        take_back(settings, job_id, owner, end)
+        return row_of(settings, job_id).fence != before
+
+
+@contextmanager
+def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator[str | None]:
+    """The most urgent waiting job that no other thread of this worker has chosen."""
+    with _choosing:
+        with database.reading(settings) as session:
+            ids = rows.due(session, time.time(), resend_seconds=0)
+        job_id = next((one for one in ids if one not in _chosen and (among is None or one in among)), None)
+        if job_id is not None:
+            _chosen.add(job_id)
+    try:
+        yield job_id
+    finally:
+        if job_id is not None:
+            _chosen.discard(job_id)
+
+
+def row_of(settings: Settings, job_id: str) -> Job:
+    """The job's row as it is now, cut off from the registry."""
+    with database.reading(settings) as session:
+        job = session.get_one(Job, job_id)
+        session.expunge(job)
+        return job
+
+
+class Exit(NamedTuple):
+    """How a process ended, and the last line it printed (empty when it printed nothing)."""
+
+    code: int
+    last_words: str = ""
+
+
+def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
+    """Runs one attempt in a process of its own, its output in the job's log."""
+    log = log_path(settings, job_id)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with lifeline() as end, log.open("ab") as output:
+        start = output.tell()
+        process = subprocess.Popen(
+            [*RUNNER, job_id, "--owner", owner, "--lifeline", str(end)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[end],
+            env={**process_environment(settings.threads), **_OUTPUT, **os.environ, **python_environment()},
+        )
+        return Exit(wait_for(process), last_line(log, start))
+
+
+_OUTPUT = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONFAULTHANDLER": "1",
+}  # a crash in C code leaves its traceback in the log
+
+
+@contextmanager
+def lifeline() -> Iterator[int]:
+    """The runner's end of a pipe that closes with the block, with `stop_runners`, or with this process."""
+    source, sink = os.pipe()
+    ours = FileIO(sink, "wb")
+    _lifelines.add(ours)
+    try:
+        if _stopping.is_set():
+            ours.close()
+        yield source
+    finally:
+        _lifelines.discard(ours)
+        ours.close()
+        os.close(source)
+
+
+def stop_runners(**_: object) -> None:
+    """Asks all runners to stop. Runs inside a signal handler: takes no lock and waits for nothing."""
+    _stopping.set()
+    for ours in list(_lifelines):
+        ours.close()
+
+
+worker_shutting_down.connect(stop_runners)
+
+
+def wait_for(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process, once it and everything it started are gone."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(ProcessLookupError):  # not reaped yet, so the group's number is nobody else's
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def last_line(log: Path, start: int) -> str:
+    """The last line with words in a file from a place on, shortened; empty when nothing was printed."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", "replace").split("\n")
+        return next((line.strip()[:_WORDS] for line in reversed(lines) if line.strip()), "")
+    return ""
+
+
+def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
+    """Puts a job whose process died back into the queue, or fails it after the last attempt."""
+    job = row_of(settings, job_id)
+    if job.state != "running" or job.owner != owner:
+        return
+    claim = Claim(job_id, job.fence, job.attempt, owner)
+    goes_on = _has_progressed(settings, job_id)
+    count = "after it had saved new work" if goes_on else f"in attempt {claim.attempt} of {settings.max_attempts}"
+    cause = f"Its process {in_words(end.code)} {count}"
+    # What a signal ended had no time for words: its last line is not the cause.
+    cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
+    if goes_on or claim.attempt < settings.max_attempts:
+        settle(claim, settings, Ending("queued", cause))
+    else:
+        settle(
+            claim,
+            settings,
+            Ending("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
+        )
+
+
+def _has_progressed(settings: Settings, job_id: str) -> bool:
+    with database.reading(settings) as session:
+        return leases.has_progressed(session, job_id)
+
+
+def in_words(code: int) -> str:
+    """How a process ended: `was ended by SIGKILL (perhaps out of memory)`."""
+    if code >= 0:
+        return f"ended with code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"was ended by {name}" + (" (perhaps the memory ran out)" if -code == signal.SIGKILL else "")

@@ -1,0 +1,47 @@
+"""A worker, `python -P -m jobs.queue.worker`: waits for calls and runs jobs, WORKBENCH_WORKER_SLOTS at a time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import warnings
+from typing import NoReturn
+
+from celery.exceptions import CPendingDeprecationWarning
+
+from jobs.queue.scheduler import send_due
+from jobs.queue.tasks import app
+from workbench.errors import RegistryAway
+from workbench.registry.database import require_registry
+from workbench.settings import Settings, get_settings
+
+
+def main() -> NoReturn:
+    """Works until SIGTERM or Ctrl-C; then running jobs leave a checkpoint and go back to the queue."""
+    greet(get_settings())
+    worker = app.Worker(
+        hostname=f"workbench-{os.getpid()}@{socket.gethostname()}",
+        loglevel="WARNING",
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    sys.exit(worker.exitcode or 0)
+
+
+def greet(settings: Settings) -> None:
+    """Makes sure that there is a registry, and wakes this worker up for what waits already."""
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # a message is JSON
+    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)  # about late acknowledgement: not ours
+    try:
+        require_registry(settings)
+        send_due(settings, resend_seconds=0)  # calls may have gone with a worker that was killed
+    except RegistryAway as away:
+        print(away, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

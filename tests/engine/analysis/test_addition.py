@@ -1,0 +1,88 @@
+"""Adding an expert is held against every tensor that was there, and every fault of a folder is named."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.analysis.addition import add_and_compare
+from engine.errors import ModelError
+from engine.files import Kept, faults_in, new_folder, write_manifest
+from engine.models.demix import DemixModel
+from engine.models.demix_files import save_base, save_expert
+from engine.models.loaded import Hosted, host
+
+
+@pytest.fixture
+def kept(model: DemixModel, tmp_path: Path) -> dict[str, Kept]:
+    """A base and its experts on disk, by key."""
+    with new_folder(tmp_path / "base") as folder:
+        save_base(model, folder)
+    base = Kept(tmp_path / "base").check()
+    for key in model.keys:
+        with new_folder(tmp_path / key) as folder:
+            save_expert(model, key, folder, base_sha256=base, tokenizer_sha256="t")
+    return {key: Kept(tmp_path / key) for key in ["base", *model.keys]}
+
+
+def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, Kept], model: DemixModel) -> None:  # L8
+    others = {key: kept[key] for key in ("law", "code")}
+    found = add_and_compare(kept["base"], others, "new", kept["verse"])
+    model.remove_expert("news")
+    model.remove_expert("verse")
+    assert (found.num_tensors, found.changed) == (len(model.state_dict()), ())
+
+
+def test_no_more_than_two_experts_are_in_memory(kept: dict[str, Kept], monkeypatch) -> None:
+    alive, seen = weakref.WeakSet(), []
+
+    def watched(base: Kept, experts: dict[str, Kept]) -> Hosted:
+        gc.collect()
+        seen.append((len(alive), len(experts)))
+        model = host(base, experts)
+        alive.add(model)
+        return model
+
+    monkeypatch.setattr("engine.analysis.addition.host", watched)
+    others = {key: kept[key] for key in ("law", "code", "news")}
+    assert add_and_compare(kept["base"], others, "new", kept["verse"]).changed == ()
+    assert seen == [(0, 1)] * 3
+
+
+def test_an_addition_that_touches_another_tensor_is_seen(kept: dict[str, Kept], monkeypatch) -> None:
+    add = DemixModel.add_expert
+
+    def careless(self: DemixModel, key: str, **wish) -> None:
+        add(self, key, **wish)
+        if key == "new":
+            with torch.no_grad():
+                next(iter(self.shared_parameters().values())).view(-1)[0] += 1e-3
+
+    monkeypatch.setattr(DemixModel, "add_expert", careless)
+    found = add_and_compare(kept["base"], {"law": kept["law"], "code": kept["code"]}, "new", kept["verse"])
+    assert len(found.changed) >= 1
+    assert all("experts.new" not in name for name in found.changed)
+
+
+def test_an_expert_of_another_base_is_not_added(kept: dict[str, Kept], model: DemixModel, tmp_path: Path) -> None:
+    with new_folder(tmp_path / "stranger") as folder:
+        save_expert(model, "verse", folder, base_sha256="another", tokenizer_sha256="t")
+    with pytest.raises(ModelError, match="another base"):
+        add_and_compare(kept["base"], {"law": kept["law"]}, "new", Kept(tmp_path / "stranger"))
+
+
+def test_every_fault_of_a_folder_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    sha256 = write_manifest(tmp_path)
+    assert not list(faults_in(tmp_path, sha256))
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").unlink()
+    assert [name for name, _ in faults_in(tmp_path, sha256)] == ["a", "b"]
+    assert [name for name, _ in faults_in(tmp_path, "0" * 64)] == ["manifest.json", "a", "b"]
+    (tmp_path / "manifest.json").write_text("{")
+    assert [name for name, _ in faults_in(tmp_path)] == ["manifest.json"]

@@ -1,0 +1,64 @@
+"""Costs between measured performances (C-BTM §A.3), and updates shared by clusters (§A.2)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from engine.analysis.efficiency import Measured, cost_of, speedup, split_steps
+from engine.errors import EngineError
+from engine.models.flops import elm_flops, narayanan_flops
+
+DENSE = [Measured(20.0, 1e18), Measured(16.0, 4e18), Measured(14.0, 16e18)]
+
+
+def test_costs_are_interpolated_in_their_logarithm() -> None:
+    assert cost_of(18.0, DENSE) == pytest.approx(2e18)  # halfway between 1e18 and 4e18
+    assert cost_of(15.0, DENSE) == pytest.approx(8e18)
+    assert cost_of(19.0, DENSE) == pytest.approx(math.exp(math.log(1e18) + 0.25 * math.log(4)))
+
+
+def test_what_was_measured_costs_what_was_measured() -> None:
+    assert [cost_of(one.performance, DENSE) for one in DENSE] == [one.cost for one in DENSE]
+    assert cost_of(16.0, [*DENSE, Measured(16.0, 3e18)]) == 3e18
+
+
+def test_nothing_is_extrapolated() -> None:
+    assert cost_of(13.9, DENSE) is None
+    assert cost_of(20.1, DENSE) is None
+    assert cost_of(15.0, []) is None
+
+
+def test_the_speedup_is_the_ratio_of_both_costs() -> None:
+    ours = [Measured(19.0, 1e18), Measured(13.0, 2e18)]
+    assert speedup(16.0, DENSE, ours) == pytest.approx(4e18 / (math.sqrt(2) * 1e18))
+    assert speedup(13.5, DENSE, ours) is None
+
+
+@pytest.mark.parametrize("broken", [Measured(1.0, 0.0), Measured(math.nan, 1.0), Measured(1.0, math.inf)])
+def test_a_cost_that_is_no_cost_is_refused(broken: Measured) -> None:
+    with pytest.raises(EngineError, match="must be above 0"):
+        cost_of(1.0, [broken])
+
+
+@pytest.mark.parametrize(("num_steps", "num_clusters"), [(100, 1), (100, 8), (10, 3), (7, 7)])
+def test_the_updates_of_all_clusters_are_those_of_the_dense_model(num_steps: int, num_clusters: int) -> None:
+    steps = split_steps(num_steps, num_clusters)
+    assert (sum(steps), len(steps)) == (num_steps, num_clusters)
+    assert max(steps) - min(steps) <= 1
+
+
+def test_fewer_updates_than_clusters_are_refused() -> None:
+    with pytest.raises(EngineError, match="at least one update for each of 8"):
+        split_steps(7, 8)
+
+
+@pytest.mark.parametrize("num_clusters", [1, 8, 128])
+def test_all_expert_models_together_cost_what_the_dense_one_costs(num_clusters: int) -> None:  # C-BTM A.2
+    shape = {"num_layers": 24, "width": 2048, "vocab_size": 50_000, "num_tokens": 168_000_000_000, "context": 2048}
+    one = elm_flops(**shape, num_clusters=num_clusters)
+    assert num_clusters * one == pytest.approx(elm_flops(**shape, num_clusters=1))
+    by_hand = 96 * 24 * 2048**2 * 168e9 / num_clusters * (1 + 2048 / (6 * 2048) + 50_000 / (16 * 24 * 2048))
+    assert one == pytest.approx(by_hand)
+    assert elm_flops(**shape, num_clusters=1) == narayanan_flops(**shape)

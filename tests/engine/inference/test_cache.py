@@ -1,0 +1,173 @@
+"""Models in memory stay within their bytes, whatever is asked for."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.errors import DamagedFile
+from engine.files import Kept, new_folder
+from engine.inference.ensemble import Ensemble, Group
+from engine.inference.generate import Mixing
+from engine.inference.model_cache import ModelCache
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.files import save_parts
+from engine.methods.mode.model import ModeModel
+from engine.mixing.cluster import ClusterGate
+from engine.models import loaded
+from engine.models.demix import DemixModel
+from engine.models.demix_files import load_demix, read_limits
+from engine.models.families import fresh_model
+from engine.models.loaded import Hosted
+from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
+from tests.engine.conftest import VOCAB, small_shape
+from tests.engine.methods.mode.backbones import backbone
+from tests.engine.methods.mode.test_files import kept
+from tests.engine.methods.mode.test_files import save as save_mode
+from tests.engine.models.test_demix_files import save
+
+Pair = tuple[Kept, dict[str, Kept]]
+
+
+def size_bytes(model: torch.nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    """Four whole models on disk."""
+    root = tmp_path_factory.mktemp("elms")
+    return {
+        f"e{seed}": save(DemixModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"]), root / str(seed))
+        for seed in range(4)
+    }
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The bytes of all models that were loaded and are still in memory, whoever holds them."""
+    alive: list[weakref.ref[DemixModel]] = []
+
+    def loading(base: Kept, experts: dict[str, Kept]) -> DemixModel:
+        model = load_demix(base, experts)
+        alive.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(loaded, "load_demix", loading)
+
+    def count() -> int:
+        gc.collect()
+        return sum(size_bytes(model) for one in alive if (model := one()) is not None)
+
+    return count
+
+
+def one_size(stored: dict[str, Pair]) -> int:
+    return size_bytes(load_demix(*stored["e0"]))
+
+
+def test_the_least_recently_used_goes_before_another_comes(stored, held: Callable[[], int]) -> None:
+    size = one_size(stored)
+    models = ModelCache(int(2.5 * size))
+    for key in ("e0", "e1", "e0", "e2"):
+        models.get(*stored[key])
+        assert held() == models.num_bytes() <= 2 * size
+    assert sorted(keys[0] for keys in models.loaded().values()) == ["e0", "e2"]
+    assert models.get(*stored["e0"]) is models.get(*stored["e0"])
+
+
+def test_one_model_is_always_there_however_little_room(stored, held: Callable[[], int]) -> None:
+    models = ModelCache(1)
+    for key in ("e0", "e1"):
+        models.get(*stored[key])
+        assert held() == models.num_bytes() == one_size(stored)
+
+
+def test_many_experts_on_disk_answer_within_the_bytes_of_two(stored, held: Callable[[], int]) -> None:
+    size, keys, peak = one_size(stored), list(stored), 0
+    models = ModelCache(int(2.5 * size))
+
+    def group(key: str) -> Group:
+        limits = read_limits(stored[key][0].folder)
+        return Group((key,), lambda: models.get(*stored[key]).open([key]), limits.max_positions, limits.vocab_size)
+
+    gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=2)
+    bounded = Mixing(Ensemble(tuple(map(group, keys))), keys, gate)
+    whole = {key: load_demix(*stored[key]) for key in keys}
+    free = Mixing(Ensemble(tuple(Group((key,), lambda key=key: whole[key], 64, VOCAB) for key in keys)), keys, gate)
+    awake = set()
+    for words in WORDS:
+        ids = [tiny_tokenizer().bos_id, *tiny_tokenizer().encode(words)][:14]
+        for mixing in (bounded, free):
+            mixing.feed(ids)
+        weights_E, logprobs_V = bounded.distribution()
+        assert torch.equal(logprobs_V, free.distribution()[1])
+        awake |= set(weights_E.nonzero().flatten().tolist())
+        peak = max(peak, held())
+    assert len(awake) > 2
+    assert peak <= 2 * size
+
+
+def test_limits_are_read_without_tensors(stored, model: DemixModel, tmp_path: Path) -> None:
+    base, _ = save(model, tmp_path)
+    for file in base.folder.glob("*.safetensors"):
+        file.unlink()
+    limits = read_limits(base.folder)
+    assert (limits.max_positions, limits.vocab_size) == (model.max_positions, model.vocab_size)
+
+
+def test_every_division_of_a_backbone_counts_as_a_body_of_its_own(tmp_path: Path) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"]})
+    model = ModeModel(backbone(), 3)
+    model.add_expert("three", ModeConfig(3, 1))
+    with new_folder(tmp_path / "three") as folder:
+        save_parts(model, {"three": "three"}, folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
+    more = experts | {"three": kept(tmp_path / "three")}
+    one, both = (ModelCache(1 << 40).get(base, wanted).num_bytes() for wanted in (experts, more))
+    assert both > one + size_bytes(backbone())
+    room = ModelCache(both - 1)
+    first = room.get(base, experts)
+    assert room.get(base, {"three": more["three"]}) is not first  # both do not fit
+    assert room.num_bytes() < both
+    room = ModelCache(both + 20_000)  # the headers of files count, too
+    assert room.get(base, experts) is room.get(base, more)
+
+
+def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
+    models = ModelCache(1 << 30)
+    there = models.get(base, {"law": experts["law"]})
+    reading, go_on, add = threading.Event(), threading.Event(), Hosted.add
+
+    def slowly(self: Hosted, wanted: dict[str, Kept]) -> None:
+        reading.set()
+        assert go_on.wait(30)
+        add(self, wanted)
+
+    monkeypatch.setattr(Hosted, "add", slowly)
+    other = threading.Thread(target=models.get, args=(base, experts))
+    other.start()
+    try:
+        assert reading.wait(30)
+        assert models.get(base, {"law": experts["law"]}) is there
+    finally:
+        go_on.set()
+        other.join()
+    assert models.loaded() == {str(base.sha256): ["law", "code"]}
+
+
+def test_what_was_read_before_a_damaged_expert_counts(tmp_path: Path) -> None:
+    base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
+    part = experts["code"].folder / "part-0.safetensors"
+    part.write_bytes(part.read_bytes()[:-8])
+    models = ModelCache(1 << 30)
+    with pytest.raises(DamagedFile):
+        models.get(base, experts)
+    assert models.loaded() == {str(base.sha256): ["law"]}
+    assert models.num_bytes() == models.get(base, {"law": experts["law"]}).num_bytes()

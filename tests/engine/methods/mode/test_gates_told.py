@@ -1,0 +1,153 @@
+"""What the gates inside an expert of MoDE weighed is told at every token, as one plain pass would have it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.config import GateConfig, SamplingConfig
+from engine.events import GateWeights, Token
+from engine.inference.ensemble import Ensemble, group_of
+from engine.inference.generate import generate, read_text
+from engine.methods.mode.active_experts import ActiveExperts
+from engine.mixing.fixed import FixedGate
+from engine.mixing.gates import make_gate
+from engine.models.composite import Together
+from engine.models.demix import Rows
+from engine.models.expert_model import ExpertModel
+from engine.text.tokenizer import Tokenizer
+from tests.engine.conftest import model_with
+from tests.engine.methods.mode.backbones import SHAPE, mode_model, some_ids
+
+PROMPT = "the court held that"
+PARTS = ["law", "code"]
+
+
+def both(active: Sequence[str] = PARTS) -> ActiveExperts:
+    return ActiveExperts(mode_model(PARTS), active, "both", names=[f"part {key}" for key in active])
+
+
+@torch.inference_mode()
+def plain(ids: Sequence[int], active: Sequence[str] = PARTS) -> Tensor:
+    """Weights [K, 1 + P, T] by one pass without a cache."""
+    return mode_model(PARTS)(torch.tensor([list(ids)]), active)[1][:, :, 0]
+
+
+def as_tensor(gates: GateWeights) -> Tensor:
+    return torch.tensor([gates.backbone, *gates.parts.values()]).T
+
+
+def told(
+    model: ExpertModel | Ensemble, keys: list[str], tokenizer: Tokenizer, kind: str = "posterior"
+) -> tuple[list[int], list[Token]]:
+    """A prompt's tokens with what was drawn after it, and those drawn."""
+    events = generate(
+        model,
+        keys,
+        make_gate(GateConfig(kind), [1.0] * len(keys)),
+        tokenizer,
+        PROMPT,  # type: ignore[arg-type]
+        SamplingConfig(max_tokens=12, seed=3),
+    )
+    tokens = [one for one in events if isinstance(one, Token)]
+    return [tokenizer.bos_id, *tokenizer.encode(PROMPT), *(one.id for one in tokens)], tokens
+
+
+@pytest.mark.parametrize("kind", ["posterior", "fixed"])
+def test_every_drawn_token_carries_the_gates_that_predicted_it(tokenizer: Tokenizer, kind: str) -> None:
+    ids, tokens = told(both(), ["both"], tokenizer, kind)
+    expected_KPT = plain(ids)
+    assert expected_KPT.std(-1).max() > 1e-3  # they do differ from token to token
+    for place, token in enumerate(tokens, len(ids) - len(tokens)):
+        gates = token.gates["both"]
+        assert list(gates.parts) == ["part law", "part code"]
+        assert len(gates.backbone) == SHAPE.num_blocks
+        torch.testing.assert_close(as_tensor(gates), expected_KPT[:, :, place - 1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1000])
+@pytest.mark.parametrize("kind", ["posterior", "fixed"])
+def test_a_text_that_is_read_tells_them_too_in_whatever_pieces(
+    tokenizer: Tokenizer, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.inference.generate._CHUNK_ELEMENTS", chunk * 300)
+    ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
+    found = read_text(both(), ["both"], make_gate(GateConfig(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
+    gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in found], -1)
+    torch.testing.assert_close(gates_KPT, plain(ids)[:, :, :-1], atol=1e-5, rtol=0)
+
+
+def test_in_every_block_they_add_up_to_one(tokenizer: Tokenizer) -> None:  # L5
+    for active in ([], ["code"], PARTS):
+        for token in told(both(active), ["both"], tokenizer)[1]:
+            for weights in as_tensor(token.gates["both"]).tolist():
+                assert math.fsum(weights) == pytest.approx(1, abs=1e-6)
+                assert len(weights) == 1 + len(active)
+
+
+def test_beside_experts_without_parts_theirs_alone_are_told(tokenizer: Tokenizer) -> None:
+    layers = model_with(["news", "verse"])
+    mixed = Together([layers, both()])
+    ids, tokens = told(mixed, ["both", "news", "verse"], tokenizer)
+    assert all(list(token.gates) == ["both"] for token in tokens)
+    torch.testing.assert_close(as_tensor(tokens[-1].gates["both"]), plain(ids)[:, :, len(ids) - 2], atol=1e-5, rtol=0)
+    assert all(token.gates == {} for token in told(layers, ["news", "verse"], tokenizer)[1])
+
+
+class TakingTurns(FixedGate):
+    """All weight on the second expert for some tokens, then on the first, and so on: one sleeps."""
+
+    def __init__(self, turn: int) -> None:
+        super().__init__([1.0, 1.0])
+        self.turn, self.num_read = turn, 0
+
+    def start(self) -> TakingTurns:  # type: ignore[override]
+        return TakingTurns(self.turn)
+
+    def log_weights(self) -> Tensor:
+        first = (self.num_read // self.turn) % 2
+        return torch.tensor([float(first), 1.0 - first], dtype=torch.float64).log()
+
+    def begin(self, _: int) -> None:
+        self.num_read += 1
+
+    def observe(self, *_: object) -> None:
+        self.num_read += 1
+
+
+@pytest.mark.parametrize("turn", [1, 4])
+def test_an_expert_that_sleeps_has_none_and_after_waking_those_it_would_have_had(
+    tokenizer: Tokenizer, turn: int
+) -> None:
+    other = model_with(["news"])
+    ensemble = Ensemble((group_of(both(), ["both"]), group_of(other, ["news"])))
+    events = generate(
+        ensemble, ["both", "news"], TakingTurns(turn), tokenizer, PROMPT, SamplingConfig(max_tokens=14, seed=1)
+    )
+    tokens = [one for one in events if isinstance(one, Token)]
+    ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT), *(one.id for one in tokens)]
+    expected_KPT, num_awake = plain(ids), 0
+    for place, token in enumerate(tokens, len(ids) - len(tokens)):
+        assert list(token.gates) == (["both"] if token.weights["both"] else [])
+        if token.gates:
+            num_awake += 1
+            torch.testing.assert_close(as_tensor(token.gates["both"]), expected_KPT[:, :, place - 1], atol=1e-5, rtol=0)
+    assert 0 < num_awake < len(tokens)
+    read = read_text(ensemble, ["both", "news"], TakingTurns(turn), tokenizer, PROMPT)
+    assert [list(gates) for gates in read["gates"]] == [["both"] if one[0] else [] for one in read["weights"]]
+
+
+@pytest.mark.parametrize("active", [PARTS, ["code"], []])
+@torch.inference_mode()
+def test_a_text_goes_on_where_the_model_came_back_with_its_experts_in_other_places(active: list[str]) -> None:
+    ids, rows = some_ids(1), Rows.all_to("both", 1)
+    expected = both(active)(ids, rows)
+    cache, logits = both(active).new_cache(), []
+    for place, company in enumerate((["news", "law", "code"], ["code", "law"], ["law", "verse", "code"], PARTS)):
+        there = ActiveExperts(mode_model(company), active, "both")
+        logits.append(there(ids[:, 3 * place : 3 * place + 3], rows, cache))
+    torch.testing.assert_close(torch.cat(logits, 1), expected, atol=1e-5, rtol=1e-5)

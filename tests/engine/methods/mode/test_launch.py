@@ -1,0 +1,63 @@
+"""What the processes of a training of MoDE are told, and what is refused before one starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.config import TrainingConfig
+from engine.errors import TrainingError
+from engine.files import Kept
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.expert_set import Beginning, Lineup
+from engine.methods.mode.sharding.launch import train_apart
+from engine.methods.mode.sharding.task import ModeTask
+from engine.methods.mode.training import Lesson
+from engine.training.data import PackedDomain
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> ModeTask:
+    """Three experts, one of them new; the text is 400 tokens long."""
+    for split, length in (("train", 400), ("dev", 100)):
+        np.save(tmp_path / f"{split}.npy", np.arange(length).astype("<u2"))
+        np.save(tmp_path / f"{split}.starts.npy", np.zeros(1, dtype="<i8"))
+    shape = ModeConfig(num_blocks=2, expert_layers=1, init="random", seed=4)
+    kept = Kept(tmp_path / "law", "its hash")
+    experts = [Beginning("part-0", "law", shape, kept, "court"), Beginning("part-1", "code", shape)]
+    experts += [Beginning("part-2", "news", shape, kept, "press")]
+    domain, other = (PackedDomain(name, "all", tmp_path) for name in ("one", "other"))
+    return ModeTask(
+        Lineup("all", Kept(tmp_path / "base", "another"), tuple(experts), "gates"),
+        Lesson((domain,), (other,), TrainingConfig(num_steps=2, block_size=16, patience=3)),
+        tmp_path / "work",
+        "cpu",
+    )
+
+
+def test_a_task_survives_its_file(task: ModeTask, tmp_path: Path) -> None:
+    task.write(tmp_path / "task.json")
+    assert ModeTask.read(tmp_path / "task.json") == task
+
+
+def test_parts_are_shared_out_over_all_processes_but_the_first(task: ModeTask) -> None:
+    for num_ranks, most in ((2, 3), (3, 2), (4, 1)):
+        held = [task.held(rank, num_ranks) for rank in range(num_ranks)]
+        assert held[0] == ()
+        assert [key for keys in held for key in keys] == task.lineup.keys
+        assert 1 <= min(map(len, held[1:])) <= max(map(len, held[1:])) == most
+
+
+def test_what_cannot_work_is_refused_before_a_process_starts(task: ModeTask) -> None:
+    for number in (1, 5):
+        with pytest.raises(TrainingError, match=f"in 2 to 4 processes, but are to be in {number} instead"):
+            train_apart(task, number)
+    long = replace(task.lesson, config=replace(task.lesson.config, block_size=200))
+    with pytest.raises(TrainingError, match="at least one block of 200"):
+        train_apart(replace(task, lesson=long), 2)
+    with pytest.raises(TrainingError, match="auto, cpu or cuda, but it is “cuda:1”"):
+        train_apart(replace(task, device="cuda:1"), 2)
+    assert not task.folder.exists()

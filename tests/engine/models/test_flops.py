@@ -1,0 +1,159 @@
+"""Counted operations are those that PyTorch counts while it computes, and those of the paper's table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from engine.config import LoraConfig, ModelConfig, MoeConfig, TrainingConfig
+from engine.events import Step
+from engine.models.demix import DemixModel, Rows
+from engine.models.families import fresh_model
+from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
+from engine.models.moe import upcycle
+from engine.training.build_model import adapted
+from engine.training.loop import train, trainable
+
+TOKENS, ROWS, VOCAB = 64, 4, 400
+TOLERANCE = 0.001  # rotary angles are a product, too
+SHAPE = ModelConfig("llama", num_layers=3, width=48, num_heads=4, ffn_width=80, max_positions=128)
+
+
+def model(family: Any) -> DemixModel:
+    return DemixModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"])
+
+
+def counted(model: DemixModel, *, backward: bool, only: list[str] | None = None) -> float:
+    """Operations per token, as PyTorch's own counter sees them pass."""
+    trainable(model, only)
+    model.lm.set_attn_implementation("eager")  # the counter does not know the fused attention of a CPU
+    rows = Rows(("a", "b"), (ROWS // 2, ROWS // 2)) if only is None else Rows.all_to("a", ROWS)
+    with FlopCounterMode(display=False) as counter:
+        logits = model(torch.ones(ROWS, TOKENS, dtype=torch.long), rows)
+        if backward:
+            logits.sum().backward()
+    return counter.get_total_flops() / (ROWS * TOKENS)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_a_forward_pass_costs_what_is_counted(family: str) -> None:
+    lm = model(family)
+    expected = forward_flops(Shape.of(lm.lm.config.to_dict()), TOKENS)
+    assert counted(lm, backward=False) == pytest.approx(expected, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+@pytest.mark.parametrize("only", [None, ["a"]])
+def test_an_update_costs_what_is_counted(family: str, only: list[str] | None) -> None:
+    lm = model(family)
+    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only="ffn" if only else None)
+    assert counted(lm, backward=True, only=only) == pytest.approx(expected, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_learning_a_vector_before_the_text_costs_what_is_counted(family: str) -> None:
+    lm = DemixModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], "token")
+    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS + 1, only="token") * (TOKENS + 1) / TOKENS
+    assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # one position has no logits
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+@pytest.mark.parametrize("targets", ["all", "attention"])
+def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> None:
+    lm = adapted(fresh_model(replace(SHAPE, family=family), VOCAB), ["a"], LoraConfig(rank=2, targets=targets))
+    size = sum(parameter.numel() for parameter in lm.expert_parameters("a").values())
+    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only="adapter", adapter=size)
+    assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # the first maps cost less
+
+
+def test_a_mixture_of_experts_costs_its_active_networks_and_its_router() -> None:
+    moe = upcycle(fresh_model(SHAPE, VOCAB), MoeConfig(num_experts=5))
+    moe.set_experts_implementation("eager")  # the counter does not know the grouped product
+    lm = DemixModel(moe, ["a", "b"])
+    shape = Shape.of(lm.lm.config.to_dict())
+    assert counted(lm, backward=False) == pytest.approx(forward_flops(shape, TOKENS), rel=TOLERANCE)
+    assert counted(lm, backward=True) == pytest.approx(training_flops(shape, TOKENS), rel=TOLERANCE)
+    assert counted(lm, backward=True, only=["a"]) == pytest.approx(
+        training_flops(shape, TOKENS, only="ffn"), rel=TOLERANCE
+    )
+
+
+def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they_are() -> None:
+    from transformers import AutoModelForCausalLM, GPTNeoXConfig, LlamaConfig, OPTConfig
+
+    grouped: Any = LlamaConfig(
+        hidden_size=48,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        vocab_size=VOCAB,
+    )
+    narrow: Any = OPTConfig(
+        hidden_size=48,
+        word_embed_proj_dim=24,
+        ffn_dim=80,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        vocab_size=VOCAB,
+        max_position_embeddings=128,
+        dropout=0.0,
+    )
+    fused: Any = GPTNeoXConfig(
+        hidden_size=48, intermediate_size=80, num_attention_heads=4, num_hidden_layers=2, vocab_size=VOCAB
+    )
+    for config in (grouped, narrow, fused):
+        lm = DemixModel(AutoModelForCausalLM.from_config(config), ["a", "b"])
+        assert counted(lm, backward=False) == pytest.approx(
+            forward_flops(Shape.of(config.to_dict()), TOKENS), rel=TOLERANCE
+        )
+
+
+PAPER = [  # DEMix table 2: layers, width, sequences per update, 10¹² operations per update
+    (12, 768, 512, 556),
+    (24, 1024, 1024, 3279),
+    (24, 1536, 2048, 13_637),
+    (24, 2048, 2048, 23_250),
+]
+
+
+@pytest.mark.parametrize(("num_layers", "width", "sequences", "expected"), PAPER)
+def test_the_formula_gives_the_papers_table_2(num_layers: int, width: int, sequences: int, expected: int) -> None:
+    found = narayanan_flops(num_layers, width, 50_264, sequences * 1024, 1024)
+    assert found / 1e12 == pytest.approx(expected, rel=0.002)
+
+
+def test_without_recomputation_the_formula_is_our_count_of_its_gpt() -> None:
+    gpt = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 5, "vocab_size": 900}
+    ours = training_flops(Shape.of(gpt), 128) * 1000
+    assert narayanan_flops(5, 64, 900, 1000, 128, recomputed=False) == pytest.approx(ours)
+
+
+def test_a_mixture_costs_as_many_forward_passes_as_it_has_experts() -> None:
+    shape = Shape.of(
+        {
+            "model_type": "opt",
+            "hidden_size": 64,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+            "ffn_dim": 128,
+            "vocab_size": 300,
+        }
+    )
+    assert forward_flops(shape, 128, 8) == 8 * forward_flops(shape, 128)
+
+
+def test_every_update_says_what_it_cost(make_model, make_texts, tmp_path) -> None:
+    config = TrainingConfig(num_steps=1, block_size=16, sequences_per_domain=3, accumulate=2)
+    for only in (None, ["law"]):
+        lm, texts = make_model(["law", "code"]), make_texts(["law", "code"])
+        step = next(train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only))
+        shape = Shape.of(lm.lm.config.to_dict())
+        each = training_flops(shape, 16, only="ffn" if only else None)
+        assert isinstance(step, Step)
+        assert step.num_flops == each * step.num_tokens > 0

@@ -1,0 +1,129 @@
+"""The self-check passes on the engine as it is, measures what it says, and never breaks off."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from engine.errors import ModelError
+from engine.selfcheck import decoding_laws, laws, persistence_laws, test_bed
+from engine.selfcheck.law import Checked, Finding, Law, gap, judge, least, relative_gap, worst
+from engine.selfcheck.laws import LAWS, run_laws
+from engine.selfcheck.report import report, versions
+from engine.selfcheck.test_bed import Ground, every_gate
+
+Patch = pytest.MonkeyPatch
+NUMBERS = [f"L{number}" for number in range(1, 20)]
+
+
+@pytest.fixture(scope="module")
+def checked() -> list[Checked]:
+    began = time.process_time()  # of the processor: others may be at work on this machine
+    found = list(run_laws("cpu"))
+    assert time.process_time() - began < 60
+    return found
+
+
+def test_every_law_holds_here(checked: list[Checked]) -> None:
+    assert [one.law for one in checked] == NUMBERS
+    assert [one.message for one in checked] == [""] * len(NUMBERS)
+    assert all(one.passed for one in checked)
+
+
+def test_every_law_measures_and_would_see_it_broken(checked: list[Checked]) -> None:
+    for one, law in zip(checked, LAWS, strict=True):
+        assert one.measured is not None
+        assert one.measured <= law.limit
+        assert one.control is not None
+        assert one.control > 1e-3
+
+
+def test_an_error_inside_a_law_is_a_failed_law_with_its_message(monkeypatch: Patch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the gate is stuck\nand more")
+
+    monkeypatch.setattr(test_bed, "make_gate", broken)
+    found = {one.law: one for one in run_laws("cpu", [law for law in LAWS if law.number in ("L1", "L5", "L8", "L13")])}
+    assert found["L8"].passed
+    for number in ("L1", "L5", "L13"):
+        assert not found[number].passed
+        assert (found[number].measured, found[number].message) == (None, "RuntimeError: the gate is stuck")
+
+
+def test_a_generation_that_says_nothing_proves_nothing(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(decoding_laws, "generate", lambda *_: iter([]))
+    (found,) = run_laws("cpu", [law for law in LAWS if law.number == "L13"])
+    assert not found.passed
+    assert (found.control, "proves nothing" in found.message) == (0, True)
+
+
+@pytest.mark.parametrize("findings", [[], [Finding(math.nan, 1.0)], [Finding(0.0, 1.0), Finding(math.nan, 1.0)]])
+def test_what_is_no_number_or_was_not_measured_never_passes(findings: list[Finding]) -> None:
+    law = Law("L0", "", "exact", 0, lambda _: iter(findings))
+    found = judge(law, Ground(torch.device("cpu"), laws.Path()))
+    assert not found.passed
+    assert found.measured is None
+
+
+def test_differences_are_seen_whatever_they_are() -> None:
+    one = torch.tensor([1.0, -math.inf])
+    assert gap(one, one) == 0
+    assert gap(one, torch.tensor([1.0, 0.0])) == math.inf
+    assert gap(one, one[:1]) == math.inf
+    assert math.isnan(gap(one, torch.tensor([math.nan, -math.inf])))
+    assert relative_gap(torch.tensor([-200.0]), torch.tensor([-100.0])) == 1
+    assert math.isnan(worst([1.0, math.nan]))
+    assert (worst([1.0, 3.0]), least([1.0, 3.0])) == (3.0, 1.0)
+
+
+def test_a_device_that_is_not_there_is_said_and_no_law_fails_of_it() -> None:
+    with pytest.raises(ModelError, match="must be one of this machine's"):
+        next(run_laws("cuda:99"))
+
+
+def test_a_new_kind_of_gate_is_checked_without_asking() -> None:
+    found = list(every_gate())
+    assert len(found) == len(set(found))
+    assert {(one.kind, one.evidence, one.top_k) for one in found} >= {
+        ("posterior", "last_token", 2),
+        ("updating", "prefix", None),
+        ("fixed", "prefix", 2),
+    }
+
+
+def test_a_check_that_is_stopped_leaves_no_file(monkeypatch: Patch, tmp_path: Any) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    running = run_laws("cpu", LAWS[6:8])
+    next(running)
+    assert list(tmp_path.iterdir())
+    running.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_report_is_json_and_says_where_and_with_what(checked: list[Checked]) -> None:
+    told = report(checked, "cpu")
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["ok"]
+    assert told["device"].startswith("cpu")
+    assert set(versions()) >= {"python", "torch", "transformers"}
+    assert [law["law"] for law in told["laws"]] == NUMBERS
+
+
+def test_no_verdict_at_all_is_not_ok() -> None:
+    assert not report([], "cpu")["ok"]
+
+
+def test_versions_can_be_told_without_waking_torch() -> None:
+    code = "import sys; from engine.selfcheck.report import versions; versions(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_training_is_checked_over_more_than_one_checkpoint() -> None:
+    assert 0 < persistence_laws.CUT < persistence_laws.TRAINING.checkpoint_every < persistence_laws.TRAINING.num_steps

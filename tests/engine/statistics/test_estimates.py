@@ -1,0 +1,63 @@
+"""Correlations and shares know how little their points say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from engine.statistics.estimates import Floats, correlation_of_pairs, correlation_of_points, share
+
+
+def table_of(traits_D: Floats, draw: np.random.Generator, noise: float) -> Floats:
+    """A symmetric table of closeness by one trait of each domain, with noise of rows and columns."""
+    size = len(traits_D)
+    rows, columns = draw.normal(0, noise, (2, size))
+    return np.asarray(-np.abs(traits_D[:, None] - traits_D[None]) + rows[:, None] + columns[None])
+
+
+def test_tables_that_have_nothing_in_common_seldom_seem_to() -> None:
+    """Cells share rows and columns: an interval that takes them for points fails far more often than one in forty."""
+    ours = fishers = 0
+    for trial in range(200):
+        draw = np.random.default_rng(trial)
+        one, other = (table_of(draw.normal(size=8), draw, 0.5) for _ in range(2))
+        found = correlation_of_pairs([one], other, num_draws=400)
+        away = ~np.eye(8, dtype=bool)
+        as_points = correlation_of_points([one[away].tolist()], other[away].tolist())
+        assert found is not None
+        assert as_points is not None
+        ours += found.low > 0
+        fishers += as_points.low > 0
+    assert ours / 200 <= 0.06
+    assert fishers / 200 > 2 * max(ours, 5) / 200
+
+
+def test_tables_that_go_together_are_found_to() -> None:
+    draw = np.random.default_rng(0)
+    traits_D = draw.normal(size=8)
+    tables = [table_of(traits_D, draw, 0.1) for _ in range(2)]
+    found = correlation_of_pairs(tables, -np.abs(traits_D[:, None] - traits_D[None]))
+    assert found is not None
+    away = ~np.eye(8, dtype=bool)
+    expected = stats.pearsonr(np.mean(tables, 0)[away], -np.abs(traits_D[:, None] - traits_D[None])[away]).statistic
+    assert found.value == pytest.approx(expected)
+    assert 0 < found.low < found.value <= found.high <= 1
+    assert len(found.by_seed) == 2
+
+
+def test_a_table_that_does_not_vary_correlates_with_nothing() -> None:
+    varied = np.arange(25.0).reshape(5, 5)
+    assert correlation_of_pairs([np.ones((5, 5))], varied) is None
+    assert correlation_of_pairs([varied], np.ones((5, 5))) is None
+    assert correlation_of_points([[1.0, 2.0, 3.0]], [1.0, 2.0, 3.0]) is None
+
+
+def test_a_share_of_all_domains_is_not_certain_and_seeds_are_not_more_domains() -> None:
+    once, twice = share([[True] * 12]), share([[True] * 12] * 2)
+    assert (once.value, twice.by_seed) == (1.0, (1.0, 1.0))
+    assert (once.low, once.high) == pytest.approx((0.7575, 1.0), abs=1e-4)  # Wilson's, by hand: 12 / (12 + 1.96²)
+    assert (twice.low, twice.high) == (once.low, once.high)
+    mixed = share([[True, True, False, False], [True, False, False, False]])
+    assert (mixed.value, mixed.by_seed) == (0.375, (0.5, 0.25))
+    assert mixed.low < 0.375 < mixed.high

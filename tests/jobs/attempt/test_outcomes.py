@@ -1,0 +1,71 @@
+"""Whatever goes wrong ends in a state, a cause and a next step."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CorpusError, EngineError
+from jobs.attempt.outcomes import ending_of
+from workbench.errors import BadSpec, DiskFull
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named like torch's."""
+
+
+def ending(error: Exception, tmp_path: Path) -> tuple[str, str, str]:
+    one = ending_of(error, tmp_path, Path("log.txt"))
+    return one.state, one.problem, one.next_step
+
+
+def test_a_problem_keeps_its_words(tmp_path: Path) -> None:
+    problem = EngineError("The rate must be above 0.", "Choose another.")
+    assert ending(problem, tmp_path) == ("failed", "The rate must be above 0.", "Choose another.")
+
+
+def test_a_bad_document_is_named_by_file_and_line(tmp_path: Path) -> None:
+    problem = CorpusError("The line must be JSON.", "Repair it.", path="a.jsonl", line=7)
+    assert ending(problem, tmp_path) == ("failed", "a.jsonl, line 7: The line must be JSON.", "Repair it.")
+
+
+def test_all_complaints_of_a_spec_are_told(tmp_path: Path) -> None:
+    assert ending(BadSpec(["One.", "Two."]), tmp_path)[1] == "One. Two."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFull("The disk is full.", "Free some space."),
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_pauses(error: Exception, tmp_path: Path) -> None:
+    state, problem, next_step = ending(error, tmp_path)
+    assert state == "paused"
+    assert "disk" in problem
+    assert next_step.startswith("Free some space")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_too_little_memory_says_what_to_make_smaller(error: Exception, tmp_path: Path) -> None:
+    state, problem, next_step = ending(error, tmp_path)
+    assert (state, problem[:24]) == ("failed", "The memory is not enough")
+    assert "smaller block_size" in next_step
+
+
+def test_an_error_of_our_own_names_its_type_its_message_and_the_log(tmp_path: Path) -> None:
+    state, problem, next_step = ending(KeyError("weights"), tmp_path)
+    assert state == "failed"
+    assert "KeyError: 'weights'" in problem
+    assert "log.txt" in next_step

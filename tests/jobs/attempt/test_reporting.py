@@ -1,0 +1,170 @@
+"""What a row says of running work, and how sure the end is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.events import Evaluated, Progress, Saved, Settled, Step
+from jobs.attempt import reporting
+from jobs.attempt.estimate import Estimate, Pace, duration
+from jobs.attempt.reporting import CURVE_POINTS, Reporter
+
+
+def step(number: int, total: int = 300) -> Step:
+    return Step(number, total, 5.214, 1e-3, number * 100, 9800.4, {"law": 5.0, "code": 5.4})
+
+
+def test_a_step_reads_as_a_sentence() -> None:
+    reporter = Reporter()
+    reporter.see(step(40))
+    taken = reporter.take()
+    assert taken.note == "step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s"
+    assert taken.progress == pytest.approx(40 / 300)
+
+
+def test_an_update_whose_operations_were_counted_says_how_fast_they_went() -> None:
+    counted = replace(step(40), num_flops=6e9)  # 4,000 tokens at 9,800.4 a second
+    reporter = Reporter()
+    reporter.see(counted)
+    taken = reporter.take()
+    assert str(taken.note).endswith("9,800 tokens/s · 0.0147 TFLOP/s")
+    assert ("flops_per_second", 40, pytest.approx(6e9 * 9800.4 / 4000)) in taken.metrics
+
+
+def test_the_result_holds_the_throughput_of_all_updates_and_of_nothing_else() -> None:
+    reporter = Reporter()
+    reporter.see(Progress(1, 2, "documents"))
+    assert reporter.result() == {}
+    reporter.see(Step(1, 2, 1.0, 1e-3, 100, 50.0, num_flops=400.0))  # two seconds
+    reporter.see(Step(2, 2, 1.0, 1e-3, 100, 100.0, num_flops=400.0))  # one second
+    assert reporter.result()["throughput"] == {
+        "num_steps": 2,
+        "tokens_per_second": pytest.approx(200 / 3),
+        "flops_per_second": pytest.approx(800 / 3),
+        "flops_per_update": 400,
+        "flops_per_token": 4,
+    }
+
+
+def test_progress_of_unknown_length_claims_no_share() -> None:
+    reporter = Reporter()
+    reporter.see(Progress(1200, None, "documents", "reading"))
+    taken = reporter.take()
+    assert (taken.note, taken.progress) == ("1,200 documents · reading", None)
+
+
+def test_work_that_still_runs_never_shows_the_whole() -> None:
+    reporter = Reporter()
+    reporter.see(Progress(10, 10, "documents"))
+    progress = reporter.take().progress
+    assert progress is not None
+    assert progress < 1
+
+
+def test_what_comes_before_the_work_says_nothing_of_how_far_it_is() -> None:
+    reporter = Reporter()
+    reporter.see(Progress(295, 295, "documents", "test", is_first=True))
+    taken = reporter.take()
+    assert (taken.note, taken.progress, taken.eta_seconds) == ("295 of 295 documents · test", None, None)
+
+
+def test_curves_hold_every_domain() -> None:
+    reporter = Reporter()
+    reporter.see(step(1))
+    reporter.see(Evaluated(1, {"law": 4.5}))
+    names = {name for name, _, _ in reporter.take().metrics}
+    assert names == {"loss", "learning_rate", "tokens_per_second", "loss/law", "loss/code", "dev_loss/law"}
+
+
+def test_a_long_curve_keeps_the_same_steps_each_time() -> None:
+    reporter = Reporter()
+    for number in range(1, 50_001):
+        reporter.see(step(number, 50_000))
+    steps = [number for name, number, _ in reporter.take().metrics if name == "loss"]
+    assert steps == [1, *range(50, 50_001, 50)]
+    assert len(steps) <= CURVE_POINTS + 1
+
+
+def test_checkpoints_do_not_flood_the_events() -> None:
+    reporter = Reporter()
+    for number in range(100):
+        reporter.see(Saved(number, "there"))
+    assert reporter.take().messages == ("Checkpoint at step 0.",)
+
+
+def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
+    reporter = Reporter()
+    reporter.see(step(40))
+    reporter.see(Settled(20, 40, 300, {"law": 4.0}))
+    taken = reporter.take()
+    assert taken.progress == reporting.ALMOST
+    assert taken.messages == (
+        "Stopped early, after step 40 of 300: the weights are those of step 20, the best on held-out text.",
+    )
+    reporter.see(Settled(280, 300, 300, {"law": 4.0}))
+    assert reporter.take().messages[0].startswith("All 300 steps are made: the weights are those of step 280")
+
+
+def test_an_end_with_the_last_weights_is_nothing_to_tell() -> None:
+    reporter = Reporter()
+    reporter.see(step(300))
+    reporter.see(Settled(300, 300, 300, {"law": 4.0}))
+    taken = reporter.take()
+    assert not taken.messages
+    assert str(taken.note).startswith("step 300 of 300")
+
+
+def test_what_could_not_be_written_is_written_later() -> None:
+    reporter = Reporter()
+    reporter.see(step(1))
+    reporter.see(Saved(1, "there"))
+    missed = reporter.take()
+    assert not reporter.take()
+    reporter.put_back(missed)
+    later = reporter.take()
+    assert (later.metrics, later.messages) == (missed.metrics, missed.messages)
+
+
+def test_steady_work_has_a_narrow_estimate() -> None:
+    pace = Pace()
+    for second in range(11):
+        pace.see(second, second * 10, "steps")
+    assert pace.estimate(200) == Estimate(10, 10, 10)
+    assert str(pace.estimate(200)) == "about 10 s left"
+
+
+def test_uneven_work_says_how_unsure_its_end_is() -> None:
+    pace, done = Pace(), 0.0
+    for second in range(41):
+        done += 5 if second < 20 else 15
+        pace.see(second, done, "steps")
+    estimate = pace.estimate(2000)
+    assert estimate is not None
+    assert estimate.soonest < estimate.seconds < estimate.latest
+    assert str(estimate) == "2 min to 5 min left"
+
+
+def test_a_new_phase_starts_the_estimate_afresh() -> None:
+    pace = Pace()
+    for second in range(11):
+        pace.see(second, second, "documents")
+    pace.see(11, 0, "steps")
+    assert pace.estimate(100) is None
+
+
+def test_the_estimate_reaches_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter, now = Reporter(), iter(range(1000))
+    monkeypatch.setattr(reporting, "monotonic", lambda: next(now))
+    for number in range(1, 12):
+        reporter.see(step(number))
+        taken = reporter.take()
+    assert taken.eta_seconds == pytest.approx(289)
+    assert taken.note is not None
+    assert taken.note.endswith("· about 5 min left")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 5 min")])
+def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

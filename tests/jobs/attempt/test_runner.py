@@ -1,0 +1,161 @@
+"""The runner's process against other processes: killed, stopped, doubled, deaf, left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+from tiny_kind import wish
+from world import HERE, House, eventually
+
+from jobs.attempt.attempt import new_owner
+from jobs.queue import submit
+from workbench.errors import JobError
+from workbench.job_records import jobs as rows
+from workbench.job_records import leases
+from workbench.registry import database
+
+
+def create(how: str = "count", steps: int = 100, milliseconds: int = 8) -> str:
+    with database.transaction() as session:
+        return rows.create_job(session, wish(how, steps, milliseconds))
+
+
+def started(house: House, job_id: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A runner that has begun its work."""
+    process = house.start("tiny_runner.py", job_id, *arguments)
+    eventually(lambda: house.num_starts(job_id), story=lambda: str(house.card(job_id)))
+    return process
+
+
+def expire(house: House) -> None:
+    with database.transaction() as session:
+        leases.expire(session, time.time(), house.settings.max_attempts)
+
+
+def test_a_job_delivered_five_times_runs_once(house: House) -> None:
+    job_id = create()
+    runners = [house.start("tiny_runner.py", job_id) for _ in range(5)]
+    assert [process.wait(30) for process in runners] == [0] * 5
+    assert (house.num_starts(job_id), house.num_effects(job_id)) == (1, 1)
+    assert house.card(job_id).attempt == 1
+
+
+def test_a_second_delivery_is_quiet_and_wakes_no_torch(house: House) -> None:
+    job_id = create()
+    list(submit_here(job_id))
+    command = [sys.executable, "-X", "importtime", "-m", "jobs.attempt.runner", job_id]
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert again.stdout == ""
+    assert "sqlalchemy" in again.stderr
+    assert not [line for line in again.stderr.splitlines() if line.endswith((" torch", " transformers"))]
+    assert house.num_effects(job_id) == 1
+
+
+def submit_here(job_id: str) -> object:
+    from jobs.attempt.attempt import run_here
+
+    return run_here(job_id)
+
+
+def test_a_runner_that_slept_through_its_lease_writes_nothing_and_exits(house: House) -> None:
+    job_id = create()
+    first = started(house, job_id)
+    first.send_signal(signal.SIGSTOP)
+    house.wait_for(job_id, "interrupted")
+    expire(house)
+    second = house.start("tiny_runner.py", job_id)
+    done = house.wait_for(job_id, "done")
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(5) != 0
+    assert second.wait(5) == 0
+    assert house.card(job_id) == done
+    assert (house.num_effects(job_id), house.row(job_id).fence) == (1, 2)
+
+
+def test_a_runner_that_wakes_while_another_works_leaves_it_alone(house: House) -> None:
+    job_id = create(milliseconds=20)
+    first = started(house, job_id)
+    first.send_signal(signal.SIGSTOP)
+    house.wait_for(job_id, "interrupted")
+    second = house.start("tiny_runner.py", job_id)  # takes a lapsed lease without anybody's help
+    eventually(lambda: house.num_starts(job_id) == 2)
+    first.send_signal(signal.SIGCONT)
+    assert first.wait(5) != 0
+    house.wait_for(job_id, "done")
+    assert house.row(job_id).fence == 2
+    assert (second.wait(5), house.num_effects(job_id)) == (0, 1)
+
+
+def test_a_job_that_does_not_listen_is_ended_with_its_process(house: House) -> None:
+    job_id = create("deaf")
+    process = started(house, job_id)
+    submit.request_stop(job_id, "cancel")
+    start = time.monotonic()
+    house.wait_for(job_id, "cancelled")
+    assert process.wait(1) != 0
+    assert time.monotonic() - start < house.settings.cancel_seconds + 2
+    assert "It did not stop in time and was ended." in house.events(job_id)
+
+
+def test_cancelled_at_any_moment_the_process_is_gone(house: House, chance: random.Random) -> None:
+    """Before the claim, while working, against the finish: one terminal state, and nobody works any more."""
+    job_ids = [create() for _ in range(6)]
+    runners = [house.start("tiny_runner.py", job_id) for job_id in job_ids]
+    moments = sorted((chance.uniform(0, 4), job_id) for job_id in job_ids)
+    start = time.monotonic()
+    for moment, job_id in moments:
+        time.sleep(max(0.0, start + moment - time.monotonic()))
+        with suppress(JobError):  # it is done already
+            submit.request_stop(job_id, "cancel")
+    for job_id, process in zip(job_ids, runners, strict=True):
+        state = house.wait_for(job_id, "cancelled", "done").state
+        assert process.wait(2) == 0
+        assert house.num_effects(job_id) == (state == "done")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_brings_the_job_back_to_the_queue_without_an_attempt_lost(house: House, number: int) -> None:
+    job_id = create(steps=1000)
+    process = started(house, job_id)
+    process.send_signal(number)
+    assert process.wait(5) == 0
+    card = house.card(job_id)
+    assert (card.state, card.attempt) == ("queued", 0)
+    assert house.events(job_id)[-1] == "Back in the queue: Its worker was stopped."
+
+
+def test_a_runner_whose_worker_is_gone_stops_and_keeps_its_work(house: House) -> None:
+    job_id = create(steps=1000)
+    source, sink = os.pipe()
+    command = [sys.executable, str(HERE / "tiny_runner.py"), job_id, "--owner", new_owner(), "--lifeline", str(source)]
+    process = subprocess.Popen(command, pass_fds=[source], start_new_session=True)
+    house.processes.append(process)
+    os.close(source)
+    eventually(lambda: house.num_starts(job_id))
+    os.close(sink)
+    assert process.wait(5) == 0
+    assert house.card(job_id).state == "queued"
+    assert int((house.settings.jobs_folder / job_id / "work" / "step").read_text()) > 0
+
+
+def test_a_deaf_job_whose_worker_is_gone_does_not_run_for_ever(house: House) -> None:
+    job_id = create("deaf")
+    process = started(house, job_id)
+    process.terminate()
+    assert process.wait(house.settings.cancel_seconds + 2) != 0
+    assert house.card(job_id).state == "queued"
+
+
+def test_a_job_whose_home_was_removed_does_not_run_for_ever(house: House) -> None:
+    job_id = create(steps=100_000)
+    process = started(house, job_id)
+    shutil.rmtree(house.settings.root)
+    process.wait(3 * house.settings.lease_seconds)

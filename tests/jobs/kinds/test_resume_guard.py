@@ -1,0 +1,27 @@
+"""What a job began with holds for all its attempts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.errors import TrainingError
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.tokens import DomainFiles
+
+
+def domain(sha256: str) -> Any:
+    return DomainFiles("id", "law", sha256, None, "")  # type: ignore[arg-type]
+
+
+def test_a_later_attempt_reads_what_the_first_one_read(tmp_path: Path) -> None:
+    work: Any = SimpleNamespace(folder=tmp_path)
+    require_same(work, [domain("a")], {"seed model “s”": "1"})
+    require_same(work, [domain("a")], {"seed model “s”": "1"})
+    with pytest.raises(TrainingError, match="domain “law” must be the one that this training began with"):
+        require_same(work, [domain("b")], {"seed model “s”": "1"})
+    with pytest.raises(TrainingError, match="seed model “s” must be the one"):
+        require_same(work, [domain("a")], {"seed model “s”": "2"})

@@ -1,0 +1,25 @@
+"""What scores are registered at a job's end, when the registry has moved on meanwhile."""
+
+from __future__ import annotations
+
+from world import House
+
+from jobs.attempt.attempt import take
+from jobs.attempt.work import Work
+from jobs.kinds.shared.scoring import Scored, register_scores
+from workbench.job_records import jobs as rows
+from workbench.registry import database
+from workbench.registry.tables import Evaluation
+from workbench.specs import Evaluate
+
+
+def test_scores_of_what_was_deleted_meanwhile_are_left_out(house: House) -> None:
+    with database.transaction() as session:
+        job_id = rows.create_job(session, Evaluate(mixture="mix", domains=["law"]))
+    claim = take(house.settings, job_id, "somebody")
+    assert claim is not None
+    work = Work(claim, house.settings)
+    score = Scored("e" * 32, "d" * 32, "test", 8, "a" * 32, num_tokens=3, log_likelihood=-3.0, num_correct=1)
+    with work.transaction() as session:
+        assert register_scores(session, work, [score]) == 0
+        assert session.query(Evaluation).count() == 0

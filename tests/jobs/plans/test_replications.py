@@ -1,0 +1,245 @@
+"""A replication is a plan of ordinary jobs that goes on where it was left."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.errors import CorpusError
+from jobs.plans.plan import place
+from jobs.plans.replications import (
+    changed,
+    find_replication,
+    jobs_of,
+    replications,
+    submit_replication,
+    wish_for,
+    wish_on,
+)
+from workbench.corpus_specs import ImportCorpus
+from workbench.errors import BadSpec
+from workbench.job_records import jobs, leases
+from workbench.plans import Step
+from workbench.registry.database import reading, transaction
+from workbench.replication_specs import Replicate
+from workbench.replications.demix.sizes import SIZES
+from workbench.replications.plan import plan
+from workbench.specs import Evaluate
+from workbench.training_specs import TrainDemix, TrainExpert
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Domains with many sources, with some, and with none."""
+    sources = {"train/books": 450, "train/news": 60, "novel/tweets": 0}
+    for name, count in sources.items():
+        path = tmp_path / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        rows = [{"text": f"Text {i}.", **({"source": f"s{i % count}"} if count else {})} for i in range(450)]
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def wish(folder: Path) -> Replicate:
+    return wish_for(folder, "rep", "smoke", 2)
+
+
+def end(job_id: str, state: str = "done") -> None:
+    """Somebody worked on a job, and it ended so."""
+    with transaction() as session:
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, state, error="" if state == "done" else "It broke.")
+
+
+def states(wish: Replicate) -> dict[str, str]:
+    with reading() as session:
+        return {key: card.state for key, card in jobs_of(session, wish).items()}
+
+
+def test_files_become_domains_and_only_small_groups_stay_together(wish: Replicate, folder: Path) -> None:
+    assert (wish.domains, wish.novel, wish.removed) == (["books", "news"], ["tweets"], ["books"])
+    assert [(text.role, text.group_field) for text in wish.imports] == [
+        ("train", "source"),
+        ("train", ""),
+        ("novel", ""),
+    ]
+    assert wish.imports[0].path == str(folder / "train" / "books.jsonl")
+
+
+@pytest.mark.parametrize("missing", ["train/news.jsonl", "novel/tweets.jsonl"])
+def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, missing: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(CorpusError, match=missing.split("/")[0]):
+        wish_for(folder, "rep", "smoke", 2)
+
+
+def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
+    with pytest.raises(BadSpec, match="name each domain once"):
+        wish_on(["a", "b"], ["a"], "rep", "smoke", 1)
+    with pytest.raises(BadSpec, match="at least 2"):
+        wish_on(["a"], ["b"], "rep", "smoke", 1)
+
+
+def test_every_step_comes_after_what_it_needs(wish: Replicate) -> None:
+    steps = plan(wish)
+    keys = [step.key for step in steps]
+    assert len(set(keys)) == len(keys)
+    for number, step in enumerate(steps):
+        assert set(step.after) <= set(keys[:number]), step.key
+    made = {step.spec.name: step.key for step in steps if isinstance(step.spec, TrainDemix)}
+    for step in steps:
+        match step.spec:
+            case Evaluate(mixture=mixture) if mixture in made:
+                assert made[mixture] in step.after or any("add" in key for key in step.after)
+            case TrainExpert(mixture=mixture, domain=domain):
+                assert {made[mixture], f"import {domain}"} <= set(step.after)
+    assert set(steps[-1].after) == set(keys[:-1])
+
+
+def test_the_most_telling_results_come_first(wish: Replicate) -> None:
+    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainDemix | TrainExpert)]
+    assert [(one.name, one.training.seed) for one in trained[:4]] == [
+        ("rep-s0", 0),
+        ("rep-s0-dense", 0),
+        ("rep-s1", 1),
+        ("rep-s1-dense", 1),
+    ]
+    assert {one.method for one in trained[4:8]} == {"dense-balanced", "domain-token"}
+    assert [one.name for one in trained[-1:]] == ["rep-s0-no-books"]
+    assert {one.whole for one in trained[8:-1]} == {False, True}
+
+
+def test_trainings_of_two_seeds_do_not_wait_for_each_other(wish: Replicate) -> None:
+    steps = {step.key: step for step in plan(wish)}
+
+    def behind(step: Step) -> set[str]:
+        return set(step.after).union(*(behind(steps[key]) for key in step.after))
+
+    assert not any(key.startswith("s0") for step in steps.values() if step.key.startswith("s1") for key in behind(step))
+
+
+def test_asking_again_adds_no_job(wish: Replicate) -> None:
+    first = submit_replication(wish)
+    assert submit_replication(wish) == first
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == len(plan(wish)) == len(first)
+
+
+def test_after_a_failure_it_goes_on_with_what_is_not_done(wish: Replicate) -> None:
+    ids = dict(zip([step.key for step in plan(wish)], submit_replication(wish), strict=True))
+    end(ids["import books"], "failed")
+    failed = states(wish)
+    assert failed["s0 seed"] == failed["s1 demix"] == failed["report"] == "failed"
+    assert failed["import news"] == "queued"
+    assert submit_replication(wish) == list(ids.values())
+    assert set(states(wish).values()) == {"queued"}
+
+
+def test_what_a_done_job_made_and_somebody_deleted_is_made_again(wish: Replicate) -> None:
+    first = submit_replication(wish)
+    end(first[0])  # done, yet there is no such corpus
+    again = submit_replication(wish)
+    assert again[0] != first[0]
+    assert set(states(wish).values()) == {"queued"}
+    assert again[1:] == first[1:]
+    with reading() as session:
+        assert again[0] in jobs_of(session, wish)["s0 seed"].after  # or it would find no such domain
+
+
+def test_more_seeds_keep_the_jobs_of_the_first_ones(wish: Replicate) -> None:
+    first = submit_replication(wish)
+    more = submit_replication(wish.model_copy(update={"seeds": 3}))
+    assert set(first[:-1]) < set(more)
+    assert first[-1] not in more  # a report on three seeds is another report
+    with reading() as session:
+        assert [one.seeds for one in replications(session)] == [3]
+        assert find_replication(session, "rep").seeds == 3
+
+
+def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(wish: Replicate) -> None:
+    for seeds in (3, 1):
+        submit_replication(wish.model_copy(update={"seeds": seeds}))
+    with reading() as session:
+        assert find_replication(session, "rep").seeds == 3
+
+
+def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(wish: Replicate, folder: Path) -> None:
+    submit_replication(wish)
+    other = changed(wish_for(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
+    with pytest.raises(BadSpec, match="exists already"):
+        submit_replication(other)
+    with reading() as session:
+        assert len(jobs.list_jobs(session)) == len(plan(wish))
+
+
+def test_a_size_that_has_changed_since_changes_no_replication_that_was_begun(
+    wish: Replicate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = submit_replication(wish)
+    other = replace(SIZES["smoke"], test_tokens=2048, max_bytes=5000)
+    monkeypatch.setitem(SIZES, "smoke", other)
+    with reading() as session:
+        begun = find_replication(session, "rep")
+    assert begun.budget.test_tokens == 1024
+    assert wish_for(folder, "rep", "smoke", 2) == begun  # asked for again, it goes on as it was
+    assert submit_replication(begun) == first
+    assert wish_for(folder, "new", "smoke", 2).budget == other
+
+
+@pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
+    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+        wish_on([domain, "news"], ["tweets"], name, "smoke", 1)
+
+
+@pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
+def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
+    (folder / "train" / "news.jsonl").rename(folder / "train" / file)
+    with pytest.raises(BadSpec, match=f"{file} cannot name a domain: name: a name must"):
+        wish_for(folder, "rep", "smoke", 2)
+
+
+def test_twenty_seeds_are_placed_within_seconds() -> None:
+    """Writers wait meanwhile. Every step used to parse all jobs before it: 500 took more than ten seconds."""
+    names = [f"d{i}" for i in range(12)]
+    with transaction() as session:
+        for name in names:
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    wish = wish_on(names[:8], names[8:], "rep", "smoke", 20)
+    began = time.process_time()
+    assert len(submit_replication(wish)) == len(plan(wish)) > 400
+    assert time.process_time() - began < 6
+
+
+def test_the_same_text_is_imported_once_and_other_text_gets_another_name(wish: Replicate, folder: Path) -> None:
+    submit_replication(wish)
+    again = wish_for(folder, "again", "smoke", 1)
+    assert again.imports == wish.imports
+    bounded = wish_for(folder, "bounded", "tiny", 1)  # tiny reads less of it
+    assert bounded.domains == ["bounded-books", "bounded-news"]
+
+
+def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(wish: Replicate) -> None:
+    with transaction() as session:
+        place(session, plan(wish)[:3])
+        assert replications(session) == []
+    with reading() as session, pytest.raises(BadSpec, match="no replication called “rep”"):
+        find_replication(session, "rep")
+
+
+def test_a_wish_of_an_import_is_found_whatever_else_was_imported(wish: Replicate) -> None:
+    submit_replication(wish)
+    with reading() as session:
+        other = ImportCorpus(name="books", path="/elsewhere")
+        found = jobs.find_wishes(session, [other, wish.imports[0]])
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1].title == "rep: import books"

@@ -1,0 +1,187 @@
+"""C-BTM's replication is a plan whose arms see equal text, and no other paper's under its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.config import TrainingConfig
+from jobs.plans.replications import changed, jobs_of, replications, submit_replication, wish_on
+from workbench.corpus_specs import ImportCorpus
+from workbench.errors import BadSpec
+from workbench.job_records import jobs
+from workbench.registry.database import reading, transaction
+from workbench.replication_specs import ReplicateCbtm
+from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, CbtmRun, arms_of, balanced
+from workbench.replications.cbtm.plan import shared
+from workbench.replications.cbtm.sizes import SIZES
+from workbench.replications.plan import plan
+from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture, parse_spec
+from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def wish() -> ReplicateCbtm:
+    """Of domains that are on their way."""
+    with transaction() as session:
+        for name in ("law", "sea", "tweets"):
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    found = wish_on(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
+    assert isinstance(found, ReplicateCbtm)
+    return found
+
+
+def test_every_step_comes_after_what_it_needs(wish: ReplicateCbtm) -> None:
+    steps = plan(wish)
+    keys = [step.key for step in steps]
+    assert len(set(keys)) == len(keys)
+    made: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        assert set(step.after) <= set(keys[:number]), step.key
+        match step.spec:
+            case FindClusters(name=name):
+                made[f"clustering {name}"] = step.key
+            case MakeClusterDomains(clustering=clustering, domains=domains):
+                assert made[f"clustering {clustering}"] in step.after
+                made |= {f"domain {domain}": step.key for domain in domains}
+            case MakeSeed(name=name, expert=expert):
+                assert {made.get(f"expert {expert}")} <= {None, *step.after}
+                made[f"seed {name}"] = step.key
+            case TrainDemix(name=name, seed_model=seed, domains=domains):
+                assert {made[f"seed {seed}"], *(made.get(f"domain {one}") for one in domains)} <= {None, *step.after}
+                made |= {f"mixture {name}": step.key, **{f"expert {one}": step.key for one in step.spec.experts}}
+            case AverageExperts(name=name, experts=experts):
+                assert {made[f"expert {expert}"] for expert in experts} == set(step.after)
+                made[f"mixture {name}"] = step.key
+            case TrainExpert(mixture=mixture, domain=domain):
+                assert made[f"mixture {mixture}"] in step.after
+                assert {made.get(f"domain {domain}")} <= {None, *step.after}
+                made[f"expert {step.spec.expert}"] = step.key
+            case MakeMixture(name=name, experts=experts):
+                assert {made[f"expert {expert}"] for expert in experts} == set(step.after)
+                made[f"mixture {name}"] = step.key
+            case Evaluate(mixture=mixture):
+                assert made[f"mixture {mixture}"] in step.after
+    assert set(steps[-1].after) == set(keys[:-1])
+
+
+def test_dense_and_the_clusters_looked_at_closely_come_first(wish: ReplicateCbtm) -> None:
+    mixtures = [step.spec.name for step in plan(wish) if isinstance(step.spec, MakeMixture)]
+    assert mixtures[:4] == ["rep-s0-k1", "rep-s1-k1", "rep-s0-k2", "rep-s1-k2"]
+
+
+def test_every_model_is_the_whole_seed_model_of_its_seed_trained_on(wish: ReplicateCbtm) -> None:
+    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainExpert)]
+    assert all(one.whole and not one.join for one in trained)
+    assert {(one.parent, one.training.seed) for one in trained} == {("rep-s0-seed/dense", 0), ("rep-s1-seed/dense", 1)}
+
+
+def test_a_mixture_of_experts_grows_from_the_trained_seed_on_the_text_and_batches_of_dense(wish: ReplicateCbtm) -> None:
+    steps = {step.key: step.spec for step in plan(wish)}
+    copy = steps["s1 copied seed"]
+    assert isinstance(copy, MakeSeed)
+    assert (copy.source, copy.expert) == ("expert", "rep-s1-seed/dense")
+    for arm, key in ((DENSE, "moe"), (DENSE_AT_LESS, "moe less")):
+        moe, dense = steps[f"s1 {key}"], steps[f"s1 {arm.key} 0"]
+        assert isinstance(moe, TrainDemix)
+        assert isinstance(dense, TrainExpert)
+        assert (moe.seed_model, moe.domains, moe.method) == (copy.name, [dense.domain], "moe")
+        assert moe.training == dense.training
+        assert moe.experts == {CbtmRun("rep", 1).moe_expert(arm): [dense.domain]}
+
+
+def test_a_family_without_a_mixture_of_experts_has_none_in_its_plan(wish: ReplicateCbtm) -> None:
+    without = plan(changed(wish, budget=replace(wish.budget, moe=None)))
+    assert {step.key for step in plan(wish)} - {step.key for step in without} == {
+        f"s{seed} {key}" for seed in range(2) for key in ("copied seed", "moe", "moe less", "test moe", "test moe less")
+    }
+    assert SIZES["small"].moe is None  # OPT
+
+
+def test_the_average_is_of_the_models_looked_at_closely(wish: ReplicateCbtm) -> None:
+    run, main = CbtmRun("rep", 0), balanced(wish.budget.num_ablated)
+    spec = {step.key: step.spec for step in plan(wish)}["s0 k2 average"]
+    assert isinstance(spec, AverageExperts)
+    assert (spec.experts, spec.weights) == (run.experts(main, wish.domains), None)
+    assert spec.expert == run.average_expert(main)
+
+
+def test_a_replication_begun_before_keeps_its_jobs_and_gets_what_is_new(wish: ReplicateCbtm) -> None:
+    """As its wish was stored then: without the knobs of the mixture of experts."""
+    stored = wish.model_dump(mode="json")
+    del stored["budget"]["moe"]
+    again = parse_spec(stored)
+    assert again == wish
+    assert submit_replication(again) == submit_replication(wish)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_arms_of_a_budget_see_as_many_tokens_as_dense(size: str) -> None:
+    budget = SIZES[size]  # type: ignore[index]
+    for arm in arms_of(budget, 8):
+        share = budget.less if arm.at_less else 1.0
+        training = shared(budget.training, arm.num_models, share)
+        seen = training.num_steps * training.sequences_per_domain * arm.num_models
+        assert seen == pytest.approx(share * budget.training.num_steps * budget.training.sequences_per_domain, rel=0.1)
+        if budget.training.sequences_per_domain % arm.num_models == 0:
+            assert training.num_steps == round(share * budget.training.num_steps)
+
+
+def test_one_cluster_trains_as_the_wish_says() -> None:
+    training = TrainingConfig(num_steps=100, sequences_per_domain=16)
+    assert shared(training, DENSE.num_models) == training
+    assert shared(training, balanced(8).num_models) == replace(training, sequences_per_domain=2)
+    assert shared(training, 32) == replace(training, sequences_per_domain=1, num_steps=50)
+
+
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: ReplicateCbtm) -> None:
+    first = submit_replication(wish)
+    assert submit_replication(wish) == first
+    more = submit_replication(changed(wish, seeds=3))
+    assert set(first[:-1]) < set(more)
+    with reading() as session:
+        assert [(one.paper, one.seeds) for one in replications(session)] == [("cbtm", 3)]
+        assert len(jobs_of(session, wish)) == len(first)
+
+
+def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: ReplicateCbtm, tmp_path: Path) -> None:
+    before = submit_replication(wish)
+    asked = changed(wish, tasks=str(tmp_path))
+    steps = {step.key: step for step in plan(asked)}
+    assert set(steps["s0 tasks"].after) == {"s0 k1", "s0 k2"}
+    spec = steps["s0 tasks"].spec
+    assert isinstance(spec, Classify)
+    assert (spec.mixture, spec.experts) == ("rep-s0-k2", ["rep-s0-k1.0/rep-s0-k1/0", "rep-s0-seed/dense"])
+    assert set(before[:-1]) < set(submit_replication(asked))  # what was made before stays
+
+
+def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:
+    submit_replication(wish)
+    with pytest.raises(BadSpec, match="replication of another paper already \\(cbtm\\)"):
+        wish_on(["law", "sea"], ["tweets"], "rep", "smoke", 2)
+    submit_replication(wish_on(["law", "sea"], ["tweets"], "other", "smoke", 1))
+    with reading() as session:
+        assert {(one.name, one.paper) for one in replications(session)} == {("rep", "cbtm"), ("other", "demix")}
+
+
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name() -> None:
+    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+        wish_on(["law", "sea"], ["tweets"], "r" * 65, "smoke", 1, paper="cbtm")
+
+
+@pytest.mark.parametrize("letters", range(50, 61))
+def test_every_name_that_is_taken_gives_a_plan(letters: int) -> None:
+    """The names of its clusterings must be shorter than others: those of domains begin with them."""
+    with transaction() as session:
+        for name in ("law", "sea", "tweets"):
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    name = "r" * letters
+    if letters + len("-s0-k2-standardise") <= 70:
+        assert plan(wish_on(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm"))
+    else:
+        with pytest.raises(BadSpec, match=r"at most 70 characters, but “.*” would have"):
+            wish_on(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm")

@@ -1,0 +1,165 @@
+"""MoDE's replication is a plan whose arms all begin from one backbone, which never saw the targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.plans.replications import changed, jobs_of, submit_replication, wish_on
+from workbench.corpus_specs import ImportCorpus
+from workbench.errors import BadSpec
+from workbench.job_records import jobs
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Job
+from workbench.replication_specs import Replicate, ReplicateMode
+from workbench.replications.mode.names import ModeRun, roles
+from workbench.replications.mode.sizes import SIZES
+from workbench.replications.plan import plan
+from workbench.specs import Evaluate
+from workbench.training_specs import MakeSeed, TrainDemix
+
+pytestmark = pytest.mark.usefixtures("home")
+DOMAINS = ["books", "cs", "law", "wiki"]
+
+
+@pytest.fixture
+def wish() -> ReplicateMode:
+    """Of domains that are on their way."""
+    with transaction() as session:
+        for name in (*DOMAINS, "tweets"):
+            jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
+    found = wish_on(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    assert isinstance(found, ReplicateMode)
+    return found
+
+
+def test_every_step_comes_after_what_it_needs(wish: ReplicateMode) -> None:
+    steps = plan(wish)
+    keys = [step.key for step in steps]
+    assert len(set(keys)) == len(keys)
+    made: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        assert set(step.after) <= set(keys[:number]), step.key
+        match step.spec:
+            case MakeSeed(name=name, expert=expert):
+                assert expert is None or made[expert] in step.after
+                made[f"seed {name}"] = step.key
+            case TrainDemix(name=name, seed_model=seed):
+                assert made[f"seed {seed}"] in step.after
+                made |= dict.fromkeys([name, *step.spec.experts], step.key)
+            case TrainMode(name=name, seed_model=seed):
+                assert made[f"seed {seed}"] in step.after
+                made |= dict.fromkeys([name, step.spec.expert], step.key)
+            case ComposeMode(name=name, experts=experts):
+                assert {made[expert] for expert in experts} <= set(step.after)
+                made |= dict.fromkeys([name, step.spec.expert], step.key)
+            case Evaluate(mixture=mixture, experts=experts):
+                assert {made[one] for one in (mixture, *experts)} <= set(step.after)
+    assert set(steps[-1].after) == set(keys[:-1])
+
+
+def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(wish: ReplicateMode) -> None:
+    scored: set[str] = set()
+    made: set[str] = set()
+    for step in plan(wish):
+        match step.spec:
+            case Evaluate(mixture=mixture, experts=experts):
+                scored |= {mixture, *experts}
+            case TrainDemix():
+                made |= set(step.spec.experts)
+            case TrainMode() | ComposeMode():
+                made.add(step.spec.expert)
+    assert {name for name in scored if "/" in name} <= made
+    assert all(name in scored or name.rpartition("/")[0] in scored for name in made)
+
+
+def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(wish: ReplicateMode) -> None:
+    assert (wish.targets, wish.retention) == (["cs", "law"], "books")
+    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainDemix | TrainMode)]
+    of_backbone = [one for one in trained if one.seed_model in ("rep-s0", "rep-s1")]
+    assert [one.domains for one in of_backbone] == [["books", "wiki"]] * 2
+    others = [one for one in trained if one not in of_backbone]
+    assert {(one.seed_model, one.training.seed) for one in others} == {("rep-s0-backbone", 0), ("rep-s1-backbone", 1)}
+    assert all(set(one.domains) <= {"cs", "law"} for one in others)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_about_steps(size: str) -> None:
+    budget = SIZES[size]  # type: ignore[index]
+    wish = wish_on(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
+    steps: list[int] = []
+    for step in plan(wish):
+        match step.spec:
+            case TrainDemix(seed_model="rep-s0-backbone") | TrainMode() | ComposeMode():
+                training = step.spec.training
+                batch = training.sequences_per_domain * len(step.spec.domains)
+                assert batch == 2 * budget.training.sequences_per_domain
+                steps.append(training.num_steps)
+    assert set(steps) == {budget.training.num_steps, budget.longer * budget.training.num_steps}
+    assert steps.count(budget.longer * budget.training.num_steps) == 3
+
+
+def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: ReplicateMode) -> None:
+    first = submit_replication(wish)
+    assert submit_replication(wish) == first
+    more = submit_replication(changed(wish, seeds=3))
+    assert set(first[:-1]) < set(more)
+    with reading() as session:
+        assert len(jobs_of(session, wish)) == len(first)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_two_trainings_of_a_new_replication_start_alike(size: str) -> None:
+    wish = wish_on(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
+    starts = starts_of(wish)
+    assert len(set(starts)) == len(starts) > 20
+
+
+def starts_of(wish: Replicate) -> list[int]:
+    """The seeds of all experts that start at random."""
+    specs = [step.spec for step in plan(wish) if isinstance(step.spec, TrainMode) and step.spec.shape.init == "random"]
+    return [spec.shape.seed + number for spec in specs for number in range(spec.num_parts)]
+
+
+def test_a_replication_begun_when_starts_were_shared_goes_on_with_them(wish: ReplicateMode) -> None:
+    begun = changed(wish, budget=replace(wish.budget, own_starts=False))
+    ids = submit_replication(begun)
+    with transaction() as session:
+        job = session.get_one(Job, ids[-1])
+        budget = {name: told for name, told in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
+        job.spec = {**job.spec, "budget": budget}
+    again = wish_on(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    assert set(starts_of(again)) == {0, 1, 2}
+    assert submit_replication(again) == ids
+
+
+def test_roles_are_those_named_or_the_first_ones() -> None:
+    assert roles(DOMAINS) == {"targets": ["cs", "law"], "retention": "books"}
+    assert roles(DOMAINS, ["books", "wiki"]) == {"targets": ["books", "wiki"], "retention": "cs"}
+    assert roles(DOMAINS, retention="law") == {"targets": ["books", "cs"], "retention": "law"}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"targets": ["cs", "books"]}, {"targets": ["cs", "tweets"]}, {"targets": ["cs", "cs"]}]
+)
+def test_targets_that_are_no_two_other_training_domains_are_refused(
+    wish: ReplicateMode, fields: dict[str, list[str]]
+) -> None:
+    with pytest.raises(BadSpec, match=r"two targets and another domain to retain.*books, cs, law, wiki"):
+        changed(wish, **fields)
+
+
+def test_two_domains_are_too_few() -> None:
+    with pytest.raises(BadSpec, match="targets: give at least 2, not 1"):
+        wish_on(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
+
+
+def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(wish: ReplicateMode) -> None:
+    longest = max(map(len, ModeRun("", 0).names([])))
+    assert longest < 30
+    with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
+        wish_on(DOMAINS, [], "r" * 65, "smoke", 1, paper="mode")
+    names = [step.spec.model_dump().get("name", "") for step in plan(wish)]
+    assert set(wish.names()) >= {name for name in names if name.startswith("rep-")}

@@ -1,0 +1,131 @@
+"""Submitting: a row first, a hint second; a broker that is away costs seconds and no job."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tiny_kind import wish
+from world import House
+
+from jobs.queue import submit
+from jobs.queue.app import make_app
+from jobs.queue.scheduler import Reconciler, num_calls
+from workbench.errors import BadSpec, JobError, NotFound, RegistryAway
+from workbench.job_records import jobs as rows
+from workbench.registry import database
+from workbench.settings import Settings
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where somebody listens and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def with_broker(house: House, url: str) -> Settings:
+    return house.settings.model_copy(update={"broker_url": url})
+
+
+def test_a_deleted_job_takes_its_log_and_checkpoints_along(house: House) -> None:
+    job_id, events = submit.run_now(wish())
+    next(iter(events))
+    folder = house.settings.jobs_folder / job_id
+    with pytest.raises(JobError, match="Cancel it first"):
+        submit.delete(job_id)
+    submit.request_stop(job_id, "cancel")
+    list(events)
+    assert (folder / "work" / "step").exists()
+    assert submit.delete(job_id)
+    assert not folder.exists()
+
+
+def test_a_bad_wish_leaves_no_row(house: House) -> None:
+    with pytest.raises(BadSpec, match="max_tokens"):
+        submit.submit({"kind": "evaluate", "mixture": "m", "max_tokens": 1})
+    with pytest.raises(NotFound):
+        submit.submit(wish(), after=["0" * 32])
+    with database.reading() as session:
+        assert rows.list_jobs(session) == []
+    assert num_calls(house.settings) == 0
+
+
+def test_a_submitted_job_is_a_row_and_a_hint(house: House) -> None:
+    job_id = submit.submit(wish(), title="Count", priority=3)
+    row = house.row(job_id)
+    assert (row.state, row.title, row.priority, row.attempt) == ("queued", "Count", 3, 0)
+    assert row.sent_at is not None
+    assert num_calls(house.settings) == 1
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:{}/0", "amqp://127.0.0.1:{}//"])
+def test_a_broker_that_is_down_costs_seconds_and_no_job(house: House, url: str) -> None:
+    settings = with_broker(house, url.format(free_port()))
+    start = time.monotonic()
+    job_id = submit.submit(wish(), settings=settings)
+    assert time.monotonic() - start < 8
+    assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
+
+
+def test_a_broker_that_does_not_answer_costs_seconds_and_no_job(house: House, silent_port: int) -> None:
+    settings = with_broker(house, f"redis://127.0.0.1:{silent_port}/0")
+    start = time.monotonic()
+    job_id = submit.submit(wish(), settings=settings)
+    assert time.monotonic() - start < 15
+    assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
+
+
+def test_a_queue_that_cannot_be_written_costs_no_job(house: House) -> None:
+    (house.settings.root / "queue").write_text("in the way")
+    job_id = submit.submit(wish())
+    assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
+    (house.settings.root / "queue").unlink()
+    Reconciler(house.settings).round()
+    assert num_calls(house.settings) == 1
+
+
+def test_a_job_is_submitted_once_even_when_the_registry_falters_after_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def falter(*_: object) -> None:
+        raise RegistryAway("The registry does not answer.")
+
+    monkeypatch.setattr(rows, "mark_sent", falter)
+    assert house.card(submit.submit(wish())).state == "queued"
+
+
+def test_waiting_shows_each_change_and_ends_with_the_job(house: House) -> None:
+    job_id = submit.submit(wish())
+    threading.Timer(0.2, submit.request_stop, (job_id, "cancel"), {"settings": house.settings}).start()
+    assert [card.state for card in submit.wait(job_id, 0.05)] == ["queued", "cancelled"]
+
+
+def test_a_stopped_job_is_called_for_again_when_asked(house: House) -> None:
+    job_id = submit.submit(wish())
+    with pytest.raises(JobError):
+        submit.retry(job_id)
+    submit.request_stop(job_id, "pause")
+    submit.resume(job_id)
+    submit.request_stop(job_id, "cancel")
+    submit.retry(job_id)
+    assert house.card(job_id).state == "queued"
+    assert num_calls(house.settings) == 3
+
+
+def test_messages_hold_nothing_but_the_id(house: House) -> None:
+    job_id = submit.submit(wish("a secret name"))
+    (message,) = (house.settings.root / "queue").glob("*.msg")
+    assert job_id in message.read_text()
+    assert "secret" not in message.read_text()
+    conf = make_app(house.settings).conf
+    assert (conf.accept_content, conf.result_backend, conf.worker_enable_remote_control) == (["json"], None, False)

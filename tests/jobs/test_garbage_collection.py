@@ -1,0 +1,339 @@
+"""Files without a purpose go; whatever a row needs, or may need soon, stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+import uuid
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from tiny_kind import wish
+from world import House
+
+from jobs import garbage_collection
+from jobs.queue import submit
+from jobs.queue.scheduler import SWEEP_SECONDS, Reconciler
+from workbench.corpus_specs import ImportCorpus
+from workbench.errors import StorageError, SweepRefused
+from workbench.job_records import jobs as rows
+from workbench.registry import database
+from workbench.registry.tables import Artifact
+from workbench.settings import Settings
+from workbench.store import stores
+from workbench.store.artifacts import register_artifact
+from workbench.store.backups import list_backups
+from workbench.store.rebuild import rebuild
+from workbench.store.storage import OWNER, get_storage
+from workbench.store.trash import Trashed
+
+
+@pytest.fixture
+def uploads(house: House) -> Path:
+    return garbage_collection.uploads_folder(house.settings.root)
+
+
+def upload(uploads: Path, hours: float) -> Path:
+    """A folder that the browser filled so many hours ago."""
+    folder = uploads / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    (folder / "0001.txt").touch()
+    return aged(folder, hours)
+
+
+def aged(folder: Path, hours: float) -> Path:
+    then = time.time() - hours * 3600
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (then, then))
+    return folder
+
+
+def create(path: Path) -> str:
+    with database.transaction() as session:
+        return rows.create_job(session, ImportCorpus(name="law", path=str(path)))
+
+
+def test_the_folder_of_a_job_without_a_row_goes(house: House) -> None:
+    job_id, events = submit.run_now(wish("problem"))
+    with pytest.raises(Exception, match="rate"):
+        list(events)
+    mine = house.settings.jobs_folder / job_id
+    orphan, foreign = mine.with_name("a" * 32), mine.with_name("notes")
+    young = mine.with_name("b" * 32)
+    for folder in (orphan, foreign, young):
+        (folder / "work").mkdir(parents=True)
+    for folder in (mine, orphan, foreign):
+        aged(folder, 25)
+    garbage_collection.sweep(house.settings)
+    assert [one.exists() for one in (mine, young, foreign, orphan)] == [True, True, True, False]
+    [entry] = garbage_collection.trashed(house.settings)
+    assert (entry.kind, entry.id) == ("job", orphan.name)
+    garbage_collection.restore(house.settings, [entry])
+    assert (orphan / "work").is_dir()
+
+
+def test_an_upload_goes_an_hour_after_it_came_unless_an_import_waits_for_it(house: House, uploads: Path) -> None:
+    young, old, wanted, of_one_file = (upload(uploads, hours) for hours in (0.5, 2, 2, 2))
+    job_id = create(wanted)
+    create(of_one_file / "0001.txt")
+    garbage_collection.sweep(house.settings)
+    assert [one.exists() for one in (young, old, wanted, of_one_file)] == [True, False, True, True]
+    submit.request_stop(job_id, "cancel")
+    garbage_collection.sweep(house.settings)
+    assert [one.exists() for one in (young, wanted, of_one_file)] == [True, False, True]
+
+
+def test_the_names_of_uploaded_files_stay_while_something_names_the_upload(house: House, uploads: Path) -> None:
+    named, forgotten = upload(uploads, 2), upload(uploads, 2)
+    for folder in (named, forgotten):
+        garbage_collection.names_file(folder).write_text("{}", encoding="utf-8")
+    submit.request_stop(create(named), "cancel")
+    garbage_collection.sweep(house.settings)
+    assert [garbage_collection.names_file(one).exists() for one in (named, forgotten)] == [True, False]
+
+
+# a registry that does not know what is there ---------------------------------------------------------
+
+
+def keep_artifacts(settings: Settings, count: int, hours: float = 48) -> list[Path]:
+    """Artifacts as jobs would make them, registered and two days old."""
+    storage, ids = get_storage(settings), [uuid.uuid4().hex for _ in range(count)]
+    with database.transaction(settings) as session:
+        for id in ids:
+            with storage.new(id) as folder:
+                (folder / "model").write_text(id)
+            register_artifact(session, storage, id, "thing").created_at = time.time() - hours * 3600
+    age_owner(settings)
+    return [aged(storage.path(id), hours) for id in ids]
+
+
+def age_owner(settings: Settings) -> None:
+    """The artifacts were claimed two days ago."""
+    if (file := settings.artifacts_folder / OWNER).exists():
+        os.utime(file, (time.time() - 48 * 3600,) * 2)
+
+
+def leave_orphan(settings: Settings, name: str = "a", hours: float = 30) -> Path:
+    """An artifact that no row knows."""
+    orphan = settings.artifacts_folder / (name * 32)
+    orphan.mkdir(parents=True)
+    return aged(orphan, hours)
+
+
+def lose_registry(settings: Settings) -> None:
+    """registry.db is gone, and the next start makes an empty one."""
+    database.close_engines()
+    for file in settings.root.glob("registry.db*"):
+        file.unlink()
+    database.migrate(settings)
+
+
+def test_a_sweep_by_a_new_registry_after_the_old_one_was_lost_takes_nothing(house: House) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    lose_registry(house.settings)
+    with pytest.raises(SweepRefused):
+        garbage_collection.sweep(house.settings)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_a_sweep_by_a_second_home_that_shares_only_the_artifacts_takes_nothing(house: House, tmp_path: Path) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    second = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
+    database.migrate(second)
+    with pytest.raises(SweepRefused):
+        garbage_collection.sweep(second)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def forget_owner(settings: Settings) -> None:
+    """The artifacts are as the version before left them: nothing says whose they are."""
+    (settings.artifacts_folder / "registry.json").unlink()
+    shutil.rmtree(settings.artifacts_folder / "records")
+
+
+def test_artifacts_of_the_version_before_are_safe_from_a_new_registry(house: House) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    forget_owner(house.settings)
+    lose_registry(house.settings)
+    kept += keep_artifacts(house.settings, 1)  # it is in use already when it first sweeps
+    with pytest.raises(SweepRefused, match="knows 1 of 6 artifacts"):
+        garbage_collection.sweep(house.settings)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_artifacts_of_the_version_before_belong_to_the_registry_that_knows_them(house: House) -> None:
+    kept = keep_artifacts(house.settings, 5)
+    forget_owner(house.settings)
+    orphan = leave_orphan(house.settings)
+    garbage_collection.sweep(house.settings)
+    assert orphan.is_dir()  # another registry may still have to record it
+    age_owner(house.settings)
+    garbage_collection.sweep(house.settings)
+    storage = get_storage(house.settings)
+    assert storage.ids() == {folder.name for folder in kept}
+    assert all(storage.records.is_live(folder.name) for folder in kept)
+    with database.reading(house.settings) as session:
+        assert storage.owner() == stores.find_registry_id(session)
+
+
+@pytest.mark.parametrize(("known", "unknown", "hours"), [(1, 1, 30), (5, 1, 72)])
+def test_a_registry_claims_nothing_that_it_does_not_know_for_certain(
+    house: House, known: int, unknown: int, hours: float
+) -> None:
+    kept = keep_artifacts(house.settings, known)
+    forget_owner(house.settings)
+    kept += [leave_orphan(house.settings, name, hours) for name in "ab"[:unknown]]
+    with pytest.raises(SweepRefused, match=f"knows {known} of {known + unknown} artifacts"):
+        garbage_collection.sweep(house.settings)
+    assert get_storage(house.settings).owner() is None
+    assert all(folder.is_dir() for folder in kept)
+
+
+@pytest.mark.parametrize("first", ["larger", "smaller"])
+def test_two_registries_of_the_version_before_that_share_artifacts_lose_none(
+    house: House, tmp_path: Path, first: str
+) -> None:
+    smaller = Settings(home=tmp_path / "second", artifacts=house.settings.artifacts_folder)
+    database.migrate(smaller)
+    kept = keep_artifacts(house.settings, 3, 50) + keep_artifacts(smaller, 2)
+    forget_owner(house.settings)
+    for settings in (house.settings, smaller)[:: 1 if first == "larger" else -1]:
+        with suppress(SweepRefused):
+            garbage_collection.sweep(settings)
+    age_owner(house.settings)
+    garbage_collection.sweep(house.settings)
+    with pytest.raises(SweepRefused):
+        garbage_collection.sweep(smaller)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_artifacts_whose_owner_cannot_be_read_stay_until_a_rebuild(house: House) -> None:
+    keep_artifacts(house.settings, 2)
+    (house.settings.artifacts_folder / OWNER).write_text("")
+    orphan = leave_orphan(house.settings)
+    with pytest.raises(SweepRefused, match="registry rebuild"):
+        garbage_collection.sweep(house.settings)
+    assert orphan.is_dir()
+    storage = get_storage(house.settings)
+    with database.transaction(house.settings) as session:
+        rebuild(session, storage)
+    with database.reading(house.settings) as session:
+        assert storage.owner() == stores.find_registry_id(session)
+
+
+def copy_of_registry(settings: Settings) -> bytes:
+    """The bytes of registry.db, all of them."""
+    database.close_engines()
+    file = settings.root / "registry.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return file.read_bytes()
+
+
+def put_back(settings: Settings, registry: bytes) -> None:
+    """An older registry.db takes the place of the present one."""
+    database.close_engines()
+    for file in settings.root.glob("registry.db*"):
+        file.unlink()
+    (settings.root / "registry.db").write_bytes(registry)
+
+
+@pytest.mark.parametrize(("before", "after", "refused"), [(2, 5, True), (5, 2, False)])
+def test_an_older_registry_takes_nothing_that_came_later(house: House, before: int, after: int, refused: bool) -> None:
+    kept = keep_artifacts(house.settings, before)
+    older = copy_of_registry(house.settings)
+    kept += keep_artifacts(house.settings, after)
+    put_back(house.settings, older)
+    if refused:
+        with pytest.raises(SweepRefused, match="knows 2 of 7 artifacts"):
+            garbage_collection.sweep(house.settings)
+    else:
+        garbage_collection.sweep(house.settings)
+    assert all(folder.is_dir() for folder in kept)
+
+
+def test_two_homes_with_one_registry_and_one_folder_of_artifacts_sweep_both(house: House, tmp_path: Path) -> None:
+    kept = keep_artifacts(house.settings, 3)
+    url, folder = house.settings.database, house.settings.artifacts_folder
+    second = Settings(home=tmp_path / "second", database_url=url, artifacts=folder)
+    kept += keep_artifacts(second, 3)
+    for settings, name in ((second, "a"), (house.settings, "b")):
+        orphan = leave_orphan(settings, name)
+        garbage_collection.sweep(settings)
+        assert not orphan.exists()
+    assert all(one.is_dir() for one in kept)
+
+
+def test_an_artifact_whose_row_was_deleted_goes_to_the_trash_however_many_there_are(house: House) -> None:
+    kept = keep_artifacts(house.settings, 4)
+    with database.transaction(house.settings) as session:
+        for folder in kept[1:]:
+            session.delete(session.get_one(Artifact, folder.name))
+    garbage_collection.sweep(house.settings)
+    assert [folder.is_dir() for folder in kept] == [True, False, False, False]
+    assert {one.id for one in garbage_collection.trashed(house.settings)} == {folder.name for folder in kept[1:]}
+    assert garbage_collection.empty_trashes(house.settings, 0)[0] == 3
+    assert get_storage(house.settings).records.ids() == {kept[0].name}
+
+
+def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(house: House) -> None:
+    kept = keep_artifacts(house.settings, 2)
+    lose_registry(house.settings)
+    storage = get_storage(house.settings)
+    with database.transaction(house.settings) as session:
+        assert stores.adopt(session, storage) == 2
+    garbage_collection.sweep(house.settings)
+    assert storage.trash.ids() == {folder.name for folder in kept}
+
+
+def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = keep_artifacts(house.settings, 2)
+    lose_registry(house.settings)
+    scheduler = Reconciler(house.settings)
+    scheduler._swept_at -= SWEEP_SECONDS + 1
+    scheduler.round()
+    said = capsys.readouterr().err
+    assert "error: The artifacts in" in said
+    assert "belong to another registry: nothing is removed." in said
+    assert all(folder.is_dir() for folder in kept)
+    assert list_backups(house.settings) == []  # an empty registry's backups must not push out the good ones
+
+
+def test_what_cannot_be_restored_stops_nothing_else(house: House) -> None:
+    kept = keep_artifacts(house.settings, 3)
+    with database.transaction(house.settings) as session:
+        for folder in kept[:2]:
+            session.delete(session.get_one(Artifact, folder.name))
+    orphan = house.settings.jobs_folder / ("c" * 32)
+    orphan.mkdir(parents=True)
+    aged(orphan, 48)
+    garbage_collection.sweep(house.settings)
+    entries = garbage_collection.trashed(house.settings)
+    taken = sorted(kept[:2])[0]
+    taken.mkdir()
+    report = garbage_collection.restore(house.settings, entries)
+    assert [folder.is_dir() for folder in (*kept, orphan)] == [True] * 4
+    assert [(one.thing, one.name) for one in report.left] == [("artifact", taken.name)]
+    assert [one.id for one in garbage_collection.trashed(house.settings)] == [taken.name]
+    with pytest.raises(StorageError, match="exists already"):
+        garbage_collection.restore(house.settings, garbage_collection.trashed(house.settings))
+
+
+def test_only_what_goes_from_the_trash_is_sized(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = keep_artifacts(house.settings, 2)
+    trash, sized = get_storage(house.settings).trash, []
+    old, young = (trash.put(folder, "artifact") for folder in kept)
+    old = old.rename(old.with_name(f"20200101T000000Z-artifact-{kept[0].name}"))
+    monkeypatch.setattr(Trashed, "size_bytes", property(lambda one: sized.append(one.path) or 7))
+    assert garbage_collection.empty_trashes(house.settings) == (1, 7)
+    assert (sized, young.is_dir()) == ([old], True)
+
+
+def test_the_scheduler_backs_up_once_a_day(house: House) -> None:
+    keep_artifacts(house.settings, 1)
+    for _ in range(2):
+        Reconciler(house.settings).round()
+    assert len(list_backups(house.settings)) == 1

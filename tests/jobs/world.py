@@ -1,0 +1,85 @@
+"""A registry with its settings, and the processes that a test started around it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from sqlalchemy import func, select
+from tiny_kind import made_by
+
+from workbench.job_records import jobs as rows
+from workbench.registry import database
+from workbench.registry.cards import JobCard
+from workbench.registry.tables import Corpus, Job
+from workbench.settings import Settings
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class House:
+    """A registry with its settings, and the processes that a test started."""
+
+    settings: Settings
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, script: str, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
+        """Starts one of the scripts beside this file, or a module of ours, in a session of its own."""
+        program = [str(HERE / script)] if script.endswith(".py") else ["-m", script]
+        process = subprocess.Popen(
+            [sys.executable, *program, *arguments], env={**os.environ, **settings}, start_new_session=True
+        )
+        self.processes.append(process)
+        return process
+
+    def card(self, job_id: str) -> JobCard:
+        with database.reading(self.settings) as session:
+            return rows.get_job(session, job_id)
+
+    def row(self, job_id: str) -> Job:
+        with database.reading(self.settings) as session:
+            return session.get_one(Job, job_id)
+
+    def events(self, job_id: str) -> list[str]:
+        with database.reading(self.settings) as session:
+            return [event.message for event in rows.events(session, job_id)]
+
+    def num_effects(self, job_id: str) -> int:
+        """How often the job took effect."""
+        with database.reading(self.settings) as session:
+            name = Corpus.name == made_by(job_id)
+            return session.scalar(select(func.count()).select_from(Corpus).where(name)) or 0
+
+    def num_starts(self, job_id: str) -> int:
+        """How often the work of the job was begun."""
+        starts = self.settings.jobs_folder / job_id / "starts.txt"
+        return len(starts.read_text().splitlines()) if starts.exists() else 0
+
+    def runners(self, job_id: str) -> list[psutil.Process]:
+        """The living processes that run the job."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            command = process.info["cmdline"] or []
+            if job_id in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        return found
+
+    def wait_for(self, job_id: str, *states: str, seconds: float = 30) -> JobCard:
+        """The job's card once it is in one of the states."""
+        eventually(lambda: self.card(job_id).state in states, seconds, lambda: str(self.card(job_id)))
+        return self.card(job_id)
+
+
+def eventually(holds: Callable[[], object], seconds: float = 15, story: Callable[[], str] = str) -> None:
+    """Waits until something holds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, f"it did not happen within {seconds} s: {story()}"
+        time.sleep(0.05)

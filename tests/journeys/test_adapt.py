@@ -1,0 +1,419 @@
+"""Adapting to a new domain: an expert of its own, or the whole model; what is watched, and when it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sqlalchemy import delete, select
+
+from engine.config import GateConfig, Precision
+from engine.errors import Problem
+from engine.events import Saved, Step
+from engine.inference.scores import as_blocks, score_text
+from engine.mixing.gates import make_gate
+from engine.models.demix_files import load_demix
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import Excerpt
+from engine.text.tokenizer import load_tokenizer
+from engine.training.autocast import arithmetic
+from jobs.attempt.attempt import run_here
+from jobs.queue.submit import run_now, submit
+from ui.cli.app import main
+from workbench.errors import BadSpec, InUse
+from workbench.generation import plan
+from workbench.job_records import jobs
+from workbench.registry import corpora, experts, mixtures
+from workbench.registry.cards import JobCard, MetricPoint
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Expert, Mixture, MixtureMember
+from workbench.store.artifacts import find_artifact
+from workbench.store.storage import get_storage
+
+Do = Callable[[dict[str, Any]], JobCard]
+TRAINING = {
+    "num_steps": 12,
+    "block_size": 32,
+    "learning_rate": 2e-2,
+    "clip": 1.0,
+    "checkpoint_every": 5,
+    "evaluate_every": 4,
+}
+NEW = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "small", "training": TRAINING}
+WATCHED = {**NEW, "watch": ["court", "kitchen"]}
+
+
+def hashes(home: Path) -> dict[str, str]:
+    folder = home / "artifacts"
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.rglob("*.*")}
+
+
+def curve(job_id: str, name: str) -> dict[int, float]:
+    with reading() as session:
+        return {point.step: point.value for point in jobs.metrics(session, job_id, f"dev_loss/{name}")}
+
+
+def members(mixture: str) -> list[str]:
+    with reading() as session:
+        return [member.expert for member in mixtures.get_mixture(session, mixture).members]
+
+
+def expert_names() -> list[str]:
+    with reading() as session:
+        return [card.name for card in experts.list_experts(session)]
+
+
+def shared(expert: str) -> dict[str, Any]:
+    with reading() as session:
+        return load_file(get_storage().path(experts.get_expert(session, expert).base_id) / "shared.safetensors")
+
+
+# the whole model -------------------------------------------------------------------------------------
+
+
+def test_the_whole_model_is_adapted_on_a_base_of_its_own_and_the_old_one_stays(trained: Do, home: Path) -> None:
+    before = hashes(home)
+    card = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    assert card.state == "done", card.error
+    assert (card.result["expert"], card.result["mixture"]) == ("dapt/sea", "dapt")
+    with reading() as session:
+        new, old = experts.get_expert(session, "dapt/sea"), experts.get_expert(session, "small/court")
+    assert (new.parent, new.domain, new.seed, new.config["whole"]) == ("small/court", "sea", "seed", True)
+    assert new.base_id != old.base_id
+    assert (members("dapt"), members("small")) == (["dapt/sea"], ["small/court", "small/kitchen"])
+    ours, theirs = shared("dapt/sea"), shared("small/court")
+    assert ours.keys() == theirs.keys()
+    assert sum(not tensor.equal(theirs[name]) for name, tensor in ours.items()) == len(ours)  # all were trained
+    after = hashes(home)
+    assert {name: after[name] for name in before} == before  # L8
+    with transaction() as session:
+        assert mixtures.add_member(session, "small", "dapt/sea").base_ids == [old.base_id, new.base_id]
+
+
+def test_the_adapted_model_forgets_and_a_new_expert_does_not(trained: Do) -> None:
+    whole = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    alone = trained(WATCHED)
+    assert all(card.state == "done" for card in (whole, alone)), (whole.error, alone.error)
+    for card in (whole, alone):
+        assert list(curve(card.id, "sea")) == list(curve(card.id, "court")) == [0, 4, 8, 12]
+        assert curve(card.id, "sea")[12] < curve(card.id, "sea")[0] - 0.3
+    assert curve(whole.id, "court")[12] > curve(whole.id, "court")[0] + 0.5
+    assert curve(alone.id, "court")[12] == pytest.approx(curve(alone.id, "court")[0], abs=0.1)
+
+
+def dev_loss(expert: str, domain: str) -> float:
+    """Of an expert alone, on the blocks that an evaluation takes."""
+    storage = get_storage()
+    with reading() as session:
+        planned = plan(session, storage, expert)
+        tokenizer = load_tokenizer(planned.base.folder)
+        artifact = find_artifact(session, f"tokens:{corpora.get_domain(session, domain).id}:{tokenizer.sha256}")
+        assert artifact is not None
+        tokens = Tokens.open(storage.path(artifact.id), "dev")
+    (one,) = planned.experts
+    text = Excerpt.of_blocks(tokens, 32, 8)
+    return -float(score_text(load_demix(planned.base, {one.id: one.kept}), one.id, text).mean())
+
+
+def test_what_is_watched_is_the_whole_model_as_it_is(trained: Do) -> None:
+    card = trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"})
+    for domain in ("sea", "court", "kitchen"):
+        assert curve(card.id, domain)[12] == pytest.approx(dev_loss("dapt/sea", domain), rel=1e-5)
+        assert curve(card.id, domain)[0] == pytest.approx(dev_loss("small/court", domain), rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(trained: Do, precision: Precision) -> None:
+    card = trained({**WATCHED, "join": True, "training": {**TRAINING, "precision": precision}})
+    storage = get_storage()
+    with reading() as session:
+        planned = plan(session, storage, "small")
+        tokenizer = load_tokenizer(planned.base.folder)
+        artifact = find_artifact(session, f"tokens:{corpora.get_domain(session, 'court').id}:{tokenizer.sha256}")
+        assert artifact is not None
+        tokens = Tokens.open(storage.path(artifact.id), "dev")
+    text = Excerpt.of_blocks(tokens, 32, 8)
+    model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
+    with arithmetic(precision, model.device):
+        rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
+    gate = make_gate(GateConfig(), [one.weight for one in planned.experts])
+    assert len(rows) == 3
+    loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]
+    assert curve(card.id, "court")[12] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trained({**WATCHED, "name": "dapt", "whole": True, "parent": "small/court"}).state == "done"
+    for mixture in ("small", "dapt"):
+        wish = {"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}
+        assert trained(wish).state == "done"
+    assert main(["eval", "forgetting", "small/court", "dapt", "--json"]) == 0
+    told = {row["domain"]: row for row in json.loads(capsys.readouterr().out)["domains"]}
+    assert told["court"]["change_percent"] > 20
+    assert told["sea"]["change_percent"] < -20
+    assert main(["eval", "forgetting", "small", "dapt"]) == 0
+    told = capsys.readouterr().out
+    assert "On average over 2 train domains: +" in told
+    assert "On what was adapted to: -" in told
+
+
+@pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])
+def test_a_baseline_is_adapted_as_what_it_is(trained: Do, method: str, parent: str) -> None:
+    wish = {"kind": "train-demix", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
+    assert trained({**wish, "method": method, "training": TRAINING}).state == "done"
+    card = trained({**WATCHED, "name": "dapt", "mixture": "base", "whole": True, "parent": f"base/{parent}"})
+    assert card.state == "done", card.error
+    with reading() as session:
+        new = experts.get_expert(session, "dapt/sea")
+    assert (new.method, new.parent, new.domain) == (method, f"base/{parent}", "sea")
+    assert curve(card.id, "sea")[12] < curve(card.id, "sea")[0]
+    assert trained({**NEW, "mixture": "dapt", "watch": ["court"]}).result["mixture"] == "dapt"
+
+
+# early stopping --------------------------------------------------------------------------------------
+
+
+def test_a_job_with_patience_ends_early_says_so_and_keeps_the_best_weights(trained: Do) -> None:
+    wild = {**TRAINING, "num_steps": 200, "learning_rate": 0.5, "evaluate_every": 2, "patience": 2}
+    card = trained({**NEW, "training": wild})
+    assert (card.state, card.progress) == ("done", 1.0), card.error
+    losses = curve(card.id, "sea")
+    assert max(losses) < 200
+    with reading() as session:
+        told = [event.message for event in jobs.events(session, card.id)]
+        perplexity = experts.get_expert(session, "sailor").metrics["dev_perplexity"]
+    best = min(losses, key=losses.__getitem__)
+    assert any(
+        f"Stopped early, after step {max(losses)} of 200: the weights are those of step {best}" in one for one in told
+    )
+    assert math.log(perplexity) == pytest.approx(losses[best])
+    assert dev_loss("sailor", "sea") == pytest.approx(losses[best], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["train-expert", "train-demix"])
+def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throughput(trained: Do, kind: str) -> None:
+    wish = (
+        NEW
+        if kind == "train-expert"
+        else {
+            "kind": kind,
+            "name": "two",
+            "seed_model": "seed",
+            "domains": ["sea", "court"],
+            "training": TRAINING,
+        }
+    )
+    job_id, events = run_now(wish)
+    assert any(isinstance(event, Saved) and event.step == 12 for event in events)
+    events.close()  # type: ignore[attr-defined]
+    card = resumed(job_id)
+    assert card.state == "done", card.error
+    assert card.result["throughput"]["num_steps"] == 12
+    with reading() as session:
+        made = experts.get_expert(session, "sailor" if kind == "train-expert" else "two/sea")
+    assert math.log(made.metrics["dev_perplexity"]) == pytest.approx(curve(job_id, "sea")[12])
+
+
+def test_without_a_rate_a_tenth_of_the_parents_is_taken_and_that_is_told(trained: Do) -> None:
+    training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
+    card = trained({**NEW, "training": training})
+    assert card.state == "done", card.error
+    with reading() as session:
+        rates = {
+            name: experts.get_expert(session, name).config["learning_rate"]
+            for name in (card.result["parent"], "sailor")
+        }
+        told = " ".join(event.message for event in jobs.events(session, card.id))
+    assert rates == {card.result["parent"]: 5e-3, "sailor": pytest.approx(5e-4)}
+    points = {point.value for point in _points(card.id, "learning_rate")}
+    assert max(points) <= 5e-4 * 1.000001
+    assert f"The peak learning rate is 0.0005: a tenth of what “{card.result['parent']}” was trained with." in told
+    share = card.result["parent_posterior"][card.result["parent"]]
+    assert card.result["parent_blocks"] > 1
+    assert (
+        f"The parent is “{card.result['parent']}”: its mean posterior is {share:.2f} over "
+        f"{card.result['parent_blocks']} held-out blocks of 32 tokens." in told
+    )
+    with reading() as session:
+        assert experts.get_expert(session, "sailor").metrics["parent_blocks"] == card.result["parent_blocks"]
+
+
+def test_a_copy_of_a_copy_of_a_copy_learns_at_the_rate_of_the_first_copy(
+    trained: Do, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
+    parent = "small/court"
+    for name in ("child", "grandchild", "last"):
+        card = trained({**NEW, "name": name, "parent": parent, "join": True, "training": training})
+        assert card.state == "done", card.error
+        parent = name
+    with reading() as session:
+        made = [experts.get_expert(session, name) for name in ("child", "grandchild", "last")]
+        told = " ".join(event.message for event in jobs.events(session, card.id))
+    assert [one.parent for one in made] == ["small/court", "child", "grandchild"]
+    assert [one.config["learning_rate"] for one in made] == [pytest.approx(5e-4)] * 3
+    assert "The peak learning rate is 0.0005: a tenth of what “small/court” was trained with." in told
+    assert trained({"kind": "evaluate", "mixture": "small", "split": "dev", "block_size": 32}).state == "done"
+    assert main(["expert", "nearest", "sea", "--mixture", "small", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["learning_rate"] == pytest.approx(5e-4)
+
+
+def _points(job_id: str, name: str) -> list[MetricPoint]:
+    with reading() as session:
+        return jobs.metrics(session, job_id, name)
+
+
+def test_a_parent_that_does_not_say_its_rate_is_asked_for_one(trained: Do) -> None:
+    with transaction() as session:
+        for expert in session.scalars(select(Expert)):
+            expert.config = {}
+    training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
+    card = trained({**NEW, "training": training})
+    assert (card.state, card.next_step) == ("failed", "Give a learning rate.")
+    assert trained(NEW).state == "done"
+
+
+# several ---------------------------------------------------------------------------------------------
+
+
+def test_experts_are_added_one_after_another_and_none_that_was_there_changes(trained: Do, home: Path) -> None:  # L8
+    for number, domain in enumerate(["sea", "court", "sea"]):
+        before = hashes(home)
+        card = trained({**NEW, "name": f"new {number}", "domain": domain})
+        assert card.state == "done", card.error
+        after = hashes(home)
+        assert {name: after[name] for name in before} == before
+        assert len(members("small")) == 3 + number
+    assert members("small") == ["small/court", "small/kitchen", "new 0", "new 1", "new 2"]
+
+
+def test_two_that_are_trained_at_once_both_end_up_in_the_mixture(trained: Do) -> None:
+    assert trained(NEW).state == "done"
+    ids, streams = zip(*(run_now({**NEW, "name": name, "parent": "small/court"}) for name in "ab"), strict=True)
+    open_ones = list(streams)
+    while open_ones:
+        open_ones = [one for one in open_ones if next(one, None) is not None]
+    with reading() as session:
+        assert [jobs.get_job(session, id).state for id in ids] == ["done", "done"]
+    assert sorted(members("small")) == ["a", "b", "sailor", "small/court", "small/kitchen"]
+
+
+# what cannot be --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"watch": ["moon"]}, "no domain called “moon”"),
+        ({"watch": ["sea"]}, "not the one that is trained on"),
+        ({"watch": ["court", "court"]}, "name each domain to watch once"),
+        ({"whole": True, "name": "small"}, "A mixture called “small” exists already"),
+        ({"training": {"patience": 0}}, "patience"),
+    ],
+)
+def test_such_a_wish_is_refused_at_the_click(trained: Do, change, words) -> None:
+    assert trained
+    with pytest.raises(BadSpec, match=words):
+        submit({**NEW, **change})
+    with reading() as session:
+        assert not jobs.list_jobs(session, kind="train-expert")
+
+
+@pytest.mark.parametrize("domain", ["little", "court"])
+def test_too_little_text_fails_by_name_and_leaves_nothing(trained: Do, home: Path, domain: str) -> None:
+    path = home / "little.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("a", "b", "c", "d")))
+    assert trained({"kind": "import-corpus", "name": "little", "path": str(path)}).state == "done"
+    watch = ["little"] if domain == "court" else []
+    card = trained({**NEW, "domain": domain, "watch": watch})
+    assert card.state == "failed"
+    assert "“little” must hold at least one block of 32 tokens" in card.error
+    assert card.next_step
+    assert expert_names() == ["small/court", "small/kitchen"]
+
+
+def paused_at_step(spec: dict[str, Any], step: int) -> str:
+    """The id of a job that was left on its way, with a checkpoint."""
+    job_id, events = run_now(spec)
+    for event in events:
+        if isinstance(event, Step) and event.step == step:
+            break
+    events.close()  # type: ignore[attr-defined]
+    return job_id
+
+
+def resumed(job_id: str) -> JobCard:
+    with transaction() as session:
+        jobs.resume(session, job_id)
+    with suppress(Problem):
+        list(run_here(job_id))
+    with reading() as session:
+        return jobs.get_job(session, job_id)
+
+
+def test_a_parent_that_was_deleted_meanwhile_fails_the_job_and_nothing_is_made(trained: Do) -> None:
+    assert trained({**NEW, "name": "closer"}).state == "done"
+    job_id, events = run_now(NEW)  # the nearest is “closer”
+    for event in events:
+        if isinstance(event, Step) and event.step == 3:
+            with transaction() as session:
+                mixtures.remove_member(session, "small", "closer")
+                experts.delete_expert(session, "closer")
+        if isinstance(event, Step) and event.step == 11:
+            break
+    with pytest.raises(Exception, match="The parent “closer” must be there"):
+        list(events)
+    with reading() as session:
+        card = jobs.get_job(session, job_id)
+    assert card.state == "failed"
+    assert "was deleted meanwhile" in card.error
+    assert card.next_step
+    assert expert_names() == ["small/court", "small/kitchen"]
+
+
+def test_a_parent_that_a_paused_training_began_from_and_that_is_gone_is_named(trained: Do) -> None:
+    assert trained({**NEW, "name": "closer"}).state == "done"
+    job_id = paused_at_step(NEW, 6)
+    with transaction() as session:
+        mixtures.remove_member(session, "small", "closer")
+        experts.delete_expert(session, "closer")
+    card = resumed(job_id)
+    assert (card.state, expert_names()) == ("failed", ["small/court", "small/kitchen"])
+    assert "The parent that this training began from" in card.error
+
+
+def test_a_mixture_is_not_deleted_while_a_training_needs_it_nor_a_domain_that_is_watched(trained: Do) -> None:
+    job_id = paused_at_step(WATCHED, 6)
+    with pytest.raises(InUse, match="Train expert sailor"), transaction() as session:
+        mixtures.delete_mixture(session, "small")
+    with transaction() as session:
+        session.execute(delete(MixtureMember))
+        session.execute(delete(Mixture))
+        for name in ("small/kitchen", "small/court"):
+            session.execute(delete(Expert).where(Expert.name == name))
+    with pytest.raises(InUse, match="Train expert sailor"), transaction() as session:
+        corpora.delete_corpus(session, "court")
+    card = resumed(job_id)
+    assert card.state == "failed"
+    assert "no mixture called “small”" in card.error
+
+
+def test_an_expert_whose_mixture_vanished_meanwhile_is_kept_and_that_is_told(trained: Do) -> None:
+    job_id, events = run_now(NEW)
+    for event in events:
+        if isinstance(event, Step) and event.step == 6:
+            with transaction() as session:  # past every service: those refuse it
+                session.execute(delete(MixtureMember))
+                session.execute(delete(Mixture))
+    with reading() as session:
+        card = jobs.get_job(session, job_id)
+    assert (card.state, card.result["mixture"]) == ("done", None)
+    assert "sailor" in expert_names()

@@ -1,0 +1,297 @@
+"""From the text of three domains to clusters of it: found, described, spread over jobs, refused where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.clusters.documents import ClusteredDocuments, load_documents
+from engine.clusters.sources import hex_of
+from jobs.attempt.attempt import run_here
+from jobs.kinds import cluster_parts
+from jobs.plans.clusterings import submit_find
+from jobs.queue.submit import run_now
+from tests.journeys.conftest import SHAPE, WORDS
+from ui.cli.app import main
+from workbench.cluster_specs import FindClusters
+from workbench.errors import BadSpec, InUse, NameTaken, StorageError
+from workbench.job_records import jobs
+from workbench.registry import corpora as corpora_rows
+from workbench.registry import seeds
+from workbench.registry.cards import ClusteringCard, JobCard
+from workbench.registry.cluster_documents import POINT, changes, get_document, map_points
+from workbench.registry.clusterings import get_clustering
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Artifact, Clustering
+from workbench.store.storage import get_storage
+
+Do = Callable[[dict[str, Any]], JobCard]
+FIND = {"kind": "find-clusters", "name": "topics", "num_clusters": 3, "dimension": 5, "map_size": 0}
+
+
+@pytest.fixture
+def imported(do: Do, corpora: dict[str, Path]) -> Do:
+    """A home with three domains of 60 documents each."""
+    for name, path in corpora.items():
+        assert do({"kind": "import-corpus", "name": name, "path": str(path)}).state == "done"
+    return do
+
+
+def found(name: str = "topics") -> tuple[ClusteringCard, ClusteredDocuments]:
+    with reading() as session:
+        card = get_clustering(session, name)
+        row = session.query(Clustering).filter_by(name=name).one()
+        return card, load_documents(get_storage().path(row.artifact_id))
+
+
+def partition(documents: ClusteredDocuments) -> set[frozenset[str]]:
+    """The clusters as sets of documents, whatever their numbers."""
+    ids = np.array(hex_of(documents.ids_N))
+    return {frozenset(ids[documents.labels_N == number].tolist()) for number in set(documents.labels_N.tolist())}
+
+
+# what is found --------------------------------------------------------------------------------------
+
+
+def test_clusters_are_found_and_described(imported: Do) -> None:
+    job = imported(FIND)
+    assert job.state == "done", job.error
+    card, documents = found()
+    assert (card.num_documents, card.sources, len(card.clusters)) == (180, ["court", "kitchen", "sea"], 3)
+    assert [one.num_documents for one in card.clusters] == card.metrics["sizes"] == documents.sizes(3)
+    assert card.metrics["overlap"]["normalised_mutual_information"] > 0.9
+    words = [{word for word in WORDS if set(WORDS[word].split()) & set(one.terms[:5])} for one in card.clusters]
+    assert sorted(map(sorted, words)) == [["court"], ["kitchen"], ["sea"]]
+    for cluster in card.clusters:
+        assert cluster.name == " ".join(cluster.terms[:3])
+        with reading() as session:
+            typical = [get_document(session, get_storage(), "topics", id) for id in cluster.representatives]
+        assert len({one["domain"] for one in typical}) == 1
+        assert [one["cluster"] for one in typical] == [cluster.number] * 5
+    assert "180 documents in 3 clusters" in job.result["sentence"]
+
+
+def test_a_single_cluster_is_told_as_one(imported: Do) -> None:
+    job = imported({**FIND, "num_clusters": 1, "domains": ["sea"]})
+    assert job.result["sentence"] == "60 documents in 1 cluster."
+
+
+def test_the_fit_sees_training_text_alone_and_is_balanced_there(imported: Do) -> None:  # L11
+    imported({**FIND, "num_clusters": 7})
+    card, documents = found()
+    held_out = documents.splits_N != 0
+    assert held_out.sum() >= 6
+    assert not (documents.is_fitted_N & held_out).any()
+    assert documents.is_fitted_N.sum() == card.num_fitted == 180 - held_out.sum()
+    sizes = Counter(documents.labels_N[documents.is_fitted_N].tolist())
+    assert max(sizes.values()) - min(sizes.values()) <= 1
+
+
+def test_what_lies_elsewhere_under_other_names_is_clustered_alike(imported: Do, tmp_path: Path) -> None:  # L16
+    imported({**FIND, "num_clusters": 5, "sample_size": 100})
+    for number, name in enumerate(["sea", "kitchen", "court"]):
+        moved = tmp_path / "moved" / f"{number}.jsonl"
+        moved.parent.mkdir(exist_ok=True)
+        moved.write_text((tmp_path / f"{name}.jsonl").read_text(), encoding="utf-8")
+        imported({"kind": "import-corpus", "name": f"part {number}", "path": str(moved)})
+    parts = ["part 0", "part 1", "part 2"]
+    assert imported({**FIND, "name": "again", "num_clusters": 5, "sample_size": 100, "domains": parts}).state == "done"
+    (_, first), (_, second) = found("topics"), found("again")
+    assert first.labels_N.tolist() == second.labels_N.tolist()
+    assert first.squared_distances_N.tolist() == second.squared_distances_N.tolist()
+
+
+def test_a_text_of_two_domains_counts_once_and_is_held_out_if_one_holds_it_out(imported: Do, tmp_path: Path) -> None:
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text((tmp_path / "sea.jsonl").read_text() + "\n" + json.dumps({"text": "one more"}), encoding="utf-8")
+    imported({"kind": "import-corpus", "name": "twice", "path": str(twice)})
+    job = imported(FIND)
+    card, documents = found()
+    assert (card.num_documents, card.metrics["num_duplicates"]) == (181, 60)
+    assert "60 that stand in several domains count once" in job.result["sentence"]
+    assert len(set(hex_of(documents.ids_N))) == 181
+
+
+@pytest.mark.parametrize("method", ["unbalanced", "random"])
+def test_the_ablations_are_found_by_the_same_job(imported: Do, method: str) -> None:
+    assert imported({**FIND, "method": method}).state == "done"
+    card, _ = found()
+    assert card.config["clusters"]["method"] == method
+    shared = card.metrics["overlap"]["normalised_mutual_information"]
+    assert shared > 0.9 if method == "unbalanced" else shared < 0.2
+
+
+def test_a_seed_model_can_embed_and_is_kept_while_its_clusters_are(imported: Do) -> None:
+    imported({"kind": "make-seed", "name": "seed", "domains": list(WORDS), "vocab_size": 320, "shape": SHAPE})
+    job = imported({**FIND, "embedder": "hidden_states", "seed_model": "seed", "max_tokens": 32})
+    assert job.state == "done", job.error
+    card, _ = found()
+    assert (card.seed, card.config["embedder"]["kind"]) == ("seed", "hidden_states")
+    assert all(len(one.terms) > 5 for one in card.clusters)
+    with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
+        seeds.delete_seed(session, "seed")
+
+
+def test_the_map_is_points_in_bytes_and_a_text_is_there_on_request(imported: Do) -> None:
+    assert imported({**FIND, "map_size": 100}).state == "done"
+    with reading() as session:
+        chart = map_points(session, get_storage(), "topics")
+        points = np.frombuffer(chart.points, dtype=POINT)
+        one = get_document(session, get_storage(), "topics", int(points["document"][7]))
+    card, documents = found()
+    assert 60 < chart.num_points == len(points) == card.metrics["map"]["num_points"] < 140  # drawn by their ids
+    assert len(chart.points) == 20 * chart.num_points
+    assert np.isfinite(points["x"]).all()
+    assert one["cluster"] == points["cluster"][7]
+    assert one["domain"] == card.sources[points["source"][7]]
+    assert one["id"] == documents.id(int(points["document"][7]))
+    assert len(one["text"].split()) == 60
+
+
+def test_without_a_map_the_answer_says_so(imported: Do) -> None:
+    imported(FIND)
+    with reading() as session, pytest.raises(StorageError, match="none was drawn"):
+        map_points(session, get_storage(), "topics")
+
+
+# over several jobs ----------------------------------------------------------------------------------
+
+
+def test_shards_run_as_jobs_of_their_own_and_give_the_same_clusters(imported: Do) -> None:
+    imported({**FIND, "name": "alone"})
+    ids = submit_find(FindClusters.model_validate({**FIND, "shard_size": 50}))
+    with reading() as session:
+        cards = [jobs.get_job(session, id) for id in ids]
+    assert [card.kind for card in cards] == ["cluster-part"] * 5 + ["find-clusters"]
+    assert [len(card.after) for card in cards] == [0, 1, 1, 1, 1, 5]
+    for id in [ids[0], *reversed(ids[1:5]), ids[5]]:  # in whatever order workers take them
+        list(run_here(id))
+    (_, alone), (card, spread) = found("alone"), found("topics")
+    assert spread.labels_N.tolist() == alone.labels_N.tolist()
+    assert spread.ids_N.tolist() == alone.ids_N.tolist() == sorted(alone.ids_N.tolist())
+    assert card.num_documents == 180
+    with reading() as session:
+        assert session.query(Artifact).filter_by(kind="clusters-part").all() == []
+
+
+def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    placed: list[int] = []
+
+    def read_shard(folders: list[Path], shard: int, num_shards: int) -> Any:
+        if shard == 2 and placed.count(2) == 0:
+            placed.append(2)
+            raise RuntimeError("the machine went away")
+        placed.append(shard)
+        return original(folders, shard, num_shards)
+
+    original = cluster_parts.read_shard
+    fits: list[Any] = []
+    fit = cluster_parts.fit
+    monkeypatch.setattr(cluster_parts, "read_shard", read_shard)
+    monkeypatch.setattr(cluster_parts, "fit", lambda *args: fits.append(args) or fit(*args))
+    job = imported({**FIND, "shard_size": 50})
+    assert (job.state, placed) == ("failed", [0, 1, 2])
+    with transaction() as session:
+        jobs.retry(session, job.id)
+    list(run_here(job.id))
+    assert (placed, len(fits)) == ([0, 1, 2, 2, 3], 1)
+    assert found()[0].num_documents == 180
+
+
+# what cannot be ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_clusters": 500}, "at least as many as clusters, but are 16. for 500"),
+        ({"num_clusters": 100, "sample_size": 50}, "at least as many as clusters, but are 50 for 100"),
+    ],
+)
+def test_fewer_documents_than_clusters_are_told_with_both_numbers(imported: Do, change: Any, words: str) -> None:
+    job = imported({**FIND, **change})
+    assert job.state == "failed"
+    assert re.search(words, job.error), job.error
+    with reading() as session:
+        assert session.query(Clustering).count() == 0
+
+
+def test_one_cluster_holds_everything(imported: Do) -> None:
+    imported({**FIND, "num_clusters": 1})
+    card, _ = found()
+    assert [one.num_documents for one in card.clusters] == [180]
+    assert card.metrics["overlap"]["normalised_mutual_information"] == 0
+
+
+def test_documents_without_a_known_word_are_counted(imported: Do, tmp_path: Path) -> None:
+    path = tmp_path / "signs.jsonl"
+    path.write_text("".join(json.dumps({"text": "! " * count}) + "\n" for count in range(1, 31)), encoding="utf-8")
+    imported({"kind": "import-corpus", "name": "signs", "path": str(path)})
+    job = imported(FIND)
+    assert "30 of them hold no word that is known" in job.result["sentence"]
+    assert found()[0].metrics["num_blank"] == 30
+    job = imported({**FIND, "name": "nothing", "domains": ["signs"]})
+    assert job.state == "failed"
+    assert "must hold at least one word" in job.error
+
+
+def test_identical_vectors_are_divided_all_the_same(do: Do, tmp_path: Path) -> None:
+    path = tmp_path / "same.jsonl"
+    path.write_text("".join(json.dumps({"text": "same words" + "!" * n}) + "\n" for n in range(40)), encoding="utf-8")
+    do({"kind": "import-corpus", "name": "same", "path": str(path)})
+    job = do({**FIND, "num_clusters": 4, "map_size": 100})
+    assert job.state == "done", job.error
+    _, documents = found()
+    assert sorted(Counter(documents.labels_N[documents.is_fitted_N].tolist()).values())[0] >= 8
+
+
+def test_text_that_was_clustered_cannot_be_deleted_and_names_are_taken_once(imported: Do) -> None:
+    imported(FIND)
+    with pytest.raises(InUse, match="clustering “topics”"), transaction() as session:
+        corpora_rows.delete_corpus(session, "sea")
+    with pytest.raises(NameTaken):
+        submit_find(FindClusters.model_validate(FIND))
+    with pytest.raises(BadSpec, match="There is no domain called “moon”"):
+        submit_find(FindClusters.model_validate({**FIND, "name": "other", "domains": ["moon"]}))
+
+
+def test_no_text_at_all_is_told(do: Do) -> None:
+    job = do(FIND)
+    assert (job.state, job.error) == ("failed", "There must be text to cluster, but there is no training domain.")
+
+
+def test_changes_name_and_count_the_documents(imported: Do, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    imported({**FIND, "domains": ["sea"]})
+    lines = (tmp_path / "sea.jsonl").read_text().splitlines()[:-4]
+    lines += [json.dumps({"text": f"new text {number}"}) for number in range(3)]
+    (tmp_path / "sea2.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    imported({"kind": "import-corpus", "name": "sea2", "path": str(tmp_path / "sea2.jsonl")})
+    with reading() as session:
+        told = changes(session, get_storage(), "topics", ["sea2"])
+        same = changes(session, get_storage(), "topics")
+    assert (told["num_missing"], told["num_new"], len(told["missing"])) == (4, 3, 4)
+    assert (same["num_missing"], same["num_new"]) == (0, 0)
+    assert main(["cluster", "changes", "topics", "--domains", "sea2"]) == 0
+    assert f"4 documents that were clustered are missing: {told['missing'][0]}" in capsys.readouterr().out
+    assert main(["cluster", "changes", "topics"]) == 0
+    assert "Nothing changed" in capsys.readouterr().out
+
+
+def test_a_stop_leaves_the_job_to_go_on(imported: Do) -> None:
+    job_id, events = run_now({**FIND, "shard_size": 50})
+    for event in events:
+        if getattr(event, "note", "") == "putting documents into clusters":
+            break
+    events.close()  # type: ignore[attr-defined]
+    with transaction() as session:
+        assert jobs.get_job(session, job_id).state == "paused"
+        jobs.resume(session, job_id)
+    list(run_here(job_id))
+    assert found()[0].num_documents == 180

@@ -1,0 +1,56 @@
+"""`workbench mode`: trained and composed from the command line, with words for what cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ui.cli.app import main
+
+QUICK = ["--blocks", "2", "--expert-layers", "1", "--steps", "4", "--block-size", "32", "--here"]
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_two_experts_are_trained_composed_and_told(trained, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trained
+    for name, domain in (("law", "court"), ("food", "kitchen")):
+        made = ask(capsys, "mode", "train", name, "--seed-model", "seed", "--domains", domain, *QUICK)
+        assert (made["state"], made["result"]["expert"]) == ("done", f"{name}/{domain}")
+    both = ["mode", "compose", "both", "--experts", "law/court,food/kitchen"]
+    card = ask(capsys, *both, "--domains", "court,kitchen", "--frozen", "--steps", "4", "--block-size", "32", "--here")
+    assert (card["title"], card["spec"]["frozen"]) == ("Compose experts into both", True)
+    assert card["result"]["parts"] == ["court", "kitchen"]
+    assert main(["mode", "compose", "less", "--experts", "both/composed", "--without", "court", "--here"]) == 0
+    capsys.readouterr()
+    assert main(["mix", "cost", "both"]) == 0
+    assert main(["say", "both", "the court", "--max-tokens", "2"]) == 0
+    assert main(["expert", "show", "both/composed"]) == 0
+    assert "mode" in capsys.readouterr().out
+    (course,) = ask(capsys, "mode", "watch", "both/composed")
+    assert {one["domain"] for one in course["domains"]} == {"court", "kitchen"}
+    assert main(["mode", "watch", "law/court", "both/composed"]) == 0
+    assert "backbone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "deep", "--seed-model", "seed", "--domains", "court", "--blocks", "3"], "at most the 2 layers"),
+        (["train", "odd", "--seed-model", "seed", "--domains", "court", "--parts", "2"], "copies would learn alike"),
+        (["train", "away", "--seed-model", "sed", "--domains", "court"], "no seed model called “sed”"),
+        (["compose", "x", "--experts", "small/court,small/kitchen"], "must be an expert of MoDE"),
+        (["compose", "x", "--experts", "a,a"], "name each expert once"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(
+    trained, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert trained
+    assert main(["mode", *arguments]) == 2
+    assert words in " ".join(capsys.readouterr().err.split())

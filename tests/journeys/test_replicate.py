@@ -1,0 +1,43 @@
+"""A replication from a folder of text to its report, at the size that only shows that everything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.plans.replications import submit_replication, wish_for
+from tests.journeys.conftest import carry_out
+from workbench.registry import experts, mixtures, reports
+from workbench.registry.database import reading
+from workbench.store.storage import get_storage
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
+    cards = carry_out(submit_replication(wish_for(novel_and_training, "rep", "smoke", 1)))
+    assert [card.error for card in cards if card.state != "done"] == []
+    with reading() as session:
+        (report,) = reports.list_reports(session, kind="replication")
+    found = report.findings
+    assert {job["state"] for job in found["jobs"] if job["kind"] != "replicate"} == {"done"}
+    assert all(row["test documents"] >= 1 and row["dev documents"] >= 1 for row in found["texts"])
+    tested = [claim for claim in found["claims"] if claim["mark"] != "not testable here"]
+    assert {claim["where"] for claim in tested} >= {"Table 3", "Table 5", "Table 6", "Table 7", "Figure 2", "Figure 4"}
+    assert all(claim["low"] <= claim["value"] <= claim["high"] for claim in tested)
+    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
+    assert {row["system"] for row in found["curves"]} == {"demix", "dense", "dense-balanced", "domain-token"}
+    assert {row["text"] for row in found["forgetting"]} == {"target", "training domains"}
+    with reading() as session:
+        members = [member.domain for member in mixtures.get_mixture(session, "rep-s0").members]
+        added = experts.get_expert(session, "rep-s0-sea")
+    assert members == ["court", "kitchen"]  # DEMix-DAPT copies one of these: none that was added may be among them
+    assert added.parent in ("rep-s0/court", "rep-s0/kitchen")
+    pages = get_storage().path(str(report.artifact_id))
+    assert "DEMix (naive) has less perplexity than Dense" in (pages / "report.md").read_text(encoding="utf-8")
+    page = (pages / "report.html").read_text(encoding="utf-8")
+    assert page.count("Plotly.newPlot(") >= 5
+    assert 'src="http' not in page
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found

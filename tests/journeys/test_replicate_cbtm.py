@@ -1,0 +1,59 @@
+"""C-BTM from a folder of text to its report, at the size that only shows that everything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.plans.replications import changed, submit_replication, wish_for
+from tests.journeys.conftest import carry_out
+from workbench.registry import clusterings, mixtures, reports
+from workbench.registry.database import reading
+from workbench.store.storage import get_storage
+
+TASKS = Path(__file__).parents[2] / "docs" / "how_to" / "tasks"
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
+    wish = changed(wish_for(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
+    cards = carry_out(submit_replication(wish))
+    assert [(card.title, card.error) for card in cards if card.state != "done"] == []
+    with reading() as session:
+        (report,) = reports.list_reports(session, kind="replication")
+        mixture = mixtures.get_mixture(session, "rep-s0-k2")
+        clustering = clusterings.get_clustering(session, "rep-s0-k2")
+    found = report.findings
+    assert found["paper"] == "cbtm"
+    tested = {claim["where"] for claim in found["claims"] if claim["mark"] != "not testable here"}
+    assert tested >= {
+        "Figure 5",
+        "Figure 6",
+        "Figure 9",
+        "Figure 10",
+        "Figure 12",
+        "Figure 13",
+        "Figure 15",
+        "Figure 16",
+        "Figure 18",
+    }
+    assert tested >= {"Table 1", "Table 8", "Table 9", "Table 11", "§2.2", "§2.4", "§7.2"}
+    assert all(claim["why"] for claim in found["claims"] if claim["mark"] != "reproduced")
+    assert mixture.gate["clustering"] == clustering.id
+    assert [member.domain for member in mixture.members] == ["rep-s0-k2/0", "rep-s0-k2/1"]
+    by_clusters = found["tables"]["clusters"]
+    assert all(row["ours"] > 1 for row in by_clusters)
+    whole = {row["clusters"]: row["ours"] for row in by_clusters if row["budget"] == "whole"}
+    assert whole == {
+        row["clusters"]: row["ours"] for row in found["tables"]["active"] if row["clusters"] == row["models asked"]
+    }
+    assert [row["ours"] > 1 for row in found["tables"]["upcycled"]] == [True] * 6
+    assert found["tables"]["rules"][3]["training domains"] > 1  # the average
+    pages = get_storage().path(str(report.artifact_id))
+    assert "2 clusters have less perplexity than one" in (pages / "report.md").read_text(encoding="utf-8")
+    page = (pages / "report.html").read_text(encoding="utf-8")
+    assert page.count("Plotly.newPlot(") == 7
+    assert 'src="http' not in page
+    assert json.loads((pages / "findings.json").read_text(encoding="utf-8")) == found

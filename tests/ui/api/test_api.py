@@ -1,0 +1,447 @@
+"""The API speaks OpenAI's language, says who made each answer, and refuses what it does not do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from starlette.testclient import TestClient
+
+from engine.config import GateConfig
+from engine.device import choose_device
+from ui.api.app import create_app
+from ui.api.schemas import NEUTRAL, Asked, CompletionRequest, MixRequest
+from ui.generation import model_host
+from ui.generation.model_host import Generations
+from ui.studio.mixtures.mixture_controls import Choice, saved_choice
+from ui.studio.shared.health import device_sign
+from workbench.registry import experts, mixtures
+from workbench.registry.database import transaction
+from workbench.settings import Settings, get_settings
+
+ASK = {"model": "both", "prompt": "the sea", "max_tokens": 3}
+
+
+@pytest.fixture
+def api(mixed: Path, host: Any) -> Iterator[TestClient]:
+    app = create_app(Settings(home=mixed), host, playground=False)
+    with TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client:
+        yield client
+
+
+def complete(api: TestClient, **changes: Any) -> dict[str, Any]:
+    """A completion that succeeds."""
+    response = api.post("/v1/completions", json={**ASK, **changes})
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def refusal(api: TestClient, **changes: Any) -> tuple[int, str]:
+    """Status and sentence of a completion that is refused."""
+    response = api.post("/v1/completions", json={**ASK, **changes})
+    return response.status_code, response.json()["error"]["message"]
+
+
+def chunks(api: TestClient, **changes: Any) -> list[dict[str, Any]]:
+    """The events of a stream; it must end with [DONE]."""
+    with api.stream("POST", "/v1/completions", json={**ASK, "stream": True, **changes}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert events[-1] == "[DONE]"
+    return [json.loads(event) for event in events[:-1]]
+
+
+def test_every_mixture_and_every_expert_is_a_model(api: TestClient) -> None:
+    models = api.get("/v1/models").json()["data"]
+
+    assert [(one["id"], one["kind"]) for one in models] == [
+        ("both", "mixture"),
+        ("both/code", "expert"),
+        ("both/law", "expert"),
+    ]
+    assert models[0]["experts"] == ["both/code", "both/law"]
+
+
+def test_a_model_is_found_by_a_name_with_a_slash(api: TestClient) -> None:
+    assert api.get("/v1/models/both/law").json()["experts"] == ["both/law"]
+
+
+def test_a_disabled_expert_is_no_model(api: TestClient) -> None:
+    with transaction() as session:
+        experts.set_enabled(session, ["both/law"], False)
+
+    assert [one["id"] for one in api.get("/v1/models").json()["data"]] == ["both", "both/code"]
+
+
+def test_an_unknown_model_is_404_with_the_names_there_are(api: TestClient) -> None:
+    for response in (api.get("/v1/models/nobody"), api.post("/v1/completions", json={**ASK, "model": "nobody"})):
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (404, "model_not_found")
+        assert "both/code" in error["message"]
+
+
+def test_a_completion_says_which_files_and_weights_made_it(api: TestClient) -> None:
+    answer = complete(api)
+
+    [choice] = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (" sea0 sea1 sea2", "length")
+    assert choice["expert_weights"][0] == {"both/code": 0.75, "both/law": 0.25}
+    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    assert [one["name"] for one in answer["manifest"]["experts"]] == ["both/code", "both/law"]
+    assert len(answer["manifest"]["experts"][0]["sha256"]) == 64
+
+
+def test_a_stream_joined_is_the_whole_answer(api: TestClient) -> None:
+    found = chunks(api)
+
+    assert "".join(one["choices"][0]["text"] for one in found) == complete(api)["choices"][0]["text"]
+    assert [one["choices"][0]["finish_reason"] for one in found] == [None, None, None, "length"]
+    assert found[0]["choices"][0]["expert_weights"] == {"both/code": 0.75, "both/law": 0.25}
+    assert found[-1]["manifest"]["model"] == "both"
+    assert len({one["id"] for one in found}) == 1
+
+
+def test_a_stream_counts_tokens_when_asked(api: TestClient) -> None:
+    last = chunks(api, stream_options={"include_usage": True})[-1]
+
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
+
+
+def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
+    asked = [{"id": "both/law", "weight": 1}, {"id": "both/code", "weight": 1}]
+
+    assert complete(api, experts=asked)["choices"][0]["expert_weights"][0] == {"both/code": 0.5, "both/law": 0.5}
+    assert complete(api, active=["both/law"])["choices"][0]["expert_weights"][0] == {"both/law": 1.0}
+    assert complete(api)["choices"][0]["expert_weights"][0] == {"both/code": 0.75, "both/law": 0.25}
+
+
+def test_a_gate_may_be_changed_for_one_request(api: TestClient) -> None:
+    changed = complete(api, gate={"evidence": "last_token"}, top_k_experts=1)["manifest"]["gate"]
+
+    assert changed == asdict(GateConfig(evidence="last_token", top_k=1))
+    assert complete(api, gate="fixed")["manifest"]["gate"]["kind"] == "fixed"
+    assert complete(api)["manifest"]["gate"] == asdict(GateConfig())
+
+
+def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
+    with transaction() as session:
+        mixtures.set_gate(session, "both", GateConfig(top_k=2))
+        card = mixtures.get_mixture(session, "both")
+    saved = saved_choice(card)
+    cleared = replace(saved, gate={**saved.gate, "top_k": None})
+
+    def gate(choice: Choice) -> GateConfig:
+        return Generations(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+
+    assert gate(saved) == GateConfig(top_k=2)
+    assert gate(cleared) == GateConfig()
+
+
+def test_a_request_may_change_every_knob_of_the_gate() -> None:
+    changes = asdict(GateConfig("updating", "last_token", 0.3, 64, 1))
+
+    assert MixRequest(mixture="both", gate=changes).wish().gate == changes
+
+
+def test_the_text_ends_before_a_stop_phrase(api: TestClient) -> None:
+    choice = complete(api, stop=["2"])["choices"][0]
+
+    assert (choice["text"], choice["finish_reason"]) == (" sea0 sea1", "stop")
+
+
+def test_log_probabilities_come_with_offsets(api: TestClient) -> None:
+    found = complete(api, logprobs=0)["choices"][0]["logprobs"]
+
+    assert found["tokens"] == [" sea0", " sea1", " sea2"]
+    assert found["token_logprobs"] == [-0.5] * 3
+    assert found["text_offset"] == [0, 5, 10]
+
+
+def test_echo_scores_the_prompt_alone(api: TestClient) -> None:
+    choice = complete(api, echo=True, max_tokens=0, logprobs=0)["choices"][0]
+
+    assert choice["text"] == "the sea"
+    assert choice["logprobs"]["token_logprobs"] == [None, -0.5]  # as OpenAI tells it
+    assert choice["logprobs"]["text_offset"] == [0, 3]
+
+
+@pytest.mark.parametrize("changes", [{"temperature": 0}, {"max_tokens": 0}], ids=str)
+def test_echo_names_the_most_probable_token_in_the_place_of_each(api: TestClient, changes: dict[str, Any]) -> None:
+    found = complete(api, echo=True, logprobs=1, **changes)["choices"][0]["logprobs"]
+
+    assert found["tokens"][:2] == ["the", " sea"]
+    assert found["top_logprobs"][:2] == [None, {"Once": -0.25}]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n": 2},
+        {"best_of": 3},
+        {"presence_penalty": 0.5},
+        {"logit_bias": {"1": 5}},
+        {"frequency_penalty": -1},
+        {"suffix": "end"},
+        {"top_k": 5},
+        {"min_p": 0.1},
+        {"repetition_penalty": 1.1},
+        {"length_penalty": 2},
+        {"min_tokens": 1},
+        {"ignore_eos": True},
+        {"stop_token_ids": [0]},
+        {"include_stop_str_in_output": True},
+        {"add_special_tokens": False},
+        {"skip_special_tokens": False},
+        {"prompt": []},
+        {"prompt": [[]]},
+        {"prompt": [[1], []]},
+        {"prompt": ["a", 1]},
+        {"prompt": ["a", [1]]},
+        {"prompt": [True]},
+        {"prompt": 1},
+        {"prompt": ["a"] * 257},
+        {"stop": ["a"] * 17},
+        {"logprobs": 5},
+        {"max_tokens": 0},
+        {"temperature": -1},
+        {"seed": 2**64},
+        {"experts": [{"id": "both/law"}, {"id": "both/law", "weight": 3}]},
+        {"experts": [{"id": "both/law"}], "active": ["both/law"]},
+        {"experts": [{"id": "both/law", "weight": -1}]},
+        {"no_such_field": 1},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_what_is_not_supported_is_refused_by_name(api: TestClient, changes: dict[str, Any]) -> None:
+    status, message = refusal(api, **changes)
+
+    assert status == 400
+    assert next(iter(changes)) in message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: value} for name, (_, *values) in NEUTRAL.items() for value in values),
+        *({name: None} for name, field in CompletionRequest.model_fields.items() if not field.is_required()),
+        {"stream_options": {"include_usage": None}},
+        {"stop": []},
+        {"stop": ""},
+        {"user": "me"},
+        {"prompt": ["the sea"]},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_is_accepted(api: TestClient, changes: dict[str, Any]) -> None:
+    plain, answer = complete(api, max_tokens=16), complete(api, **{"max_tokens": 16, **changes})  # OpenAI's default
+
+    assert {**answer, "id": "", "created": 0} == {**plain, "id": "", "created": 0}
+
+
+def test_an_unknown_field_is_refused_though_it_is_null(api: TestClient) -> None:
+    assert refusal(api, no_such_field=None) == (400, "no_such_field is not a field this server knows.")
+
+
+def test_no_prompt_at_all_is_the_beginning_of_a_document() -> None:
+    assert CompletionRequest(model="both", prompt=None).prompt == [""]
+
+
+@pytest.mark.parametrize("prompt", [["the sea", "the law"], [[1, 2], [3]]], ids=["texts", "ids"])
+def test_each_prompt_of_a_list_has_a_choice_of_its_own(api: TestClient, prompt: list[Any]) -> None:
+    options = {"echo": True, "logprobs": 0}
+    answer = complete(api, prompt=prompt, **options)
+    alone = [complete(api, prompt=[one], **options) for one in prompt]
+
+    assert [one["index"] for one in answer["choices"]] == [0, 1]
+    assert answer["choices"] == [{**one["choices"][0], "index": place} for place, one in enumerate(alone)]
+    for count, number in answer["usage"].items():
+        assert number == sum(one["usage"][count] for one in alone)
+
+
+def test_prompts_that_are_streamed_are_told_apart_by_index(api: TestClient) -> None:
+    asked = {"prompt": ["the sea", "the law"], "echo": True, "logprobs": 0}
+    *found, last = chunks(api, **asked, stream_options={"include_usage": True})
+    answer = complete(api, **asked)
+
+    for whole in answer["choices"]:
+        own = [one["choices"][0] for one in found if one["choices"][0]["index"] == whole["index"]]
+        assert "".join(one["text"] for one in own) == whole["text"]
+        offsets = [offset for one in own for offset in one["logprobs"]["text_offset"]]
+        assert offsets == whole["logprobs"]["text_offset"]
+        assert [one["finish_reason"] for one in own] == [None, None, None, None, "length"]
+    assert ["manifest" in one for one in found] == [False] * 9 + [True]
+    assert last["usage"] == answer["usage"]
+
+
+def test_an_echo_alone_counts_the_prompt(api: TestClient) -> None:
+    assert complete(api, echo=True, max_tokens=0)["usage"]["prompt_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    "prompt", ["word " * 1000, ["short", "word " * 1000], [[1] * 2000]], ids=["text", "one", "ids"]
+)
+def test_a_prompt_beyond_the_context_is_refused_before_it_waits(api: TestClient, host: Any, prompt: Any) -> None:
+    host.fail_at = 0
+    error = api.post("/v1/completions", json={**ASK, "prompt": prompt, "stream": True})
+
+    assert (error.status_code, error.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert host.most_open == 0
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x0b", "\x1c", "é"], ids=ascii)
+def test_no_character_of_a_text_ends_a_line_of_the_stream(api: TestClient, end: str) -> None:
+    found = chunks(api, prompt=f"the{end}sea", echo=True)  # httpx cuts lines as str.splitlines does
+
+    assert found[0]["choices"][0]["text"] == f"the{end}sea"
+
+
+def test_no_expert_left_is_said_in_words(api: TestClient) -> None:
+    assert refusal(api, active=[]) == (400, refusal(api, active=[])[1])
+    assert "at least one active expert" in refusal(api, active=[])[1]
+
+
+def test_a_mistake_of_ours_shows_no_inner_parts(api: TestClient, host: Any) -> None:
+    host.fail_at = 0
+
+    assert refusal(api) == (500, "The server made a mistake; its log says more.")
+
+
+def test_a_stream_that_breaks_says_so_and_ends(api: TestClient, host: Any) -> None:
+    host.fail_at = 2
+
+    found = chunks(api)
+
+    assert "error" in found[-1]
+    assert host.open == 0
+
+
+def test_a_posterior_has_a_weight_for_every_expert_at_every_token(api: TestClient) -> None:
+    found = api.post("/v1/workbench/posterior", json={"model": "both", "text": "to be or"}).json()
+
+    assert (found["tokens"], found["experts"]) == (["to", " be", " or"], ["both/code", "both/law"])
+    assert found["weights"] == [[0.75, 0.25]] * 3
+
+
+def test_a_mix_without_scores_is_empty(api: TestClient) -> None:
+    found = api.post("/v1/workbench/mix", json={"mixture": "both", "active": ["both/law"]}).json()
+
+    assert (found["domains"], found["experts"]) == ([], ["both/law"])
+
+
+def test_costs_of_a_removal_without_scores_say_what_is_missing(api: TestClient) -> None:
+    rows = api.post("/v1/workbench/removal", json={"mixture": "both"}).json()["rows"]
+
+    assert [(one["expert"], one["with_expert"]) for one in rows] == [("both/code", None), ("both/law", None)]
+    assert "not scored" in rows[0]["why"]
+    refused = api.post("/v1/workbench/removal", json={"mixture": "both", "retrained": {"law": "both"}})
+    assert refused.status_code == 400
+    assert "has seen it" in refused.json()["error"]["message"]
+
+
+def test_health_says_what_is_loaded(api: TestClient) -> None:
+    found = api.get("/healthz").json()
+
+    assert (found["status"], found["loaded"], found["busy"]) == ("ok", [], 0)
+
+
+def test_health_names_the_device_that_computes_not_the_one_wished_for(
+    mixed: Path, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_host, "_make_host", lambda _: host)
+    with TestClient(create_app(Settings(home=mixed), playground=False), base_url="http://localhost") as api:
+
+        def said() -> str:
+            return device_sign(api.get("/healthz").json()).sentence
+
+        assert said() == "asked for “auto”; known once a model is loaded"
+        complete(api)
+        assert said() == f"computes on “{choose_device('auto')}”"
+
+
+def test_a_wrong_path_is_an_error_object_too(api: TestClient) -> None:
+    assert api.get("/v1/nothing").json()["error"]["type"] == "invalid_request_error"
+
+
+def test_no_page_of_the_api_loads_scripts_from_elsewhere(api: TestClient) -> None:
+    assert [api.get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+def test_without_a_registry_the_command_to_run_is_named(host: Any) -> None:
+    with TestClient(create_app(get_settings(), host, playground=False), base_url="http://localhost") as client:
+        response = client.get("/v1/models")
+
+    assert response.status_code == 503
+    assert "workbench migrate" in response.json()["error"]["message"]
+
+
+def test_the_chat_route_that_is_not_here_names_the_one_that_is(api: TestClient) -> None:
+    response = api.post("/v1/chat/completions", json={"model": "both", "messages": []})
+    assert response.status_code == 404
+    assert "POST /v1/completions" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"json": [1]},
+        {"content": b"{no"},
+        {"content": b'{"model": "both"}'},
+        {},
+        {"content": b'{"a":' * 100_000, "headers": {"content-type": "application/json"}},
+    ],
+    ids=["list", "cut", "no type", "nothing", "deep"],
+)
+def test_a_body_that_is_no_json_object_is_told_so(api: TestClient, sent: dict[str, Any]) -> None:
+    error = api.post("/v1/completions", **sent).json()["error"]
+    assert error["message"].count("Content-Type: application/json") == 1
+    assert error["param"] is None
+
+
+@pytest.mark.parametrize("field", ["model", "prompt", "active", "stop"])
+def test_half_a_character_is_refused_where_it_stands(api: TestClient, field: str) -> None:
+    value = ["\ud800"] if field == "active" else "\ud800"
+    body = json.dumps({**ASK, field: value})
+    response = api.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert f"{field}" in response.json()["error"]["message"]
+    assert "half a character" in response.json()["error"]["message"]
+
+
+def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:
+    with transaction() as session:
+        name = experts.list_experts(session)[0].name
+        experts.set_enabled(session, [name], False)
+    status, told = refusal(api, model=name)
+    assert status == 400
+    assert f"The expert “{name}” must be enabled to answer, but is disabled in the registry." in told
+
+
+def requests(base: type[Asked] = Asked) -> Iterator[type[Asked]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from requests(one)
+
+
+ABSURD = {"int": [1.5, 2**64], "float": [5e-324, 1e31]}
+NUMBERS = {
+    f"{asked.__name__}.{name}": (asked, name, kind[0], kind.string)
+    for asked in requests()
+    for name, field in asked.model_fields.items()
+    if name not in NEUTRAL and (kind := re.search(r"\b(int|float)\b", str(field.annotation)))
+}
+
+
+@pytest.mark.parametrize(("asked", "name", "kind", "told"), NUMBERS.values(), ids=NUMBERS)
+def test_a_number_that_nobody_can_mean_is_refused(asked: type[Asked], name: str, kind: str, told: str) -> None:
+    for number in [json.loads("1e400"), float("-inf"), float("nan"), *ABSURD[kind]]:
+        value = [number] if told.startswith("list") else {"law": number} if told.startswith("dict") else number
+        with pytest.raises(ValidationError) as caught:
+            asked.model_validate({name: value})
+        assert name in {str(fault["loc"][0]) for fault in caught.value.errors()}, number

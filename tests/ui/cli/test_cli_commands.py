@@ -1,0 +1,335 @@
+"""What the verbs do: jobs, experts and mixtures from the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ui.cli.app import main
+from ui.cli.output import print_fields
+from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
+from workbench.registry.database import reading, transaction
+from workbench.registry.mixtures import get_mixture
+from workbench.specs import Evaluate, SelfCheck
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a verb printed."""
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_job_is_queued_and_says_how_to_watch_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "add", "notes", str(home)]) == 0
+
+    assert "workbench jobs wait" in capsys.readouterr().out
+    [card] = ask(capsys, "jobs", "list")
+    assert (card["kind"], card["state"]) == ("import-corpus", "queued")
+
+
+def test_a_typo_in_a_path_leaves_no_job_behind(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "add", "notes", str(home / "typo.txt")]) == 2
+    assert "there is none at" in capsys.readouterr().err
+    assert ask(capsys, "jobs", "list") == []
+
+
+def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
+
+    assert ask(capsys, "jobs", "cancel", job[:6])["state"] == "cancelled"
+    assert ask(capsys, "jobs", "retry", job[:6])["state"] == "queued"
+    assert [event["attempt"] for event in ask(capsys, "jobs", "show", job)["events"]]
+    assert ask(capsys, "jobs", "log", job)["lines"] == []
+
+
+def test_a_job_is_put_before_or_after_the_others(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (ask(capsys, "corpus", "add", name, str(home))["id"] for name in ("one", "two"))
+    with reading() as session:
+        assert due(session, time.time() + 60) == [first, second]
+
+    assert ask(capsys, "jobs", "priority", first, "-1") == {"job": first, "priority": -1}
+    with reading() as session:
+        assert due(session, time.time() + 60) == [second, first]
+
+
+def test_an_ended_job_is_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
+    assert main(["jobs", "delete", job]) == 2
+    ask(capsys, "jobs", "cancel", job)
+
+    assert ask(capsys, "jobs", "delete", job[:6]) == {"deleted": job, "in_list": False}
+    assert ask(capsys, "jobs", "list") == []
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_is_found_however_many_came_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        first = create_job(session, SelfCheck())
+        request_stop(session, first, "pause")
+        for _ in range(NEWEST):
+            create_job(session, SelfCheck())
+
+    assert ask(capsys, "jobs", "show", first[:12])["job"]["id"] == first
+    assert [one["id"] for one in ask(capsys, "jobs", "list", "--state", "paused")] == [first]
+    assert main(["jobs", "list", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)) == NEWEST
+    assert "The newest 200 of 201 jobs. List more with --limit." in printed.err
+    assert len(ask(capsys, "jobs", "list", "--limit", "500")) == NEWEST + 1
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        there = create_job(session, SelfCheck())
+
+    assert main(["jobs", "show", "%"]) == 2
+    assert there[:8] in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("home")
+def test_text_is_imported_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "notes.jsonl"
+    text.write_text(
+        "".join(json.dumps({"text": f"Note {i}: " + "the tide is high. " * i}) + "\n" for i in range(1, 60))
+    )
+
+    card = ask(capsys, "corpus", "add", "notes", str(text), "--here")
+
+    assert card["state"] == "done"
+    [domain] = ask(capsys, "corpus", "domains")
+    assert (domain["name"], domain["num_documents"]) == ("notes", 59)
+    assert ask(capsys, "corpus", "show", "notes", "--documents", "2")["documents"][0]["text"].startswith("Note")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_terminal_is_not_steered_by_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "notes.jsonl"
+    text.write_text("".join(json.dumps({"text": f"\x1b]0;pwned\x07\x9b2J{i}\tnote"}) + "\n" for i in range(4)))
+    assert main(["corpus", "add", "notes", str(text), "--here"]) == 0
+
+    assert main(["corpus", "show", "notes"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "]0;pwned2J" in shown
+    assert "\tnote" in shown
+    assert not set("\x1b\x07\x9b") & set(shown)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_field_that_is_not_there_says_which_option_names_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "notes.jsonl"
+    text.write_text('{"body": "the tide is high"}\n')
+
+    assert main(["corpus", "add", "notes", str(text), "--here"]) == 2
+
+    assert "`--text-field`" in capsys.readouterr().err
+
+
+def test_a_mixture_without_scores_is_said_to_have_none_and_nothing_else(
+    mixed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mixed
+    assert main(["eval", "show", "both", "--split", "dev"]) == 0
+
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("workbench eval run both --split dev")
+
+
+def test_a_job_that_fails_here_is_this_commands_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "add", "nothing", str(home / "absent.txt"), "--here", "--json"]) == 2
+
+    assert "absent.txt" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_a_new_expert_learns_at_its_own_default_rate(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "corpus", "add", "poems", str(mixed))
+    arguments = ["train", "expert", "poems", "--domain", "poems", "--mixture", "both", "--steps", "7"]
+
+    spec = ask(capsys, *arguments)["spec"]
+
+    assert (spec["training"]["num_steps"], spec["training"]["learning_rate"]) == (7, None)
+
+
+def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "abc":
+        ask(capsys, "corpus", "add", name, str(home))
+    ask(capsys, "seed", "add", "s", "--hub", "org/model")
+    spec = ask(capsys, "train", "demix", "m", "--seed-model", "s", "--domains", "a, b", "--domains", "c")["spec"]
+
+    assert spec["domains"] == ["a", "b", "c"]
+    assert spec["method"] == "demix"
+
+
+def test_a_baseline_is_a_choice_of_the_same_verb(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "corpus", "add", "a", str(home))
+    ask(capsys, "seed", "add", "s", "--hub", "org/model")
+    wish = ["train", "demix", "m", "--seed-model", "s", "--domains", "a", "--method"]
+
+    assert ask(capsys, *wish, "domain-token")["spec"]["method"] == "domain-token"
+    assert main([*wish, "sparse"]) == 2
+    assert "dense-balanced" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("home")
+def test_a_seed_comes_from_one_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["seed", "add", "x"]) == 2
+    assert main(["seed", "add", "x", "/models/x", "--expert", "a/b"]) == 2
+    assert ask(capsys, "seed", "add", "x", "--hub", "a/b")["spec"]["source"] == "hub"
+    assert ask(capsys, "seed", "add", "y", str(tmp_path))["spec"]["location"] == str(tmp_path)
+
+
+@pytest.mark.usefixtures("mixed")
+def test_an_expert_is_switched_off_by_its_domain() -> None:
+    assert main(["mix", "toggle", "both", "law"]) == 0
+
+    with reading() as session:
+        assert [one.active for one in get_mixture(session, "both").members] == [True, False]
+
+
+@pytest.mark.usefixtures("mixed")
+def test_weights_of_a_mixture_are_set(capsys: pytest.CaptureFixture[str]) -> None:
+    card = ask(capsys, "mix", "weights", "both", "law=2.5")
+
+    assert [one["weight"] for one in card["members"]] == [3.0, 2.5]
+
+
+@pytest.mark.usefixtures("mixed")
+@pytest.mark.parametrize("pairs", [["law"], ["law", "code=2"], ["law=2,code"], ["=2"], ["law="]], ids=" ".join)
+def test_a_weight_without_its_number_changes_nothing(pairs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mix", "weights", "both", *pairs]) == 2
+
+    assert "EXPERT=WEIGHT" in capsys.readouterr().err
+    with reading() as session:
+        assert [one.weight for one in get_mixture(session, "both").members] == [3.0, 1.0]
+
+
+@pytest.mark.usefixtures("mixed")
+def test_a_mixture_is_composed_shown_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["mix", "create", "one", "--experts", "both/law", "--gate", "fixed"]
+
+    assert ask(capsys, *arguments)["gate"]["kind"] == "fixed"
+    assert [one["name"] for one in ask(capsys, "mix", "list")] == ["both", "one"]
+    assert ask(capsys, "mix", "delete", "one") == {"deleted": "one"}
+
+
+@pytest.mark.usefixtures("mixed")
+def test_experts_are_disabled_renamed_and_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "expert", "disable", "both/law", "both/code")[0]["enabled"] is False
+    assert ask(capsys, "expert", "note", "both/law", "--tags", "a,b")["tags"] == ["a", "b"]
+    assert ask(capsys, "expert", "rename", "both/law", "statutes")["name"] == "statutes"
+    assert main(["expert", "delete", "statutes"]) == 2
+    assert "both" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mixed")
+def test_an_expert_that_a_job_names_is_not_renamed_and_the_reason_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        create_job(session, Evaluate(mixture="both", experts=["both/law"]), "Score law, too")
+    assert main(["expert", "rename", "both/law", "statutes"]) == 2
+    assert "must be unused to be renamed, but is needed by job “Score law, too”" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mixed")
+def test_tables_are_readable_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["expert", "list"], ["mix", "show", "both"], ["expert", "show", "both/law"], ["mix", "list"]):
+        assert main(arguments) == 0
+
+        assert "both/law" in capsys.readouterr().out
+
+
+def test_properties_that_do_not_fit_in_a_line_have_lines_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    part = {"name": "court", "of": "7b0e28bd5c5856cc" * 4, "data_sha256": "92d02cd98994834e" * 4}
+    print_fields({"name": "law", "config": {"shape": {"num_blocks": 3, "seed": 0}, "parts": [part]}})
+
+    assert capsys.readouterr().out.splitlines() == [
+        "name    law",
+        "config",
+        "  shape  num_blocks 3, seed 0",
+        "  parts",
+        "    1",
+        "      name         court",
+        f"      of           {part['of']}",
+        f"      data_sha256  {part['data_sha256']}",
+    ]
+
+
+@pytest.mark.usefixtures("mixed")
+def test_perplexity_without_scores_says_how_to_make_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mix", "perplexity", "both", "--experts", "law=1"]) == 0
+
+    assert "workbench eval run" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("mixed")
+def test_an_expert_is_taken_out_of_a_mixture_and_put_back(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [one["expert"] for one in ask(capsys, "mix", "remove", "both", "law")["members"]] == ["both/code"]
+    assert ask(capsys, "mix", "add", "both", "both/law", "--weight", "2")["members"][1]["weight"] == 2.0
+
+
+@pytest.mark.usefixtures("mixed")
+def test_what_others_depend_on_is_not_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "corpus", "report", "law")["domains"] == ["law"]
+    assert main(["corpus", "delete", "law"]) == 2
+    assert "both/law" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("home")
+def test_a_seed_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("show", "delete"):
+        assert main(["seed", verb, "tiny"]) == 2
+        assert "tiny" in capsys.readouterr().err
+
+
+def test_a_queue_that_nobody_works_off_is_said(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for is_here in (True, False):
+        monkeypatch.setattr("ui.serving.processes.runs", lambda *_, is_here=is_here: is_here)
+        assert main(["corpus", "add", f"notes {is_here}", str(home)]) == 0
+        assert ("No worker runs on this machine" in capsys.readouterr().err) is not is_here
+
+
+def test_a_cancelled_job_names_the_command_that_lets_it_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
+    ask(capsys, "jobs", "cancel", job)
+    for verb in ("wait", "pause"):
+        assert main(["jobs", verb, job]) != 0
+        assert f"workbench jobs retry {job}" in capsys.readouterr().err
+
+
+def test_the_expert_that_has_no_scores_is_named(
+    mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: {"domains": []})
+    monkeypatch.setattr("ui.present.missing_scores.without_scores", lambda experts, _: list(experts)[:1])
+    assert main(["mix", "perplexity", "both"]) == 0
+    told = capsys.readouterr().out
+    assert "No stored scores on the test split yet: " in told
+    assert "workbench eval run both" in told
+
+
+def test_the_best_expert_alone_stands_with_its_perplexity(
+    mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {
+        "domain": "sea",
+        "num_tokens": 90,
+        "block_size": 8,
+        "perplexity": 5.5,
+        "best_expert": "both/law",
+        "perplexity_by_expert": {"both/code": 9.25, "both/law": 6.75},
+    }
+    monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: {"domains": [row]})
+    assert main(["mix", "perplexity", "both"]) == 0
+    header, told, *_ = capsys.readouterr().out.splitlines()
+    assert header.split()[-2:] == ["Its", "perplexity"]
+    assert told.split()[-3:] == ["5.50", "both/law", "6.75"]

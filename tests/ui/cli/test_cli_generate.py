@@ -1,0 +1,161 @@
+"""`workbench say`: from the server when it is up, else from this process; each word with its expert."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ui.cli.app import main
+from ui.cli.commands.generate import Palette, Piece, Said, request_of
+from ui.cli.mix_options import Members, chosen, wish_of
+from ui.generation import model_host
+from workbench.errors import NotFound
+from workbench.registry import mixtures
+from workbench.registry.database import transaction
+from workbench.settings import get_settings
+
+MEMBERS = {"both/code": "code", "both/law": "law", "poems": "verse"}
+SAY = ["say", "both", "the sea", "--max-tokens", "3"]
+
+
+@pytest.fixture
+def alone(mixed: Path, host: Any, free_port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No server is up; this process's weights are the fake host's."""
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(free_port))
+    get_settings.cache_clear()
+    monkeypatch.setattr(model_host, "_make_host", lambda _: host)
+    return mixed
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_server_the_model_is_loaded_here_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(SAY) == 0
+
+    printed = capsys.readouterr()
+    assert printed.out == " sea0 sea1 sea2\n"
+    assert "loading the model in this process" in printed.err
+    assert "both/code 75%, both/law 25%" in printed.err
+
+
+@pytest.mark.usefixtures("server")
+def test_with_a_server_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SAY, "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["text"], found["finish_reason"]) == (" sea0 sea1 sea2", "length")
+    assert found["tokens"][0]["weights"] == {"both/code": 0.75, "both/law": 0.25}
+    assert [one["name"] for one in found["manifest"]["experts"]] == ["both/code", "both/law"]
+
+
+@pytest.mark.usefixtures("server")
+def test_a_server_of_another_registry_is_not_asked(
+    mixed: Path, capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_DATABASE_URL", f"sqlite:///{mixed}/../home/registry.db")
+    get_settings.cache_clear()
+    monkeypatch.setattr(model_host, "_make_host", lambda _: host)
+
+    assert main(SAY) == 0
+
+    assert "Another workbench's server listens on port" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("server")
+def test_here_and_there_the_same_is_said(
+    capsys: pytest.CaptureFixture[str], host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--off", "law", "--gate", "fixed", "--json"]
+    assert main([*SAY, *options]) == 0
+    there = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(model_host, "_make_host", lambda _: host)
+    monkeypatch.setenv("WORKBENCH_TOKEN", "wrong")
+    get_settings.cache_clear()
+
+    assert main([*SAY, *options]) == 0
+
+    assert json.loads(capsys.readouterr().out) == there
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["say", "both/law", "the sea", "--max-tokens", "1"]) == 0
+    assert "both/law 100%" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("arguments", [["say", "nosuch", "x"], ["mix", "perplexity", "nosuch"]])
+def test_a_name_that_nothing_has_is_told_with_mixtures_first(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = "Neither a mixture nor an expert is called “nosuch”. Mixtures: both. Experts: both/code, both/law."
+    assert capsys.readouterr().err == f"{told}\n"
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_expert_that_is_off_in_the_mixture_can_be_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        mixtures.set_active(session, "both", "both/law", False)
+
+    assert main(SAY) == 0
+    assert "both/code 100%." in capsys.readouterr().err
+    assert main([*SAY, "--experts", "code,law"]) == 0
+    assert "both/code 75%, both/law 25%." in capsys.readouterr().err
+    assert main([*SAY, "--off", "law"]) == 0
+    assert "both/code 100%." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_unknown_expert_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SAY, "--off", "poems"]) == 2
+    assert "poems" in capsys.readouterr().err
+
+
+def test_experts_are_named_with_weights_or_without() -> None:
+    assert chosen(MEMBERS, "code=0.5,both/law") == (["both/code", "both/law"], {"both/code": 0.5, "both/law": 1.0})
+    assert chosen(MEMBERS, "law") == (["both/law"], None)
+    assert chosen(MEMBERS, "") == (None, None)
+    with pytest.raises(NotFound):
+        chosen(MEMBERS, "prose=1")
+
+
+def test_what_is_left_out_does_not_take_part() -> None:
+    members = Members(MEMBERS, ["both/code", "both/law"])
+    wish = wish_of("both", members, "", ["law"], {"kind": None, "top_k": 1})
+
+    assert (wish.active, wish.weights, wish.gate) == (["both/code"], None, {"top_k": 1})
+    assert request_of(wish) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}
+
+
+def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
+    painted = Palette(plain=False).paint(Piece("\x1b]0;pwned\x07a\tb\n", {"law": 1.0}))
+
+    assert painted == "\x1b[36m]0;pwneda\tb\n\x1b[0m"
+
+
+def test_mean_weights_are_ranked() -> None:
+    said = Said([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
+
+    assert list(said.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
+
+
+@pytest.mark.parametrize("parts", ["code", "code,law", ""])
+def test_parts_go_to_the_server_with_weights_or_without(
+    composed: Path, server: Any, parts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert composed
+    assert server
+    for weights in ([], ["--experts", "apps/composed=2"]):
+        assert main(["say", "apps", "the sea", "--max-tokens", "2", "--parts", f"apps/composed:{parts}", *weights]) == 0
+        inside = capsys.readouterr().err.splitlines()[-1]
+        shares = {"code": "backbone 38%, code 62%", "code,law": "backbone 38%, code 31%, law 31%", "": "backbone 100%"}
+        assert inside == f"Inside apps/composed: {shares[parts]}."
+
+
+def test_parts_without_an_expert_are_refused(capsys: pytest.CaptureFixture[str], alone: Path) -> None:
+    assert alone
+    assert main([*SAY, "--parts", "code"]) == 2
+    assert "must be given as EXPERT:PART,PART" in capsys.readouterr().err

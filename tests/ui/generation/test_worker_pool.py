@@ -1,0 +1,210 @@
+"""Generations run a few at a time; who leaves frees his slot at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+
+import pytest
+
+from ui.errors import RateLimitExceeded, ServiceUnavailable
+from ui.generation.worker_pool import Slots
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+def counting(last: int, seconds: float = 0.0) -> Iterator[int]:
+    for number in range(last):
+        time.sleep(seconds)
+        yield number
+
+
+async def collected(slots: Slots, last: int) -> list[int]:
+    async with aclosing(slots.stream(lambda: counting(last, 0.001))) as numbers:
+        return [number async for number in numbers]
+
+
+def test_a_stream_gives_everything_in_order() -> None:
+    assert asyncio.run(collected(Slots(1), 50)) == list(range(50))
+
+
+def test_many_streams_are_never_mixed_up() -> None:
+    async def all_at_once() -> list[list[int]]:
+        slots = Slots(4)
+        return await asyncio.gather(*(collected(slots, last) for last in range(32)))
+
+    assert asyncio.run(all_at_once()) == [list(range(last)) for last in range(32)]
+
+
+def test_no_more_run_at_once_than_there_are_slots() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def one() -> Iterator[int]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        yield from counting(3, 0.002)
+        with lock:
+            running -= 1
+
+    async def all_at_once() -> None:
+        slots = Slots(2)
+
+        async def follow() -> None:
+            async with aclosing(slots.stream(one)) as numbers:
+                assert [number async for number in numbers] == [0, 1, 2]
+
+        await asyncio.gather(*(follow() for _ in range(8)))
+
+    asyncio.run(all_at_once())
+
+    assert most == 2
+
+
+def test_a_stream_lives_in_one_thread() -> None:
+    def threads() -> Iterator[int]:
+        for _ in range(20):
+            yield threading.get_ident()
+
+    async def follow() -> set[int]:
+        async with aclosing(Slots(4).stream(threads)) as found:
+            return {one async for one in found}
+
+    assert len(asyncio.run(follow())) == 1
+
+
+def test_leaving_closes_the_generator_and_frees_the_slot(wait_until: WaitUntil) -> None:
+    closed = threading.Event()
+    slots = Slots(1)
+
+    def endless() -> Iterator[int]:
+        try:
+            while True:
+                time.sleep(0.002)
+                yield 1
+        finally:
+            closed.set()
+
+    async def leave() -> None:
+        async with aclosing(slots.stream(endless)) as numbers:
+            await anext(numbers)
+
+    asyncio.run(leave())
+
+    assert closed.wait(2)
+    wait_until(lambda: slots.num_busy == 0)
+
+
+def test_leaving_while_waiting_never_begins(wait_until: WaitUntil) -> None:
+    begun: list[str] = []
+    slots = Slots(1)
+
+    def named(name: str) -> Iterator[int]:
+        begun.append(name)
+        yield from counting(20, 0.005)
+
+    async def second_leaves() -> None:
+        async with aclosing(slots.stream(lambda: named("first"))) as first:
+            await anext(first)
+            second = slots.stream(lambda: named("second"))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(second), 0.03)
+            await second.aclose()
+
+    asyncio.run(second_leaves())
+    wait_until(lambda: slots.num_busy == 0)
+
+    assert begun == ["first"]
+
+
+def test_an_error_reaches_who_waits() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    async def follow() -> None:
+        async with aclosing(Slots(1).stream(broken)) as numbers:
+            async for _ in numbers:
+                pass
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(follow())
+
+
+def endless() -> Iterator[int]:
+    while True:
+        time.sleep(0.002)
+        yield 1
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, "taken."), (1, "and 1 more waits."), (2, "and 2 more wait.")])
+def test_a_refusal_tells_how_many_wait(number: int, told: str) -> None:
+    assert told in str(RateLimitExceeded(number))
+
+
+def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:
+    async def crowd() -> None:
+        slots = Slots(1, max_waiting=2)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]
+            await asyncio.sleep(0)
+            assert (slots.num_busy, slots.num_waiting) == (1, 2)
+            with pytest.raises(RateLimitExceeded, match="2 more wait"):
+                await slots.call(int)
+            with pytest.raises(RateLimitExceeded):
+                await anext(slots.stream(endless))
+            waiting[1].cancel()
+            await asyncio.wait(waiting[1:])
+            assert slots.num_waiting == 1
+            last = asyncio.ensure_future(slots.call(int, "7"))
+        assert await asyncio.gather(waiting[0], last) == [[0, 1, 2], 7]
+
+    asyncio.run(crowd())
+
+
+def test_without_a_queue_nobody_waits() -> None:
+    async def two() -> None:
+        slots = Slots(1, max_waiting=0)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            with pytest.raises(RateLimitExceeded):
+                await slots.call(int)
+
+    asyncio.run(two())
+
+
+def test_a_queue_is_served_in_the_order_of_coming() -> None:
+    served: list[int] = []
+
+    async def crowd() -> None:
+        slots = Slots(1)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            waiting = [asyncio.ensure_future(slots.call(served.append, number)) for number in range(8)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+
+    asyncio.run(crowd())
+    assert served == list(range(8))
+
+
+def test_closing_refuses_those_that_wait_and_come_and_lets_those_that_run_go_on() -> None:
+    async def closed() -> None:
+        slots = Slots(1)
+        async with aclosing(slots.stream(endless)) as first:
+            await anext(first)
+            waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]
+            await asyncio.sleep(0)
+            slots.close()
+            for one in [*waiting, slots.call(int), anext(slots.stream(endless))]:
+                with pytest.raises(ServiceUnavailable):
+                    await one
+            assert await anext(first) == 1
+            assert (slots.num_busy, slots.num_waiting) == (1, 0)
+
+    asyncio.run(closed())

@@ -1,0 +1,312 @@
+"""The playground: what it shows is escaped, said in words, and streams through the API's own slots."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import math
+import re
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from engine.events import Done, GateWeights, Token
+from ui.api.app import create_app
+from ui.playground.app import Player, _first_choice
+from ui.playground.view import Spoken, answer_html, problem_html, stopped_html
+from ui.present.charts.chart import colour_of
+from workbench.registry import mixtures
+from workbench.registry.database import transaction
+from workbench.settings import Settings
+
+HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}{{alert(3)}}"
+MANIFEST = {
+    "experts": [
+        {"name": HOSTILE, "sha256": "ab" * 32, "weight": 1.0, "base_sha256": "ef" * 32, "parts": None},
+        {"name": "law", "sha256": "cd" * 32, "weight": 1.0, "base_sha256": "ef" * 32, "parts": None},
+    ],
+    "tokenizer_sha256": "01" * 32,
+}
+
+
+def spoken(*weights: float) -> Spoken:
+    """An answer of one token for each weight of the first expert."""
+    answer = Spoken(HOSTILE, [HOSTILE, "law"], MANIFEST)
+    for weight in weights:
+        answer = answer.with_news(Token(1, HOSTILE, -1.0, {HOSTILE: weight, "law": 1 - weight}))
+    return answer
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """The application with the playground, made once: Gradio takes seconds."""
+    app = create_app(Settings(home=tmp_path_factory.mktemp("home"), studio_port=8777))
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        yield client
+
+
+@pytest.fixture
+def player(mixed: Path, host: Any) -> Player:
+    return Player(create_app(Settings(home=mixed), host, playground=False).state.house)
+
+
+def frames(player: Player, model: str | None, experts: list[str], max_tokens: float = 3, *switches: Any) -> list[str]:
+    async def collect() -> list[str]:
+        return [frame async for frame in player.play("the sea", model, experts, max_tokens, 0.0, 1, *switches)]
+
+    return asyncio.run(collect())
+
+
+def test_everything_generated_and_named_is_escaped() -> None:
+    page = answer_html(spoken(0.9).with_news(Done("stop", 1, 1, HOSTILE))) + problem_html(HOSTILE)
+
+    assert "<img" not in page
+    assert page.count(html.escape("<img src=x")) >= 6
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [((0.95, 0.9), "Almost all of it"), ((0.6, 0.7), "leads, and the others"), ((0.5, 0.49), "only the first")],
+)
+def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sentence: str) -> None:
+    assert sentence in answer_html(spoken(*weights))
+
+
+def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
+    house = create_app(Settings(home=mixed, max_streams=1, max_waiting=0), host, playground=False).state.house
+
+    def endless() -> Iterator[int]:
+        while True:
+            time.sleep(0.002)
+            yield 1
+
+    async def beside_another() -> list[str]:
+        async with aclosing(house.slots.stream(endless)) as other:
+            await anext(other)
+            return [frame async for frame in Player(house).play("the sea", "both", ["both/law"], 3, 0.0, 1)]
+
+    assert "The server is busy: every slot is taken. Try again in a moment." in asyncio.run(beside_another())[-1]
+
+
+def test_mean_weights_and_led_tokens_are_counted() -> None:
+    page = answer_html(spoken(0.9, 0.8, 0.1))
+
+    assert "60.0%" in page
+    assert "40.0%" in page
+    assert '<td class="number">2</td>' in page
+
+
+def test_an_answer_ends_with_its_reason_and_its_files() -> None:
+    page = answer_html(spoken(0.9).with_news(Done("length", 1, 1)))
+
+    assert "as many tokens as were asked for" in page
+    assert "ab" * 32 in page
+
+
+def test_a_pane_that_was_stopped_does_not_say_that_it_goes_on() -> None:
+    page = stopped_html(answer_html(spoken(0.9)))
+
+    assert "so far" in page
+    assert "Stopped." in page
+    assert "…" not in page
+
+
+def test_a_pane_draws_its_answer_as_it_grows(player: Player) -> None:
+    drawn = frames(player, "both", ["both/code", "both/law"])
+
+    assert "Waiting" in drawn[0]
+    assert "sea2" in drawn[-1]
+    assert "75.0%" in drawn[-1]
+
+
+def test_an_expert_that_is_switched_off_takes_no_part(player: Player) -> None:
+    last = frames(player, "both", ["both/law"])[-1]
+
+    assert "both/law</b> speaks alone" in last
+
+
+def test_an_expert_that_is_off_in_the_mixture_is_offered_unticked(player: Player) -> None:
+    with transaction() as session:
+        mixtures.set_active(session, "both", "both/law", False)
+
+    offered, parts = player.switches_of("both")
+
+    assert offered["choices"] == ["both/code", "both/law"]
+    assert offered["value"] == ["both/code"]
+    assert not parts["visible"]
+    assert "75.0%" in frames(player, "both", ["both/code", "both/law"])[-1]
+
+
+@pytest.mark.usefixtures("composed")
+def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> None:
+    _, parts = player.switches_of("apps")
+    assert parts["visible"]
+    assert [label for label, _ in parts["choices"]] == ["code", "law"]
+    code, law = parts["value"]
+
+    both, one, none = (frames(player, "apps", ["apps/composed"], 3, ticked)[-1] for ticked in ([code, law], [law], []))
+
+    assert re.findall(r"(backbone|code|law)</td>.*?([\d.]+%)", both) == [
+        ("backbone", "37.5%"),
+        ("code", "31.2%"),
+        ("law", "31.2%"),
+    ]
+    told = re.findall(r"(code[^<]*|law[^<]*)</td>.*?([\d.]+%)", one)
+    assert told == [("code (off)", "0.0%"), ("law", "62.5%")]
+    assert "apps/composed (its backbone alone)" in none
+    assert both.count('class="strip"') == 3 * 3  # the mean and two blocks
+    assert "0.25 / 0.38" in both
+
+
+def known(**experts: list[str]) -> list[dict[str, Any]]:
+    return [{"id": name.replace("_", "/"), "experts": own} for name, own in experts.items()]
+
+
+def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> None:
+    models = known(a=["a/law"], b=["b/python", "b/sea"], c=["c/law"], a_law=["a/law"], b_sea=["b/sea"])
+    assert _first_choice(models, {}, ["b", "c", "a"]) == ("b", "b/sea")
+    assert _first_choice(models, {}, ["c", "b", "a"]) == ("c", "b")
+    assert _first_choice(known(a=["a/law"], a_law=["a/law"]), {}, ["a"]) == ("a", "a")
+    assert _first_choice(models, {"left": "a", "right": "a/law"}, ["b"]) == ("a", "a/law")
+
+
+def alone(*gates: GateWeights) -> str:
+    """What a pane shows of an expert with two parts that says a word for each of these weights of its gates."""
+    manifest = {**MANIFEST, "experts": [{**MANIFEST["experts"][0], "name": "apps", "parts": ["code", HOSTILE]}]}
+    answer = Spoken("the", ["law", "apps"], manifest, parts={"apps": ["code", HOSTILE]})
+    for number, told in enumerate(gates):
+        answer = answer.with_news(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": told}))
+    return answer_html(answer)
+
+
+def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part() -> None:
+    drawn = alone(
+        GateWeights((0.75, 0.5), {"code": (0.25, 0.0), HOSTILE: (0.0, 0.5)}),
+        GateWeights((0.5, 0.0), {"code": (0.0, 0.0), HOSTILE: (0.5, 1.0)}),
+    )
+    words = {text.strip(): colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>( word\d)<", drawn)}
+    assert words == {"word0": colour_of(0), "word1": colour_of(2)}
+    legend = {text: colour for colour, text in re.findall(r"background:(#\w{6})[^>]*>([^<]* \d+%)</span>", drawn)}
+    assert legend == {
+        "backbone 50%": colour_of(0),
+        "code 0%": colour_of(1),
+        f"{html.escape(HOSTILE)} 50%": colour_of(2),
+    }
+    assert "what weighed most inside apps, its backbone or a part" in drawn
+    assert HOSTILE not in drawn
+    assert "Block 2" in drawn
+
+
+def test_beside_another_expert_words_wear_the_colours_of_experts() -> None:
+    assert "what weighed most inside" not in answer_html(spoken(0.9, 0.2))
+
+
+@pytest.mark.usefixtures("composed")
+def test_a_pane_without_parts_shows_no_gates(player: Player) -> None:
+    assert "Inside" not in frames(player, "both", ["both/law"])[-1]
+
+
+@pytest.mark.usefixtures("composed")
+def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Player, host: Any) -> None:
+    _, parts = player.switches_of("apps")
+    asked: list[Any] = []
+    read = host.posterior
+
+    def posterior(plan: Any, text: str) -> dict[str, Any]:
+        asked.append((plan.experts[0].name, plan.experts[0].parts, text))
+        found = read(plan, text)
+        return {**found, "logprobs": [one * (3 - len(plan.experts[0].parts or ())) for one in found["logprobs"]]}
+
+    host.posterior = posterior
+    last = frames(player, "apps", ["apps/composed"], 2, parts["value"], True)[-1]
+
+    text = "the sea sea0 sea1"
+    assert asked == [("apps/composed", left, text) for left in (("code", "law"), ("law",), ("code",))]
+    assert "apps/composed: law" in last
+    assert "&#x27;the&#x27;</code> (-1.50 nats)" in last
+    whole, without = math.exp(3 / 4), math.exp(6 / 4)
+    assert f"{without / whole - 1:+.1%}" in last
+    last = frames(player, "both", ["both/code", "both/law"], 2, [], True)[-1]
+    assert "What would change without" in last
+    assert "<td>both/code</td>" in last
+    assert "nothing to leave out" in frames(player, "both", ["both/law"], 2, [], True)[-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "experts", "max_tokens", "words"),
+    [
+        (None, [], 3, "Choose a mixture"),
+        ("nobody", [], 3, "nobody"),
+        ("both", [], 3, "at least one active expert"),
+        ("both", ["both/law"], 0, "max_tokens must be at least 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words(
+    player: Player, model: str | None, experts: list[str], max_tokens: float, words: str
+) -> None:
+    assert words in frames(player, model, experts, max_tokens)[-1]
+
+
+def test_a_mistake_of_ours_shows_no_inner_parts(player: Player, host: Any) -> None:
+    host.fail_at = 0
+
+    assert "its log says more" in frames(player, "both", ["both/law"])[-1]
+
+
+def test_both_panes_stream_at_the_same_time_each_its_own_answer(player: Player, host: Any) -> None:
+    host.seconds = 0.03
+    sides = ["both", ["both/code"], 8, 0.0, 1, [], False, "both", ["both/law"], 8, 0.0, 1, [], False]
+
+    async def collect() -> list[list[Any]]:
+        return [frame async for frame in player.play_both("the sea", *sides)]
+
+    drawn = asyncio.run(collect())
+
+    last = [next(frame[place] for frame in reversed(drawn) if isinstance(frame[place], str)) for place in (0, 1)]
+    assert ["both/code</b> speaks alone" in last[0], "both/law</b> speaks alone" in last[1]] == [True, True]
+    assert host.most_open == 2
+
+
+def test_a_pane_that_is_stopped_frees_its_slot(player: Player, host: Any, wait_until: Any) -> None:
+    host.seconds = 0.005
+
+    async def stop() -> None:
+        frames = player.play("the sea", "both", ["both/law"], 100_000, 1.0, None)
+        await anext(frames)
+        await anext(frames)
+        await frames.aclose()
+
+    asyncio.run(stop())
+
+    wait_until(lambda: host.open == 0)
+
+
+def test_the_page_asks_nothing_of_other_servers(page: TestClient) -> None:
+    answer = page.get("/play/")
+
+    assert answer.status_code == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "fonts.googleapis.com" not in answer.text
+    assert "fonts.googleapis.com" not in page.get("/play/theme.css").text
+
+
+def test_the_front_door_leads_to_the_playground(page: TestClient) -> None:
+    assert page.get("/", follow_redirects=False).headers["location"] == "/play/"
+    assert page.get("/favicon.ico").headers["content-type"] == "image/svg+xml"
+
+
+def test_a_page_of_another_site_cannot_drive_the_playground(page: TestClient) -> None:
+    for path in ("/play/gradio_api/queue/join", "/play/config", "/play/"):
+        assert page.get(path, headers={"origin": "http://evil.example"}).status_code == 403
+
+
+def test_the_playground_says_nothing_to_gradio(page: TestClient) -> None:
+    config = page.get("/play/config").json()
+
+    assert config["analytics_enabled"] is False
+    assert config.get("run_history") in (False, None)

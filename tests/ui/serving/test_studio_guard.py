@@ -1,0 +1,354 @@
+"""A studio process of its own: without a login nothing of it is seen, and no other page may speak to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from engine.subprocesses import python_command, python_environment
+from ui.api.security import Guard, studio_rules
+from ui.serving.browser import studio_answers
+from ui.serving.login import MAX_FAILURES, Login, login_link
+from ui.serving.login_page import LoginPage
+from workbench.settings import Settings
+
+TOKEN = "a token with a good many characters"
+# One of each kind of route: the page, the studio's own files, the server's state, media, uploads, components, logins.
+PLACES = (
+    "/",
+    "/train",
+    "/index.html",
+    "/_stcore/health",
+    "/_stcore/host-config",
+    "/_stcore/metrics",
+    "/media/x.txt",
+    "/_stcore/upload_file/session/file",
+    "/component/x/index.html",
+    "/_stcore/bidi-components/x",
+    "/auth/login",
+)
+PAGE = {"accept": "text/html"}
+with_token = pytest.mark.parametrize("studio", [TOKEN], indirect=True, ids=["token"])
+
+
+@pytest.fixture(scope="module", params=[TOKEN, ""], ids=["token", "no-token"])
+def studio(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Settings of a studio that runs, with a token and without."""
+    home = tmp_path_factory.mktemp("studio")
+    settings = Settings(home=home, studio_port=free_port(), token=request.param)
+    variables = {
+        "HOME": home,
+        "TOKEN": request.param,
+        "STUDIO_PORT": settings.studio_port,
+        "API_PORT": settings.api_port,
+    }
+    environment = (
+        os.environ | python_environment() | {f"WORKBENCH_{name}": str(value) for name, value in variables.items()}
+    )
+    with subprocess.Popen(python_command("ui.serving.studio_server"), env=environment, cwd=home) as process:
+        try:
+            wait_for(settings, process)
+            yield settings
+        finally:
+            process.terminate()
+
+
+def wait_for(settings: Settings, process: subprocess.Popen[bytes]) -> None:
+    over = time.monotonic() + 60
+    while time.monotonic() < over:
+        assert process.poll() is None, "the studio ended by itself"
+        try:
+            httpx.get(f"{place(settings)}/_stcore/health", trust_env=False)
+        except httpx.TransportError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the studio never answered")
+
+
+@pytest.fixture
+def stranger(studio: Settings) -> Iterator[httpx.Client]:
+    """A browser that nobody logged in."""
+    with httpx.Client(base_url=place(studio), trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def owner(studio: Settings, stranger: httpx.Client) -> httpx.Client:
+    """A browser that was logged in, where there is anything to log in to."""
+    if studio.token.get_secret_value():
+        stranger.get(login_link(studio))
+    return stranger
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def place(settings: Settings) -> str:
+    return f"http://127.0.0.1:{settings.studio_port}"
+
+
+def open_socket(client: httpx.Client, **headers: str) -> ClientConnection:
+    """The web socket that every page of the studio is drawn through."""
+    told = {"Cookie": "; ".join(f"{name}={value}" for name, value in client.cookies.items()), **headers}
+    address = f"ws://{client.base_url.netloc.decode()}/_stcore/stream"
+    own = f"http://{client.base_url.netloc.decode()}"
+    return connect(address, origin=told.pop("Origin", own), additional_headers=told, proxy=None)  # type: ignore[arg-type]
+
+
+def first_words(connection: ClientConnection) -> ForwardMsg:
+    connection.send(BackMsg(rerun_script={"query_string": ""}).SerializeToString())
+    message = ForwardMsg()
+    message.ParseFromString(bytes(connection.recv(timeout=30)))
+    return message
+
+
+@pytest.mark.parametrize("path", PLACES)
+@with_token
+def test_without_a_login_no_route_answers(stranger: httpx.Client, path: str) -> None:
+    own = {"origin": str(stranger.base_url).rstrip("/")}
+    assert stranger.get(path).json()["error"]["code"] == "invalid_api_key"
+    for method in ("PUT", "POST", "DELETE"):
+        assert stranger.request(method, path, headers=own, content=b"x").status_code == 401
+    assert "www-authenticate" not in stranger.get(path).headers  # a browser would ask in a window of its own
+
+
+@with_token
+def test_without_a_login_there_is_no_web_socket(studio: Settings, stranger: httpx.Client) -> None:
+    with pytest.raises(InvalidStatus, match="401"):
+        open_socket(stranger)
+    stranger.cookies.set(Login(studio).cookie, "9999999999.forged.0")
+    with pytest.raises(InvalidStatus, match="401"):
+        open_socket(stranger)
+
+
+@with_token
+def test_a_visitor_is_asked_for_the_token_in_words(stranger: httpx.Client) -> None:
+    page = stranger.get("/train", headers=PAGE)
+    assert page.status_code == 401
+    assert "workbench login-link" in page.text
+    assert "streamlit" not in page.text.lower()
+
+
+@with_token
+def test_a_link_logs_in_once(studio: Settings, stranger: httpx.Client) -> None:
+    link = login_link(studio)
+    let_in = stranger.get(link)
+    cookie = let_in.headers["set-cookie"]
+    assert all(flag in cookie for flag in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age="))
+    assert TOKEN not in cookie
+    assert 'url=/"' in let_in.text
+    assert stranger.get("/", headers=PAGE).status_code == 200
+    with open_socket(stranger) as connection:
+        assert first_words(connection).WhichOneof("type")
+
+    stranger.cookies.clear()
+    again = stranger.get(link)
+    assert again.status_code == 401
+    assert "used up" in again.text
+    assert "set-cookie" not in again.headers
+
+
+@with_token
+def test_the_token_may_be_typed(stranger: httpx.Client) -> None:
+    own = {"origin": str(stranger.base_url).rstrip("/")}
+    refused = stranger.post("/login", data={"token": "another"}, headers=own)
+    assert (refused.status_code, "This is not the token." in refused.text) == (401, True)
+    assert stranger.post("/login", data={"token": "x" * 5000}, headers=own).status_code == 401
+    assert stranger.post("/login", data={"token": TOKEN}).status_code == 403  # from nowhere
+    assert stranger.post("/login", data={"token": TOKEN}, headers={"origin": "http://evil.example"}).status_code == 403
+    let_in = stranger.post("/login", data={"token": TOKEN}, headers=own)
+    assert (let_in.status_code, let_in.headers["location"]) == (303, "/")
+    assert stranger.get("/", headers=PAGE).status_code == 200
+
+
+@with_token
+def test_a_program_may_send_the_token(studio: Settings, stranger: httpx.Client) -> None:
+    assert stranger.get("/_stcore/health", headers={"authorization": f"Bearer {TOKEN}"}).text == "ok"
+    assert studio_answers(studio)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"host": "evil.example"}, "foreign_host"),
+        ({"host": "192.168.1.7:8501"}, "foreign_host"),
+        ({"origin": "http://evil.example"}, "foreign_origin"),
+        ({"origin": "http://localhost:9999"}, "foreign_origin"),
+        ({"origin": "null"}, "foreign_origin"),
+        ({"sec-fetch-site": "cross-site"}, "foreign_site"),
+        ({"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}, "foreign_site"),
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}, "foreign_site"),
+    ],
+)
+def test_another_page_is_refused_on_every_route(owner: httpx.Client, headers: dict[str, str], code: str) -> None:
+    for path in ("/", "/_stcore/health", "/_stcore/host-config", "/media/x.txt"):
+        assert owner.get(path, headers=headers).json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://localhost:8501"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_another_page_cannot_open_the_web_socket(owner: httpx.Client, headers: dict[str, str]) -> None:
+    with pytest.raises(InvalidStatus, match="403"):
+        open_socket(owner, **headers)
+
+
+def test_whoever_does_not_say_where_it_comes_from_changes_nothing(owner: httpx.Client) -> None:
+    assert owner.put("/_stcore/upload_file/session/file", content=b"x").json()["error"]["code"] == "foreign_origin"
+    none: Any = None
+    with pytest.raises(InvalidStatus, match="403"):
+        open_socket(owner, Origin=none)
+
+
+def test_a_link_from_elsewhere_may_be_followed(owner: httpx.Client) -> None:
+    headers = {**PAGE, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert owner.get("/", headers=headers).status_code == 200
+
+
+def test_the_studios_own_page_is_served_its_files_and_its_open_socket(owner: httpx.Client) -> None:
+    page = owner.get("/", headers=PAGE)
+    script = re.search(r'src="\./(static/[^"]+\.js)"', page.text)
+    assert script
+    own = {"origin": str(owner.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
+    assert owner.get(f"/{script[1]}", headers=own).status_code == 200
+    with open_socket(owner) as connection:
+        assert first_words(connection).WhichOneof("type")
+
+
+@pytest.mark.parametrize("path", ["/", "/_stcore/health", "/login", "/no/such/page"])
+def test_no_page_but_its_own_may_frame_the_studio(owner: httpx.Client, path: str) -> None:
+    for headers in ({}, {"sec-fetch-site": "cross-site"}):
+        told = owner.get(path, headers=headers).headers
+        assert "frame-ancestors 'self';" in told["content-security-policy"]
+        assert told["x-frame-options"] == "SAMEORIGIN"
+        assert told["x-content-type-options"] == "nosniff"
+        assert told["referrer-policy"] == "same-origin"
+
+
+@with_token
+def test_the_token_is_in_no_process_list(studio: Settings) -> None:
+    words = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert any("ui.serving.studio_server" in line for line in words)
+    assert not [line for line in words if any(TOKEN in word for word in line)]
+
+
+def test_too_many_wrong_tokens_must_wait(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, token=TOKEN)
+    client = browser(settings)
+    codes = [client.post("/login", data={"token": "wrong"}).status_code for _ in range(MAX_FAILURES)]
+    assert set(codes) == {401}
+    assert client.post("/login", data={"token": TOKEN}, follow_redirects=False).status_code == 429
+
+
+@pytest.mark.parametrize("form", [b"token=\xff", b"token=%FF", b"\xff=\xff", b"&".join([b"a=b"] * 99), b""])
+def test_a_form_of_any_bytes_is_a_wrong_token(tmp_path: Path, form: bytes) -> None:
+    client = browser(Settings(home=tmp_path, token=TOKEN))
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    codes = [client.post("/login", content=form, headers=kind).status_code for _ in range(MAX_FAILURES + 1)]
+    assert codes == [401] * MAX_FAILURES + [429]
+
+
+def test_forms_that_are_held_open_are_not_all_tried(tmp_path: Path) -> None:
+    page = LoginPage(Login(Settings(home=tmp_path, token=TOKEN)))
+    asked = HTTPConnection({"type": "http", "method": "POST", "path": "/login", "headers": []})
+
+    async def all_at_once() -> list[int]:
+        all_asked = asyncio.Event()
+
+        async def receive() -> Message:
+            await all_asked.wait()
+            return {"type": "http.request", "body": b"token=wrong"}
+
+        tasks = [asyncio.create_task(page.answer(asked, receive)) for _ in range(2 * MAX_FAILURES)]
+        await asyncio.sleep(0)  # each has begun, and waits for its form
+        all_asked.set()
+        return [(await task).status_code for task in tasks]
+
+    assert sorted(asyncio.run(all_at_once())) == [401] * MAX_FAILURES + [429] * MAX_FAILURES
+
+
+def test_wrong_tokens_of_others_do_not_lock_out_a_program(tmp_path: Path) -> None:
+    client = browser(Settings(home=tmp_path, token=TOKEN), send_ok)
+    for _ in range(MAX_FAILURES + 1):
+        assert client.get("/", headers={"authorization": "Bearer wrong"}).status_code == 401
+    assert client.get("/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+@pytest.fixture
+def heard(studio_port: int) -> Iterator[list[str]]:
+    """The headers of what is asked of another program on the studio's port, which wants a login, too."""
+    told: list[str] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            told.append(str(self.headers))
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", studio_port), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield told
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def studio_port() -> int:
+    return free_port()
+
+
+def test_whoever_listens_on_the_port_is_not_told_the_token(tmp_path: Path, heard: list[str], studio_port: int) -> None:
+    studio_answers(Settings(home=tmp_path, token=TOKEN, studio_port=studio_port))
+    assert len(heard) == 1
+    assert TOKEN not in heard[0]
+
+
+@with_token
+def test_another_workbenchs_studio_is_not_ours(studio: Settings, tmp_path: Path) -> None:
+    assert not studio_answers(Settings(home=tmp_path, token=TOKEN, studio_port=studio.studio_port))
+
+
+async def send_ok(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("ok")(scope, receive, send)
+
+
+def browser(settings: Settings, app: ASGIApp = send_ok) -> TestClient:
+    guard = Guard(app, settings, studio_rules(settings))
+    return TestClient(guard, base_url="http://127.0.0.1:8501", headers={"origin": "http://127.0.0.1:8501"})

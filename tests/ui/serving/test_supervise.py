@@ -1,0 +1,71 @@
+"""What dies of itself is started again; what ends well, or cannot start, is not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+KEEP = """
+import sys
+from ui.serving import supervise as keep
+keep.PAUSE_SECONDS, keep.STAYED_SECONDS = 0.01, {stayed}
+sys.exit(keep.keep(sys.argv[1:]))
+"""
+# Writes a line, then ends with the code that stands in the line's place of the list.
+CHILD = """
+import sys
+from pathlib import Path
+log = Path(sys.argv[1])
+log.write_text(log.read_text() + "x" if log.exists() else "x")
+sys.exit([1, 1, 0][min(2, len(log.read_text()) - 1)] if sys.argv[2] == "recovers" else 1)
+"""
+
+
+def keep(log: Path, how: str, stayed: float) -> int:
+    command = [sys.executable, "-c", KEEP.format(stayed=stayed), sys.executable, "-c", CHILD, str(log), how]
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def test_one_that_dies_is_started_again_until_it_ends_well(tmp_path: Path) -> None:
+    assert keep(tmp_path / "log", "recovers", stayed=0) == 0
+    assert (tmp_path / "log").read_text() == "xxx"
+
+
+def test_one_that_cannot_start_is_given_up(tmp_path: Path) -> None:
+    assert keep(tmp_path / "log", "dies", stayed=60) == 1
+    assert (tmp_path / "log").read_text() == "xxx"
+
+
+def test_asked_to_end_it_ends_its_child_and_starts_no_other() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        KEEP.format(stayed=60),
+        sys.executable,
+        "-c",
+        "import time; print('on', flush=True); time.sleep(60)",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        keeper.stdout.readline()
+        began = time.monotonic()
+        keeper.send_signal(signal.SIGTERM)
+        assert keeper.stdout.read() == b""
+
+    assert keeper.returncode == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 5
+
+
+def test_asked_to_end_between_two_lives_it_starts_no_other(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    patient = "from ui.serving.supervise import keep; import sys; sys.exit(keep(sys.argv[1:]))"
+    command = [sys.executable, "-c", patient, sys.executable, "-c", CHILD, str(log), "dies"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as keeper:
+        assert keeper.stderr is not None
+        keeper.stderr.readline()  # "… died"
+        keeper.send_signal(signal.SIGTERM)
+
+    assert log.read_text() == "x"

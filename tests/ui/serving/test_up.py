@@ -1,0 +1,226 @@
+"""One command starts the house, refuses what cannot work, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from engine.subprocesses import python_environment
+from jobs.queue.submit import ENDED, wait
+from ui.cli.app import main
+from ui.errors import BadUsage, PortTaken, UnsafeAddress
+from ui.serving import up
+from ui.serving.addresses import require_free_port, require_safe_address
+from ui.serving.browser import can_browse
+from ui.serving.studio_server import options
+from workbench.job_records.jobs import create_job
+from workbench.registry.database import transaction
+from workbench.settings import Settings
+from workbench.specs import ImportCorpus, SelfCheck
+
+LONG = "a token with a good many characters"
+NAMES = ["api", "studio", "worker", "scheduler"]
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody else listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_port_in_use_names_the_variable_to_set(taken: int) -> None:
+    with pytest.raises(PortTaken, match=r"is in use\..*WORKBENCH_API_PORT"):
+        up.check(Settings(api_port=taken, studio_port=free_port()))
+    with pytest.raises(PortTaken, match="WORKBENCH_STUDIO_PORT"):
+        up.check(Settings(api_port=free_port(), studio_port=taken))
+
+
+def test_a_port_that_is_not_ours_to_use_is_not_said_to_be_in_use() -> None:
+    with pytest.raises(PortTaken, match=r"cannot be used \(.*\)\. Set WORKBENCH_API_PORT"):
+        require_free_port(free_port(), "WORKBENCH_API_PORT", "203.0.113.1")  # an address of nobody's
+
+
+def test_the_command_says_it_in_one_sentence(
+    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKBENCH_API_PORT", str(taken))
+
+    assert main(["up"]) == 2
+
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+
+
+def test_another_address_without_a_token_is_refused() -> None:
+    with pytest.raises(UnsafeAddress, match="WORKBENCH_TOKEN"):
+        up.check(Settings(host="0.0.0.0"))
+
+
+def test_two_servers_need_two_ports() -> None:
+    with pytest.raises(BadUsage, match="two ports"):
+        up.check(Settings(api_port=8123, studio_port=8123))
+
+
+def test_the_studio_listens_here_whatever_the_api_does() -> None:
+    told = options(Settings(host="0.0.0.0", token=LONG, studio_port=8777))
+
+    assert told["server.address"] == "127.0.0.1"
+    assert told["server.port"] == 8777
+    assert told["browser.gatherUsageStats"] is False
+
+
+def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
+    with pytest.raises(UnsafeAddress, match=r"at least 32 characters.*has 31\..*secrets\.token_urlsafe\(32\)"):
+        require_safe_address(Settings(host="0.0.0.0", token="x" * 31))
+    require_safe_address(Settings(host="0.0.0.0", token="x" * 32))
+    require_safe_address(Settings(host="::1", token="short"))
+
+
+def test_with_a_token_a_login_link_is_printed(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, token="s3cret", studio_port=8777)
+    address = up.addresses(settings)["login"]
+    assert address.startswith("http://127.0.0.1:8777/login?link=")
+    assert "s3cret" not in address
+    assert "/login?link=" in up.greeting(settings)
+    assert "login" not in up.greeting(Settings(home=tmp_path))
+
+
+def test_the_procfile_names_every_process() -> None:
+    assert list(up.processes()) == NAMES
+
+
+def test_processes_inherit_what_the_person_set_and_find_this_python() -> None:
+    found = up.environment(Settings(home=Path("somewhere")), {"OMP_NUM_THREADS": "3", "PATH": "/usr/bin"})
+
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert found["OMP_WAIT_POLICY"] == "passive"
+    assert found["WORKBENCH_HOME"] == str(Path("somewhere").resolve())
+    assert found["PATH"].startswith(str(Path(sys.executable).parent))
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "wanted"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"DISPLAY": ":0", "CI": "1"}, "linux", False),
+        ({}, "darwin", True),
+    ],
+)
+def test_a_browser_is_opened_only_where_somebody_sits(environment: dict[str, str], platform: str, wanted: bool) -> None:
+    assert can_browse(environment, platform) is wanted
+
+
+def test_the_house_starts_outlives_a_servers_death_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    api, studio = free_port(), free_port()
+    pages = {
+        "ui.serving.studio_server": f"http://127.0.0.1:{studio}/_stcore/health",
+        "ui.api": f"http://127.0.0.1:{api}/healthz",
+    }
+    ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
+    variables = {**os.environ, **ports, "WORKBENCH_HOME": str(tmp_path / "house")}
+    command = [sys.executable, "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up", "--no-browser"]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as house:
+        try:
+            for module, page in pages.items():
+                _answers(page)
+                _server(house.pid, module).kill()
+            for page in pages.values():
+                _answers(page)
+            family = psutil.Process(house.pid).children(recursive=True)
+        finally:
+            house.send_signal(signal.SIGINT)
+            printed, _ = house.communicate(timeout=30)
+
+    assert house.returncode == 130
+    assert f"http://127.0.0.1:{studio}" in printed.decode()
+    assert len(family) >= len(NAMES)
+    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+TRAPS = ["engine", "workbench", "jobs", "ui", "torch", "streamlit", "celery", "celeryconfig", "random", "sitecustomize"]
+LOOSE = """
+[server]
+enableCORS = false
+enableXsrfProtection = false
+corsAllowedOrigins = ["http://elsewhere.example"]
+baseUrlPath = "elsewhere"
+"""
+
+
+def test_nothing_in_the_current_folder_changes_what_runs(home: Path, tmp_path: Path) -> None:
+    """Neither modules that are called as ours nor Streamlit's files; in the servers, the worker and a job's process."""
+    folder = tmp_path / "folder"
+    (folder / ".streamlit").mkdir(parents=True)
+    (folder / ".streamlit" / "config.toml").write_text(LOOSE)
+    (folder / ".streamlit" / "secrets.toml").write_text("[broken")
+    for name in TRAPS:
+        (folder / f"{name}.py").write_text("raise RuntimeError('from the current folder')")
+    (folder / "text.jsonl").write_text("\n".join(f'{{"text": "The document {number}."}}' for number in range(300)))
+    with transaction() as session:
+        job_id = create_job(session, ImportCorpus(name="text", path=str(folder / "text.jsonl")))
+    api, studio = free_port(), free_port()
+    ports = {"WORKBENCH_API_PORT": str(api), "WORKBENCH_STUDIO_PORT": str(studio)}
+    command = [sys.executable, "-P", "-c", "import sys; from ui.cli.app import main; sys.exit(main())", "up"]
+    variables = {**os.environ, **ports, **python_environment(), "CI": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=folder, env=variables, **pipes) as house:
+        try:
+            _answers(f"http://127.0.0.1:{api}/healthz")
+            health = _answers(f"http://127.0.0.1:{studio}/_stcore/health")
+            stranger = {"Origin": "http://elsewhere.example"}
+            refused = httpx.get(str(health.url), headers=stranger, trust_env=False)
+            card = next(card for card in wait(job_id, 0.1) if card.state in ENDED)
+        finally:
+            house.send_signal(signal.SIGINT)
+            printed, _ = house.communicate(timeout=30)
+
+    assert (card.state, card.error, card.attempt) == ("done", "", 1)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "foreign_origin")
+    assert "access-control-allow-origin" not in health.headers
+    assert "_streamlit_xsrf" in health.cookies
+    assert "died" not in printed.decode()
+
+
+def _server(house: int, module: str) -> psutil.Process:
+    """The process that is a server, not the one that keeps it."""
+    family = psutil.Process(house).children(recursive=True)
+    return next(one for one in family if one.cmdline()[1:] == ["-P", "-m", module])
+
+
+def _answers(url: str, **headers: str) -> httpx.Response:
+    over = time.monotonic() + 60
+    while time.monotonic() < over:
+        try:
+            found = httpx.get(url, headers=headers, trust_env=False)
+            assert found.is_success
+            return found
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError(f"{url} never answered")
+
+
+def test_a_demo_that_was_interrupted_is_said_to_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with transaction() as session:
+        create_job(session, SelfCheck())
+    up.prepare(Settings(home=home), demo=True)
+    assert "the demo is left out. 1 unfinished job goes on." in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Perplexities, and who is at home where; artifacts and their sweep."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+
+from workbench.analysis import evaluations
+from workbench.errors import BadSpec, NotFound, StorageError
+from workbench.job_records import jobs
+from workbench.registry import corpora, experts, mixtures
+from workbench.registry.cards import EvaluationCard
+from workbench.registry.tables import Artifact
+from workbench.specs import MixtureSpec
+from workbench.store import artifacts
+from workbench.training_specs import MakeSeed
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
+
+
+def score(world: World, expert: str, domain: str, perplexity: float, **other: Any) -> EvaluationCard:
+    measure = {"split": "test", "block_size": 8, "num_tokens": 100, **other}
+    return evaluations.register_evaluation(
+        world.session,
+        expert_id=experts.get_expert(world.session, expert).id,
+        domain_id=corpora.get_domain(world.session, domain).id,
+        log_likelihood=-measure["num_tokens"] * math.log(perplexity),
+        artifact=world.artifact("scores"),
+        **measure,
+    )
+
+
+def test_perplexity_is_the_exponential_of_the_mean_loss(world: World) -> None:
+    world.experts("law")
+    card = score(world, "law", "law", 7.5)
+    assert card.perplexity == pytest.approx(7.5)
+    assert evaluations.list_evaluations(world.session) == [card]
+
+
+def test_accuracy_is_the_share_of_right_tokens_and_unknown_where_they_were_not_counted(world: World) -> None:
+    world.experts("law", "news")
+    assert score(world, "law", "law", 7.5, num_correct=40).accuracy == pytest.approx(0.4)
+    assert score(world, "news", "law", 7.5).accuracy is None
+    assert score(world, "law", "news", 7.5, num_correct=0).accuracy == 0
+    table = evaluations.perplexity_table(world.session, None)
+    assert table["accuracy"] == [[pytest.approx(0.4), 0], [None, None]]
+    score(world, "news", "law", 7.5, num_correct=50)  # scored again
+    assert evaluations.perplexity_table(world.session, None)["accuracy"] == [[0.4, 0], [0.5, None]]
+
+
+def test_the_same_measure_twice_keeps_the_newer(world: World) -> None:
+    world.experts("law")
+    score(world, "law", "law", 9.0)
+    score(world, "law", "law", 8.0)
+    (card,) = evaluations.list_evaluations(world.session, expert="law")
+    assert card.perplexity == pytest.approx(8.0)
+    assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
+
+
+@pytest.mark.parametrize(("num_tokens", "nats"), [(0, -1.0), (5, math.nan), (5, -math.inf)])
+def test_no_tokens_and_no_numbers_are_no_evaluation(world: World, num_tokens: int, nats: float) -> None:
+    with pytest.raises(BadSpec, match="There must be scored tokens"):
+        evaluations.register_evaluation(
+            world.session,
+            expert_id="",
+            domain_id="",
+            split="test",
+            block_size=8,
+            num_tokens=num_tokens,
+            log_likelihood=nats,
+            artifact=Artifact(),
+        )
+
+
+def test_a_hopeless_expert_still_has_a_number(world: World) -> None:
+    world.experts("law")
+    row = score(world, "law", "law", 2.0, num_tokens=1)
+    assert row.perplexity == pytest.approx(2.0)
+    hopeless = evaluations.Evaluation(log_likelihood=-1e9, num_tokens=1)
+    assert json.dumps(evaluations.perplexity(hopeless), allow_nan=False)
+
+
+def test_the_table_sets_every_expert_against_every_domain(world: World) -> None:
+    world.experts("law", "news")
+    mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["news", "law"]))
+    score(world, "law", "law", 10.0)
+    score(world, "news", "law", 20.0)
+    score(world, "news", "news", 5.0)
+    table = evaluations.perplexity_table(world.session, "mix")
+    assert (table["experts"], table["domains"]) == (["news", "law"], ["law", "news"])
+    assert table["perplexity"] == [[pytest.approx(20), pytest.approx(5)], [pytest.approx(10), None]]
+    assert table["specialization"] == [[pytest.approx(2), pytest.approx(1)], [pytest.approx(1), None]]
+    assert evaluations.perplexity_table(world.session, None)["experts"] == ["law", "news"]
+
+
+def test_a_domain_without_an_expert_of_its_own_has_no_ratio(world: World) -> None:
+    world.experts("law")
+    world.corpus("second", "novel", role="novel")
+    mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["law"]))
+    score(world, "law", "novel", 30.0)
+    table = evaluations.perplexity_table(world.session, "mix")
+    assert table["perplexity"] == [[pytest.approx(30)]]
+    assert table["specialization"] == [[None]]
+
+
+def test_numbers_of_other_tokens_do_not_stand_beside_each_other(world: World) -> None:
+    world.experts("law", "news")
+    for expert, perplexity in (("law", 10.0), ("news", 20.0)):
+        score(world, expert, "law", perplexity)
+    score(world, "law", "law", 4.0, num_tokens=999)
+    table = evaluations.perplexity_table(world.session, None)
+    assert table["perplexity"] == [[pytest.approx(10)], [pytest.approx(20)]]
+    score(world, "news", "law", 5.0, num_tokens=999)
+    newest = evaluations.perplexity_table(world.session, None)
+    assert newest["perplexity"] == [[pytest.approx(4)], [pytest.approx(5)]]
+
+
+def test_a_mixture_is_scored_like_its_stored_scores_unless_told_otherwise(world: World) -> None:
+    world.experts("law", "news")
+    mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=["news", "law"]))
+    usual = (evaluations.USUAL_BLOCK, evaluations.USUAL_TOKENS)
+    assert evaluations.measure_for(world.session, "mix", "test") == usual
+    experts.expert_row(world.session, "law").config = {"block_size": 64}
+    assert evaluations.measure_for(world.session, "mix", "test") == (64, evaluations.USUAL_TOKENS)
+    for expert in ("law", "news"):
+        score(world, expert, "law", 10.0, block_size=128, num_tokens=32_768)
+        score(world, expert, "news", 10.0, block_size=128, num_tokens=900)
+    score(world, "law", "law", 9.0, block_size=256, num_tokens=99_999)
+    assert evaluations.measure_for(world.session, "mix", "test") == (128, 32_768)
+    assert evaluations.measure_for(world.session, "mix", "test", 32, 500) == (32, 500)
+    assert evaluations.measure_for(world.session, "mix", "dev") == (64, evaluations.USUAL_TOKENS)
+    measures = evaluations.perplexity_table(world.session, "mix")["measures"]
+    assert measures == [{"block_size": 128, "num_tokens": tokens} for tokens in (32_768, 900)]
+
+
+def test_splits_are_kept_apart(world: World) -> None:
+    world.experts("law")
+    score(world, "law", "law", 10.0, split="dev")
+    assert evaluations.perplexity_table(world.session, None, "test")["domains"] == []
+    assert len(evaluations.list_evaluations(world.session, split="dev", domain="law")) == 1
+    with pytest.raises(NotFound):
+        evaluations.perplexity_table(world.session, "mix")
+
+
+def test_a_scored_corpus_and_a_scored_expert_are_deleted_with_their_scores(world: World) -> None:
+    world.experts("law", "news")
+    world.corpus("second", "novel", role="novel")
+    for expert in ("law", "news"):
+        score(world, expert, "novel", 10.0)
+        score(world, expert, "law", 10.0)
+    corpora.delete_corpus(world.session, "second")
+    experts.delete_expert(world.session, "law")
+    left = evaluations.list_evaluations(world.session)
+    assert [(card.expert, card.domain) for card in left] == [("news", "law")]
+    assert len(world.session.scalars(select(Artifact).where(Artifact.kind == "scores")).all()) == 1
+
+
+# artifacts -------------------------------------------------------------------------------------------
+
+
+def test_an_artifact_is_found_by_what_it_was_made_from(world: World) -> None:
+    row = world.artifact("tokens", key="tokens:law:hash")
+    assert artifacts.find_artifact(world.session, "tokens:law:hash") is row
+    assert artifacts.find_artifact(world.session, "tokens:law:other") is None
+
+
+def test_of_two_made_for_one_key_the_first_stays(world: World) -> None:
+    first = world.artifact("tokens", key="tokens:law:hash")
+    assert world.artifact("tokens", key="tokens:law:hash") is first
+
+
+def test_what_is_not_in_storage_gets_no_row(world: World) -> None:
+    with pytest.raises(StorageError):
+        artifacts.register_artifact(world.session, world.storage, "a" * 32, "thing")
+
+
+def test_a_sweep_spares_what_an_unfinished_job_may_have_made(world: World) -> None:
+    known = world.artifact()
+    with world.storage.new("a" * 32) as folder:
+        (folder / "model").touch()
+    job = jobs.create_job(world.session, MakeSeed(name="seed", domains=["law"]))
+    for path in [world.storage.path("a" * 32), *world.storage.path("a" * 32).iterdir()]:
+        os.utime(path, (time.time() + 1, time.time() + 1))
+    assert artifacts.sweep(world.session, world.storage, -10) == []
+    jobs.request_stop(world.session, job, "cancel")
+    assert artifacts.sweep(world.session, world.storage, -10) == [world.storage.path("a" * 32)]
+    world.storage.kept(known).check()

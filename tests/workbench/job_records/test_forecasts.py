@@ -1,0 +1,110 @@
+"""What a training of MoDE is said to take is what the model adds, and the time follows from what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.config import ModelConfig, TrainingConfig
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.flops import training_flops
+from engine.methods.mode.model import ModeModel
+from engine.models.families import fresh_model, num_parameters
+from engine.models.flops import Shape
+from workbench.job_records import jobs, leases
+from workbench.job_records.forecasts import forecast
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.registry import experts
+from workbench.registry.seeds import seed_row
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tests.workbench.conftest import World
+
+SHAPE = ModeConfig(num_blocks=2, expert_layers=1)
+TRAINING = TrainingConfig(num_steps=10, block_size=16, sequences_per_domain=3)
+SPEC = TrainMode(name="law", seed_model="seed", domains=["law", "code"], num_parts=1, shape=SHAPE, training=TRAINING)
+
+
+@pytest.fixture
+def model() -> Any:
+    return fresh_model(ModelConfig(num_layers=4, width=64, num_heads=2, ffn_width=128), 300, 0)
+
+
+@pytest.fixture
+def seeded(world: World, model: Any) -> World:
+    """The seed “seed”, with the shape of a true model."""
+    world.seed()
+    row = seed_row(world.session, "seed")
+    row.config, row.num_parameters = model.config.to_dict(), num_parameters(model)
+    return world
+
+
+def told(world: World, spec: TrainMode | ComposeMode) -> dict[str, Any]:
+    found = forecast(world.session, spec)
+    assert found is not None
+    return found
+
+
+def test_what_learns_is_what_the_model_adds_but_for_norms(seeded: World, model: Any) -> None:
+    found = told(seeded, SPEC)
+    mode = ModeModel(model, SHAPE.num_blocks)
+    mode.add_expert("law", SHAPE)
+    assert found["num_learning"] == pytest.approx(mode.num_added("law"), rel=0.01)
+    assert found["memory"] == 4 * (found["num_frozen"] + 4 * found["num_learning"])
+    assert found["num_flops"] == 10 * 2 * 3 * 16 * training_flops(Shape.of(model.config.to_dict()), 16, [SHAPE])
+    assert (found["seconds"], found["measured_by"]) == (None, None)
+
+
+def test_time_is_by_the_newest_training_of_this_machine(seeded: World) -> None:
+    for speed in (1e6, 2e6):
+        job_id = jobs.create_job(seeded.session, SPEC, title=f"at {speed:g}")
+        fence = leases.claim(seeded.session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
+    found = told(seeded, SPEC)
+    assert found["measured_by"] == "at 2e+06"
+    assert found["seconds"] == pytest.approx(found["num_flops"] / 2e6)
+    assert found["seconds_between"] == pytest.approx((found["num_flops"] / 2e6, found["num_flops"] / 1e6))
+
+
+def test_a_training_of_the_same_kind_and_backbone_goes_before_a_newer_one(seeded: World) -> None:
+    other = SPEC.model_copy(update={"seed_model": "another"})
+    for spec, speed in ((other, 4e6), (SPEC, 1e6), (other, 2e6)):
+        if spec is SPEC:
+            assert told(seeded, SPEC)["seconds_between"] is None
+            assert not told(seeded, SPEC)["is_alike"]
+        job_id = jobs.create_job(seeded.session, spec, title=f"at {speed:g}")
+        fence = leases.claim(seeded.session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
+    found = told(seeded, SPEC)
+    assert (found["measured_by"], found["is_alike"]) == ("at 1e+06", True)
+    assert found["seconds_between"] == pytest.approx((found["num_flops"] / 1e6,) * 2)
+
+
+def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None:
+    seeded.corpus("text", "law", "code")
+    row = seed_row(seeded.session, "seed")
+    for name in ("law", "code"):
+        seeded.expert(name, name, base=row.artifact, seed_id=row.id)
+        shape = {"num_blocks": 2, "expert_layers": 1}
+        part = {"name": name, "domain": name, "domains": [name], "of": None, "shape": shape}
+        expert = experts.expert_row(seeded.session, name)
+        expert.method, expert.config = "mode", {"shape": shape, "parts": [part]}
+    wish = {"name": "both", "experts": ["law", "code"]}
+    frozen = told(seeded, ComposeMode(**wish, domains=["law", "code"], frozen=True, training=TRAINING))
+    whole = told(seeded, ComposeMode(**wish, domains=["law", "code"], training=TRAINING))
+    still = told(seeded, ComposeMode(**wish))
+    one = told(seeded, SPEC)
+    assert frozen["num_learning"] == 2 * 2 * (64 + 1)
+    assert whole["num_learning"] == frozen["num_beside"] == still["num_beside"] == 2 * one["num_learning"]
+    assert 0 < frozen["num_flops"] < whole["num_flops"]
+    assert (still["num_learning"], still["num_flops"], still["checkpoints"]) == (0, 0, 0)
+
+
+def test_nothing_is_foretold_of_what_nobody_knows(seeded: World) -> None:
+    assert forecast(seeded.session, SPEC.model_copy(update={"seed_model": "gone"})) is None
+    assert forecast(seeded.session, ComposeMode(name="both", experts=["a", "b"])) is None

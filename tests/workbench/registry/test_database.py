@@ -1,0 +1,365 @@
+"""Transactions, versions and the answers of a registry that is not there."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from alembic import command
+from workbench.analysis.evaluations import list_evaluations
+from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.registry import database
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
+from workbench.settings import Settings, get_settings
+from workbench.store.stores import find_registry_id, registry_id
+
+fork = get_context("fork")
+
+
+def differences() -> list[object]:
+    with database.get_engine().connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, Base.metadata))
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_migrations_make_exactly_the_tables() -> None:
+    assert differences() == []
+
+
+def test_the_version_is_the_newest_migration() -> None:
+    with database.make_engine("sqlite://").connect() as connection:
+        scripts = ScriptDirectory.from_config(database.alembic_config(connection))
+    assert scripts.get_heads() == [database.VERSION]
+
+
+@pytest.mark.usefixtures("registry")
+def test_down_and_up_again_makes_the_same_tables() -> None:
+    engine = database.make_engine(get_settings().database)
+    for step, revision in ((command.downgrade, "base"), (command.upgrade, "head")):
+        with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+            step(database.alembic_config(connection), revision)
+    engine.dispose()
+    assert differences() == []
+
+
+def test_an_older_registry_is_copied_aside_and_brought_up_with_all_its_rows(home: Path) -> None:
+    with database.transaction() as session:
+        session.add(Corpus(name="kept", source="here"))
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0001")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        assert [corpus.name for corpus in session.scalars(select(Corpus))] == ["kept"]
+    assert database.registry_version(get_settings()) == database.VERSION
+    with closing(sqlite3.connect(home / "registry.db.0001")) as copy:
+        assert copy.execute("SELECT name FROM corpora").fetchall() == [("kept",)]
+        assert copy.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+
+
+def test_a_registry_from_before_clusters_keeps_its_corpora_domains_and_experts(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        artifact = Artifact(kind="documents", sha256="0" * 64)
+        corpus = Corpus(name="kept", source="here")
+        session.add(
+            Domain(
+                name="law",
+                corpus=corpus,
+                num_documents=1,
+                num_words=1,
+                num_bytes=1,
+                data_sha256="0" * 64,
+                artifact=artifact,
+            )
+        )
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0003")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.transaction() as session:
+        (domain,) = session.scalars(select(Domain))
+        assert (domain.name, domain.corpus.name, domain.corpus.clustering_id) == ("law", "kept", None)
+        clustering = Clustering(name="c", num_documents=1, num_fitted=1, artifact=domain.artifact)
+        clustering.clusters = [Cluster(number=0, name="all", num_documents=1, domain=domain)]
+        session.add(clustering)
+        session.flush()
+        domain.corpus.clustering_id = clustering.id
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.execute(text("UPDATE corpora SET clustering_id = 'nothing'"))
+
+
+def test_evaluations_of_before_hits_were_counted_are_kept_and_their_accuracy_is_unknown(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        artifact = Artifact(kind="scores", sha256="0" * 64)
+        domain = Domain(
+            name="law",
+            corpus=Corpus(name="kept", source="here"),
+            num_documents=1,
+            num_words=1,
+            num_bytes=1,
+            data_sha256="0" * 64,
+            artifact=artifact,
+        )
+        expert = Expert(
+            name="law",
+            method="demix",
+            domain=domain,
+            base=artifact,
+            artifact=artifact,
+            num_parameters=1,
+            tokenizer_sha256="0" * 64,
+            data_sha256="0" * 64,
+            code_version="0",
+        )
+        session.add(
+            Evaluation(
+                expert=expert,
+                domain=domain,
+                artifact=artifact,
+                split="test",
+                block_size=8,
+                num_tokens=10,
+                log_likelihood=-20.0,
+                num_correct=5,
+            )
+        )
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0004")
+        columns = {column["name"] for column in inspect(connection).get_columns("evaluations")}
+    engine.dispose()
+    assert "num_correct" not in columns
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        (card,) = list_evaluations(session)
+    assert (card.perplexity, card.accuracy) == (pytest.approx(math.exp(2)), None)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_registry_from_before_identities_gets_one_and_keeps_it() -> None:
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0005")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        made = find_registry_id(session)
+    assert made is not None  # committed before any artifacts could name it
+    with database.transaction() as session:
+        assert registry_id(session) == made
+
+
+def test_migrating_twice_changes_nothing(home: Path) -> None:
+    database.close_engines()
+    before = (home / "registry.db").read_bytes()
+    database.migrate()
+    database.close_engines()
+    assert (home / "registry.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("home", ["file", "file/below"])
+def test_a_home_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(StorageError, match="must be a folder that can be written"):
+        database.migrate(Settings(home=tmp_path / home))
+
+
+def test_processes_may_migrate_at_once(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "new" / "home")
+    others = [fork.Process(target=database.migrate, args=(settings,)) for _ in range(4)]
+    for one in others:
+        one.start()
+    for one in others:
+        one.join()
+    assert [one.exitcode for one in others] == [0, 0, 0, 0]
+    database.require_registry(settings)
+
+
+def test_a_home_without_a_registry_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(NoRegistry, match=r"There is no registry in .*no-home\. Run `workbench migrate`"), reading():
+        pass
+    assert not (tmp_path / "no-home").exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_an_older_registry_is_migrated_and_a_newer_one_is_left_alone() -> None:
+    for version, advice in (("0000", "Run `workbench migrate`"), ("9999", "Install the newer workbench")):
+        with transaction() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+        with pytest.raises(NoRegistry, match=f"must be of version .* but is {version} instead. {advice}"):
+            database.require_registry()
+    with pytest.raises(NoRegistry, match="newer workbench"):
+        database.migrate()
+
+
+def test_a_file_that_is_no_registry_is_refused(home: Path) -> None:
+    (home / "registry.db").write_bytes(b"this is not a database, though long enough to look like one" * 20)
+    with pytest.raises(NoRegistry, match="is damaged"):
+        database.require_registry()
+
+
+def test_a_url_that_is_none_is_refused_without_showing_it() -> None:
+    with pytest.raises(NoRegistry, match="must be one of SQLAlchemy's") as caught:
+        database.make_engine("secret password")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    away = Settings(home=tmp_path, database_url="postgresql://me:secret@127.0.0.1:1/none")
+    with pytest.raises(RegistryAway, match="Start the database server") as caught:
+        database.require_registry(away)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("registry")
+def test_what_fails_halfway_leaves_nothing() -> None:
+    with pytest.raises(ZeroDivisionError), transaction() as session:
+        session.add(Mixture(name="half"))
+        session.flush()
+        raise ZeroDivisionError
+    with reading() as session:
+        assert session.scalars(select(Mixture)).all() == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_who_reads_cannot_write() -> None:
+    with pytest.raises(DBAPIError, match=r"read-?only"), reading() as session:
+        session.add(Mixture(name="sly"))
+        session.flush()
+    with transaction() as session:
+        session.add(Mixture(name="honest"))
+
+
+@pytest.mark.usefixtures("registry")
+def test_who_reads_sees_one_moment() -> None:
+    with reading() as early:
+        assert early.scalars(select(Mixture)).all() == []
+        with transaction() as session:
+            session.add(Mixture(name="late"))
+        assert early.scalars(select(Mixture)).all() == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_references_are_kept() -> None:
+    with pytest.raises(IntegrityError), transaction() as session:
+        session.execute(text("INSERT INTO job_dependencies VALUES ('nobody', 'nothing')"))
+
+
+@pytest.mark.usefixtures("registry")
+def test_large_numbers_fit() -> None:
+    with transaction() as session:
+        session.execute(text("INSERT INTO artifacts VALUES ('a', 'k', NULL, 's', 5000000000, NULL, 0)"))
+    with reading() as session:
+        assert session.scalar(text("SELECT size_bytes FROM artifacts")) == 5_000_000_000
+
+
+@pytest.mark.usefixtures("home")
+def test_a_forked_process_opens_connections_of_its_own() -> None:
+    with transaction() as session:
+        session.add(Mixture(name="parent"))
+        child = fork.Process(target=_read_as_a_child)
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+    with reading() as session:
+        assert session.scalars(select(Mixture.name)).all() == ["parent"]
+
+
+def _read_as_a_child() -> None:
+    with reading() as session:  # the parent's row is not committed yet
+        assert session.scalars(select(Mixture)).all() == []
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_writer_that_is_killed_leaves_nothing_and_holds_nobody_up() -> None:
+    child = fork.Process(target=_die_writing)
+    child.start()
+    child.join(20)
+    assert child.exitcode == -signal.SIGKILL
+    with transaction() as session:
+        session.add(Mixture(name="next"))
+    with reading() as session:
+        assert session.scalars(select(Mixture.name)).all() == ["next"]
+
+
+def _die_writing() -> None:
+    with transaction() as session:
+        session.add(Mixture(name="dead"))
+        session.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_writer_that_waits_too_long_is_told_to_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
+    with transaction() as session:
+        session.add(Mixture(name="slow"))
+        session.flush()
+        with pytest.raises(RegistryAway, match="Try again in a moment"), transaction() as other:
+            other.execute(text("SELECT 1"))
+
+
+def test_a_full_disk_is_called_by_its_name(home: Path) -> None:
+    with pytest.raises(DiskFull, match=f"The disk of {home} is full"), transaction() as session:
+        session.execute(text("PRAGMA max_page_count = 1"))  # as small as the file is
+        for number in range(1000):
+            session.execute(text(f"INSERT INTO mixtures VALUES ({number}, {number}, '{{}}', hex(zeroblob(9000)), 0)"))
+    database.close_engines()
+    with reading() as session:
+        assert session.scalars(select(Mixture)).all() == []
+
+
+@pytest.mark.parametrize(
+    "module", ["workbench.registry.database", "workbench.job_records.jobs", "workbench.generation"]
+)
+def test_the_registry_wakes_no_torch(module: str) -> None:
+    heavy = "{'torch', 'transformers', 'alembic', 'pyarrow', 'celery'}"
+    code = f"import sys, {module}; sys.exit(str({heavy} & set(sys.modules)) if {heavy} & set(sys.modules) else 0)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("registry", ["postgresql"], indirect=True)
+def test_a_connection_that_the_server_cut_is_replaced(registry: str) -> None:
+    assert registry == "postgresql"
+    cut = text(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND datname = 'postgres'"
+    )
+    with pytest.raises(RegistryAway, match="does not answer"), transaction() as session:
+        session.add(Mixture(name="lost"))
+        session.flush()
+        with database.make_engine(get_settings().database).connect() as other:
+            other.execute(cut)
+        session.execute(text("SELECT 1"))
+    with transaction() as session:
+        assert session.scalars(select(Mixture)).all() == []
+
+
+def test_a_new_home_is_private(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    database.migrate(settings)
+    assert settings.root.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,260 @@
+"""Mixtures hold only what goes together."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+
+from engine.config import GateConfig
+from engine.errors import MixtureError
+from workbench.errors import BadSpec, InUse, NameTaken, NotFound
+from workbench.generation import plan
+from workbench.job_records import jobs
+from workbench.registry import corpora, experts, mixtures
+from workbench.registry.cards import MixtureCard
+from workbench.registry.tables import Cluster, Clustering, Expert, MixtureMember
+from workbench.specs import Evaluate, MixtureSpec
+
+if TYPE_CHECKING:
+    from tests.workbench.conftest import World
+
+
+def mix(world: World, *names: str, **wish: Any) -> MixtureCard:
+    return mixtures.create_mixture(world.session, MixtureSpec(name="mix", experts=list(names), **wish))
+
+
+def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
+    law, *_ = world.experts("law", "news", "code")
+    card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=GateConfig(top_k=2))
+    assert [(one.expert, one.weight) for one in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
+    assert (card.base_ids, card.gate["top_k"]) == ([law.base_id], 2)
+    assert mixtures.list_mixtures(world.session) == [card] == [mixtures.get_mixture(world.session, "mix")]
+
+
+def test_weights_are_equal_unless_given(world: World) -> None:
+    world.experts("law", "news")
+    assert [one.weight for one in mix(world, "law", "news").members] == [1.0, 1.0]
+
+
+def test_strangers_do_not_mix_and_all_reasons_are_told(world: World) -> None:
+    world.experts("law", "news")
+    world.expert("alien", "law", tokenizer_sha256="x" * 64)
+    with pytest.raises(BadSpec) as caught:
+        mix(world, "law", "alien", "law", weights=[1.0, -1.0])
+    assert caught.value.complaints == [
+        "“law” must be named once, but is named twice.",
+        "There must be 3 weights, one for each expert, but there are 2.",
+        "The weight of “alien” must be a number of 0 or more, but is -1.0 instead.",
+        "“alien” must share its tokenizer with “law”, but does not.",
+    ]
+    assert mixtures.list_mixtures(world.session) == []
+
+
+def test_a_tokenizer_of_the_same_base_must_be_the_same(world: World) -> None:
+    law, *_ = world.experts("law")
+    base = world.session.get_one(type(experts.expert_row(world.session, "law").base), law.base_id)
+    world.expert("odd", "law", base=base, tokenizer_sha256="x" * 64)
+    with pytest.raises(BadSpec, match="“odd” must share its tokenizer with “law”"):
+        mix(world, "law", "odd")
+
+
+def test_names_are_unique_and_known(world: World) -> None:
+    world.experts("law")
+    mix(world, "law")
+    with pytest.raises(NameTaken):
+        mix(world, "law")
+    with pytest.raises(NotFound, match="Known: mix"):
+        mixtures.get_mixture(world.session, "max")
+    with pytest.raises(NotFound, match="There is no expert called “lwa”"):
+        mixtures.create_mixture(world.session, MixtureSpec(name="other", experts=["lwa"]))
+
+
+def test_a_newcomer_weighs_as_much_as_the_others(world: World) -> None:
+    world.experts("law", "news", "code")
+    mix(world, "law", "news", weights=[0.2, 0.6])
+    assert mixtures.add_member(world.session, "mix", "code").members[-1].weight == pytest.approx(0.4)
+    with pytest.raises(NameTaken):
+        mixtures.add_member(world.session, "mix", "code")
+
+
+def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) -> None:
+    law, *_ = world.experts("law", "news")
+    elm = world.expert("elm", "law")
+    mix(world, "law", "news")
+    card = mixtures.add_member(world.session, "mix", "elm")
+    assert card.base_ids == [law.base_id, elm.base_id]
+    planned = plan(world.session, world.storage, "mix")
+    assert [[one.name for one in experts] for experts in planned.by_base().values()] == [["law", "news"], ["elm"]]
+    told = planned.manifest()["experts"]
+    assert told[0]["base_sha256"] == told[1]["base_sha256"] != told[2]["base_sha256"]
+    assert planned.base.sha256 == told[0]["base_sha256"]
+
+
+def test_a_stranger_cannot_join(world: World) -> None:
+    world.experts("law")
+    world.expert("alien", "law", tokenizer_sha256="x" * 64)
+    mix(world, "law")
+    with pytest.raises(BadSpec, match="must share its tokenizer"):
+        mixtures.add_member(world.session, "mix", "alien")
+
+
+def test_experts_whose_tokenizers_differ_are_never_planned_together(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    row = experts.expert_row(world.session, "news")
+    row.tokenizer_sha256 = "x" * 64  # as no service would write it
+    with pytest.raises(MixtureError, match=r"“news” and “law” do not\. Switch one of them off"):
+        plan(world.session, world.storage, "mix")
+
+
+@pytest.fixture
+def clustered(world: World) -> str:
+    """The id of a clustering of two clusters, made domains of; “law” and “news” are experts of them, “code” is not."""
+    world.experts("law", "news", "code")
+    domains = {one.name: one.id for one in corpora.list_domains(world.session)}
+    row = Clustering(
+        name="topics",
+        config={},
+        sources=[],
+        num_documents=4,
+        num_fitted=2,
+        artifact=world.artifact("clustering"),
+        clusters=[
+            Cluster(number=1 - n, name=name, num_documents=2, domain_id=domains[name])
+            for n, name in enumerate(["law", "news"])
+        ],
+    )
+    world.session.add(row)
+    world.session.flush()
+    return str(row.id)
+
+
+def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered: str) -> None:
+    mix(world, "news", "law", gate=GateConfig("cluster", clustering=clustered))
+    route = plan(world.session, world.storage, "mix").route
+    assert route is not None
+    assert route.clusters == (0, 1)
+    assert route.clustering.folder.is_dir()
+    alone = plan(world.session, world.storage, "mix", active=["law"])
+    assert alone.route is not None
+    assert alone.route.clusters == (1,)
+    other = plan(world.session, world.storage, "mix", gate=GateConfig("fixed"))
+    assert other.route is None
+
+
+def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clustered: str) -> None:
+    gate = GateConfig("cluster", clustering=clustered)
+    with pytest.raises(BadSpec, match="“code” must be of a cluster of “topics”"):
+        mix(world, "law", "code", gate=gate)
+    mix(world, "law", "news", gate=gate)
+    with pytest.raises(BadSpec, match="“code” must be of a cluster"):
+        mixtures.add_member(world.session, "mix", "code")
+    mixtures.set_gate(world.session, "mix", GateConfig())
+    mixtures.add_member(world.session, "mix", "code")
+    with pytest.raises(BadSpec, match="“code” must be of a cluster"):
+        mixtures.set_gate(world.session, "mix", gate)
+    with pytest.raises(MixtureError, match="“code” must be of a cluster"):
+        plan(world.session, world.storage, "mix", gate=gate)
+    for odd, words in ((GateConfig("cluster"), "names none"), (GateConfig("cluster", clustering="f" * 32), "none has")):
+        with pytest.raises(MixtureError, match=words):
+            plan(world.session, world.storage, "mix", gate=odd)
+
+
+def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(world: World, clustered: str) -> None:
+    gate = GateConfig("cluster-posterior", clustering=clustered)
+    mix(world, "law", gate=gate)
+    mixtures.add_member(world.session, "mix", "code")
+    route = plan(world.session, world.storage, "mix").route
+    assert route is not None
+    assert route.clusters == (1, None)
+    alone = plan(world.session, world.storage, "mix", active=["code"])
+    assert alone.route is not None
+    assert alone.route.clusters == (None,)
+    with pytest.raises(BadSpec, match="At least one expert must be of a cluster of “topics”"):
+        mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
+    with pytest.raises(BadSpec, match="names none"):
+        mixtures.set_gate(world.session, "mix", GateConfig("cluster-posterior"))
+
+
+def test_members_leave_but_the_last(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    assert [one.expert for one in mixtures.remove_member(world.session, "mix", "law").members] == ["news"]
+    with pytest.raises(BadSpec, match="must keep one expert"):
+        mixtures.remove_member(world.session, "mix", "news")
+    with pytest.raises(NotFound, match="Known: news"):
+        mixtures.remove_member(world.session, "mix", "law")
+
+
+def test_switches_and_weights_belong_to_one_mixture(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    other = mixtures.create_mixture(world.session, MixtureSpec(name="other", experts=["law", "news"]))
+    mixtures.set_active(world.session, "mix", "law", False)
+    card = mixtures.set_weight(world.session, "mix", "news", 3.0)
+    assert [(one.active, one.weight) for one in card.members] == [(False, 1.0), (True, 3.0)]
+    assert mixtures.get_mixture(world.session, "other") == other
+
+
+@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
+def test_a_weight_is_a_number_of_0_or_more(world: World, weight: float) -> None:
+    world.experts("law")
+    mix(world, "law")
+    with pytest.raises(BadSpec, match="must be a number of 0 or more"):
+        mixtures.set_weight(world.session, "mix", "law", weight)
+
+
+def test_a_disabled_expert_takes_part_nowhere(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    experts.set_enabled(world.session, ["law"], False)
+    assert [one.enabled for one in mixtures.get_mixture(world.session, "mix").members] == [False, True]
+    assert [one.name for one in plan(world.session, world.storage, "mix").experts] == ["news"]
+
+
+def test_the_gate_can_change(world: World) -> None:
+    world.experts("law")
+    mix(world, "law")
+    card = mixtures.set_gate(world.session, "mix", GateConfig(evidence="last_token"))
+    assert card.gate["evidence"] == "last_token"
+    assert mixtures.get_mixture(world.session, "mix") == card
+
+
+def test_deleting_a_mixture_leaves_its_experts(world: World) -> None:
+    world.experts("law", "news")
+    mix(world, "law", "news")
+    job = jobs.create_job(world.session, Evaluate(mixture="mix"))
+    with pytest.raises(InUse, match="job “Evaluate mix”"):
+        mixtures.delete_mixture(world.session, "mix")
+    jobs.request_stop(world.session, job, "cancel")
+    mixtures.delete_mixture(world.session, "mix")
+    assert world.session.scalars(select(MixtureMember)).all() == []
+    assert len(experts.list_experts(world.session)) == 2
+
+
+def test_a_mixture_keeps_an_active_expert(world: World) -> None:
+    world.experts("law", "news")
+    before = mix(world, "law", "news", weights=[1.0, 0.0])
+    for active, weights in ([], {}), (["news"], {}), (["law", "news"], {"law": 0.0}):
+        with pytest.raises(BadSpec, match="must keep at least one active expert"):
+            mixtures.arrange(world.session, "mix", active, weights)
+    assert mixtures.get_mixture(world.session, "mix") == before
+    mixtures.arrange(world.session, "mix", ["news"], {"law": 0.0, "news": 2.0})
+    with pytest.raises(BadSpec, match="must keep at least one active expert"):
+        mixtures.set_active(world.session, "mix", "news", False)
+    after = mixtures.get_mixture(world.session, "mix")
+    assert [(one.active, one.weight) for one in after.members] == [(False, 0.0), (True, 2.0)]
+
+
+@pytest.mark.parametrize("name", ["-x", "--on", ".", ".."])
+def test_a_name_that_no_command_could_say_is_refused(world: World, name: str) -> None:
+    world.experts("law")
+    with pytest.raises(BadSpec, match="must not begin with “-”"):
+        mixtures.create_mixture(world.session, MixtureSpec(name=name, experts=["law"]))
+    with pytest.raises(BadSpec, match="must not begin with “-”"):
+        experts.rename(world.session, "law", name)
+    world.session.scalar(select(Expert).where(Expert.name == "law")).name = name  # type: ignore[union-attr]
+    assert experts.rename(world.session, name, "law").name == "law"

@@ -1,0 +1,177 @@
+"""Priors are things of their own: estimated on exactly the blocks asked for, and refused for other experts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError, ScoresError
+from workbench.analysis import evaluations, scores
+from workbench.analysis.parent_proposal import is_scored, nearest
+from workbench.analysis.scores import estimate_shares
+from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.registry import experts, mixtures, priors
+from workbench.registry.database import reading, transaction
+from workbench.registry.tables import Artifact, Corpus, Domain, Evaluation, new_id
+from workbench.specs import MixtureSpec
+from workbench.store import artifacts
+from workbench.store.storage import get_storage
+
+BLOCK = 16
+
+
+def artifact(session: Session, kind: str, arrays: dict[str, np.ndarray] | None = None) -> Artifact:
+    id = new_id()
+    with get_storage().new(id) as folder:
+        (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": 320}))
+        for name, array in (arrays or {}).items():
+            np.save(folder / name, array)
+    return artifacts.register_artifact(session, get_storage(), id, kind)
+
+
+def expert(session: Session, name: str, domain: Domain, base: Artifact) -> str:
+    made = artifact(session, "demix-expert")
+    return experts.register_expert(
+        session,
+        id=made.id,
+        name=name,
+        method="demix",
+        domain_id=domain.id,
+        seed_id=None,
+        parent_id=None,
+        base=base,
+        artifact=made,
+        tokenizer_sha256="t" * 64,
+        data_sha256="d" * 64,
+        num_parameters=1,
+        config={},
+        metrics={},
+    ).id
+
+
+@pytest.fixture
+def scored(home: Path) -> None:
+    """A mixture of two experts, each best at home, with 20 scored blocks of dev and of test on both domains."""
+    draw = np.random.default_rng(0)
+    with transaction() as session:
+        corpus = Corpus(name="c", source="")
+        facts = {"num_documents": 1, "num_words": 1, "num_bytes": 1, "data_sha256": "d" * 64}
+        domains = [Domain(name=n, artifact=artifact(session, "documents"), **facts) for n in ("law", "sea")]
+        corpus.domains = domains
+        session.add(corpus)
+        session.flush()
+        base = artifact(session, "demix-base")
+        ids = [expert(session, f"both/{domain.name}", domain, base) for domain in domains]
+        mixtures.create_mixture(session, MixtureSpec(name="both", experts=["both/law", "both/sea"]))
+        for split in ("dev", "test"):
+            for domain in domains:
+                for id, home_of in zip(ids, domains, strict=True):
+                    mean = 2.0 if home_of is domain else 4.0
+                    array = -(mean + draw.normal(0, 0.3, 320)).astype(np.float32)
+                    evaluations.register_evaluation(
+                        session,
+                        expert_id=id,
+                        domain_id=domain.id,
+                        split=split,
+                        block_size=BLOCK,
+                        num_tokens=320,
+                        log_likelihood=float(array.sum()),
+                        artifact=artifact(session, "scores", {"logprobs.npy": array}),
+                    )
+
+
+def test_a_prior_is_estimated_on_exactly_the_blocks_asked_for_and_says_so(scored: None) -> None:
+    with transaction() as session:
+        card = priors.keep_estimate(
+            session, "on law", estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
+        )
+    assert card.shares["both/law"] > 0.99
+    assert sum(card.shares.values()) == pytest.approx(1)
+    assert card.source == {
+        "mixture": "both",
+        "domain": "law",
+        "split": "dev",
+        "num_blocks": 20,
+        "block_size": BLOCK,
+        "evidence": "prefix",
+    }
+    with reading() as session:
+        assert priors.list_priors(session) == [card]
+
+
+def test_fewer_blocks_than_asked_is_refused_and_nothing_is_kept(scored: None) -> None:
+    with pytest.raises(MixtureError, match="on 21 blocks, but there are 20"), reading() as session:
+        estimate_shares(session, get_storage(), "both", "law", num_blocks=21)
+    with reading() as session:
+        assert priors.list_priors(session) == []
+
+
+def test_a_domain_that_was_not_scored_is_refused_with_the_command_that_scores_it(scored: None) -> None:
+    with pytest.raises(ScoresError, match="workbench eval run both --split dev"), reading() as session:
+        estimate_shares(session, get_storage(), "both", "moon")
+
+
+def test_an_estimate_of_an_expert_that_was_deleted_meanwhile_is_not_kept(scored: None) -> None:
+    with reading() as session:
+        shares, source = estimate_shares(session, get_storage(), "both", "law", num_blocks=20)
+    with pytest.raises(NotFound), transaction() as session:
+        priors.keep_estimate(session, "on law", ({**shares, "f" * 32: 0.1}, source))
+
+
+def test_the_parent_is_proposed_from_stored_scores_with_what_it_rests_on(scored: None) -> None:
+    with reading() as session:
+        found = nearest(session, get_storage(), "both", "law", num_blocks=7)
+        assert is_scored(session, "both", "law")
+    assert (found["parent"], found["num_blocks"], found["block_size"]) == ("both/law", 7, BLOCK)
+    assert sum(found["posterior"].values()) == pytest.approx(1)
+    assert found["posterior"]["both/law"] > 0.99
+
+
+def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(scored: None) -> None:
+    with transaction() as session:
+        session.execute(delete(Evaluation).where(Evaluation.split == "dev"))
+    with reading() as session:
+        assert not is_scored(session, "both", "law")
+        with pytest.raises(ScoresError, match="workbench eval run both --domains law --split dev"):
+            nearest(session, get_storage(), "both", "law")
+
+
+def test_a_prior_for_other_experts_is_refused(scored: None) -> None:
+    with transaction() as session:
+        priors.give_prior(session, "half", {"both/law": 2.0})
+    with pytest.raises(MixtureError, match="has none for “both/sea”"), reading() as session:
+        priors.weights_under(session, "half", ["both/law", "both/sea"])
+
+
+def test_a_prior_by_hand_is_scaled_and_names_are_taken_once(scored: None) -> None:
+    with transaction() as session:
+        card = priors.give_prior(session, "mine", {"both/law": 3.0, "both/sea": 1.0})
+        assert card.shares == {"both/law": 0.75, "both/sea": 0.25}
+        with pytest.raises(NameTaken):
+            priors.give_prior(session, "mine", {"both/law": 1.0})
+        with pytest.raises(BadSpec):
+            priors.give_prior(session, "nothing", {"both/law": 0.0})
+        with pytest.raises(NotFound):
+            priors.give_prior(session, "stranger", {"nobody": 1.0})
+        priors.delete_prior(session, "mine")
+        assert priors.list_priors(session) == []
+
+
+def test_modes_come_in_the_papers_order_on_text_of_one_domain(scored: None) -> None:
+    with reading() as session:
+        found = scores.compare_modes(session, get_storage(), "both", num_blocks=20)
+    for row in found["domains"]:
+        assert row["label"] == row["naive"]
+        assert row["average"] > row["uniform"] > row["updating"] > row["naive"] * 0.999
+        assert row["cached"] == pytest.approx(row["label"], rel=0.02)
+
+
+def test_a_cached_mode_without_enough_held_out_text_is_none_not_a_guess(scored: None) -> None:
+    with reading() as session:
+        found = scores.compare_modes(session, get_storage(), "both", num_blocks=100)
+    assert [row["cached"] for row in found["domains"]] == [None, None]

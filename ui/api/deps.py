@@ -1,0 +1,57 @@
+"""What every route shares: the weights of this process and the slots in which they work; nothing of a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from ui.generation.model_host import Generations
+from ui.generation.worker_pool import Slots
+from workbench.settings import Settings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class House:
+    """Settings, weights and slots of one server."""
+
+    settings: Settings
+    generations: Generations
+    slots: Slots
+
+
+class Gone(Exception):
+    """The client has left; there is nobody to answer."""
+
+
+def _house(request: Request) -> House:
+    house: House = request.app.state.house
+    return house
+
+
+InHouse = Annotated[House, Depends(_house)]
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """The result of some work; when the client leaves first, the work is cancelled and Gone is raised."""
+    task, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_leaving(request))
+    try:
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Gone
+        return task.result()
+    finally:
+        leaving.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})  # what it holds is free when we return
+
+
+async def _leaving(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,352 @@
+"""workbench eval: score experts on held-out text, and read the result."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from engine.config import MOST, GateConfig
+from ui.cli.commands.mix import Blocks
+from ui.cli.job_progress import submit
+from ui.cli.mix_options import GateEvidence, NewestWeight
+from ui.cli.options import How, Json, split_commas, takes
+from ui.cli.output import harmless, print_json, print_table, say
+from ui.cli.printing.removal import print_removal
+from ui.errors import BadUsage
+from ui.present.charts.cluster_grid import grid_rows, grid_words
+from ui.present.text.correlations import affinity_words
+from ui.present.text.forgetting import forgetting_rows, forgetting_words
+from ui.present.text.measures import in_percent, table_measure_words, unknown_accuracy_words
+from ui.present.text.posteriors import posterior_title, stable_words
+from ui.present.text.removal import not_removed
+from ui.present.text.retention import (
+    domain_rows,
+    left_out_words,
+    missing_words,
+    number_of,
+    retention_words,
+    text_words,
+    verdict_rows,
+    verdict_title,
+)
+from ui.present.text.token_comparison import contrast_words
+from workbench.classify_specs import Classify
+from workbench.specs import Evaluate, MeasureOverlap
+
+app = typer.Typer(
+    no_args_is_help=True, help="Evaluate: perplexities and specialization of experts, and why they differ."
+)
+
+Estimate = Literal["updating", "mean"]
+Mixture = Annotated[str, typer.Argument(help="Name of a mixture.")]
+Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
+
+
+@app.command("run")
+@takes(Evaluate, "mixture")
+def run(spec: Evaluate, how: How) -> None:
+    """Score every expert of a mixture on every domain, and keep each token's log-likelihood."""
+    submit(spec, how)
+
+
+@app.command("show")
+def show(
+    mixture: Mixture,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """Perplexity and accuracy of each expert on each domain, and its ratio to the domain's own expert."""
+    from workbench.analysis.evaluations import perplexity_table
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        found = perplexity_table(session, mixture, split)
+    if as_json:
+        print_json(found)
+        return
+    if not found["domains"]:
+        flag = "" if split == "test" else f" --split {split}"
+        say(f"There are no scores of “{mixture}” yet. Make them with: workbench eval run {shlex.quote(mixture)}{flag}")
+        return
+    _print("Perplexity (lower is better)", found, found["perplexity"])
+    if words := table_measure_words(found):
+        say(words)
+    _show_accuracy(mixture, found)
+    if found.get("specialization"):
+        say("")
+        _print(
+            "Ratio to the domain's own expert (above 1: that expert is worse there)",
+            found,
+            found["specialization"],
+        )
+
+
+@app.command("grid")
+def grid(
+    mixture: Mixture,
+    split: Split = "test",
+    temperatures: Annotated[
+        list[float],
+        typer.Option("--temperature", help="A temperature, as often as you like; none: a usual choice."),
+    ] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """A cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
+    for one in temperatures:
+        GateConfig(temperature=one)  # refuses what no gate can have
+    from workbench.analysis.cluster_grid import cluster_grid
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = cluster_grid(session, get_storage(), mixture, split=split, temperatures=temperatures)
+    if as_json:
+        print_json(found)
+        return
+    rows = grid_rows(found, found["perplexity"]) if found["domains"] else []
+    _print_rows(rows, empty=f"Nothing is scored yet. Score it with: workbench eval run {shlex.quote(mixture)}")
+    if rows:
+        say(grid_words(found, found["perplexity"]))
+
+
+@app.command("forgetting")
+def forgetting(
+    before: Annotated[str, typer.Argument(help="A mixture (or an expert) as it was.")],
+    after: Annotated[str, typer.Argument(help="The mixture (or expert) that it became.")],
+    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "test",
+    as_json: Json = False,
+) -> None:
+    """How much a model forgot: its perplexity on each domain before and after (DEMix table 13), from stored scores."""
+    from workbench.analysis.forgetting import forgetting as compare
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = compare(session, get_storage(), before, after, split=split)
+    if as_json:
+        print_json(found)
+        return
+    empty = "Both were scored on no common text. Score each with: workbench eval run MIXTURE"
+    _print_rows(forgetting_rows(found), empty=empty)
+    for sentence in forgetting_words(found):
+        say(sentence)
+
+
+@app.command("retention")
+def retention(
+    retain: Annotated[str, typer.Argument(help="Domain that was not to be forgotten.")],
+    targets: Annotated[
+        list[str], typer.Option(help="Domains that were to be learned; none: those that trained the experts.")
+    ] = [],  # noqa: B006
+    experts: Annotated[
+        list[str], typer.Option(help="Experts to compare; none: all that were scored on the domain.")
+    ] = [],  # noqa: B006
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """What experts learned against what they kept (MoDE table 1): full fine-tuning, LoRA, MoDE, from stored scores."""
+    from workbench.analysis.retention import retention as compare
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        found = compare(session, retain, targets=split_commas(targets), experts=split_commas(experts), split=split)
+    if as_json:
+        print_json(found)
+        return
+    if not found["rows"]:
+        say(f"No expert was scored on {retain} ({split}). Score a mixture with: workbench eval run MIXTURE")
+        return
+    say(verdict_title(found))
+    _print_rows(verdict_rows(found))
+    say("")
+    _print_rows(domain_rows(found))
+    for sentence in (text_words(found), left_out_words(found), retention_words(found, number_of(found))):
+        if sentence:
+            say(sentence)
+    for sentence, command in missing_words(found):
+        say(f"{sentence} Make it with: {command}")
+
+
+@app.command("removal")
+def removal(
+    mixture: Mixture,
+    retrained: Annotated[
+        list[str], typer.Option(help="Mixture trained without a domain, as in law=seven; may be repeated.")
+    ] = [],  # noqa: B006 (Typer reads the default and never changes it)
+    blocks: Blocks = 100,
+    evidence: GateEvidence = None,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """What removing each expert costs on its own domain (DEMix table 7), from stored scores alone."""
+    from workbench.analysis.removal import removal_table
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = removal_table(
+            session,
+            get_storage(),
+            mixture,
+            retrained=dict(map(_retrained, split_commas(retrained))),
+            split=split,
+            evidence=evidence or "prefix",
+            num_blocks=blocks,
+        )
+    if as_json:
+        print_json(found)
+        return
+    print_removal(found["rows"])
+    for row in found["rows"]:
+        if row["why"]:
+            say(f"{row['domain']}: {row['why']}")
+    if any(row["why"] for row in found["rows"]):
+        least = f"--split dev --max-tokens {blocks} x the block size, at least"
+        say(f"Score what is missing with: workbench eval run {shlex.quote(mixture)}, and for the priors with {least}.")
+    for told in not_removed(found["rows"]):
+        say(told)
+
+
+def _retrained(pair: str) -> tuple[str, str]:
+    """The domain and the mixture in `law=seven`."""
+    domain, _, name = pair.rpartition("=")
+    if not domain.strip() or not name.strip():
+        told = f"A mixture trained without a domain must be given as DOMAIN=MIXTURE, but is “{pair}” instead."
+        raise BadUsage(told, "Write it as in law=seven.")
+    return domain.strip(), name.strip()
+
+
+@app.command("overlap")
+@takes(MeasureOverlap)
+def overlap(spec: MeasureOverlap, how: How) -> None:
+    """Measure which share of their frequent bigrams every two domains have in common."""
+    submit(spec, how)
+
+
+@app.command("classify")
+@takes(Classify, "mixture", "path")
+def classify(spec: Classify, how: How) -> None:
+    """Few-shot classification of a folder of tasks, under each way to choose experts (C-BTM tables 1, 10 and 11)."""
+    card = submit(spec, how)
+    if card.state == "done" and not how.json:
+        say(f"Read its numbers: workbench report show {card.result['report'][:8]}")
+
+
+@app.command("affinity")
+def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> None:
+    """Do experts carry over to domains that share their bigrams? The correlation of the two."""
+    from workbench.analysis.affinity import affinity as find
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        found = find(session, mixture, split)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(one["expert"], one["domain"], one["ratio"], one["overlap"]) for one in found["cells"]]
+    columns = ["Expert", "Domain", "Ratio to the domain's own expert", "Bigram overlap"]
+    print_table(columns, rows, empty=f"There are no scores yet. Make them with: workbench eval run {mixture}")
+    say("")
+    for sentence in affinity_words(found):
+        say(sentence)
+
+
+@app.command("posteriors")
+def posteriors(
+    mixture: Mixture,
+    split: Split = "dev",
+    blocks: Annotated[
+        int, typer.Option("--blocks", min=1, max=MOST, help="Blocks of each domain at most (paper: 100).")
+    ] = 100,
+    evidence: GateEvidence = None,
+    newest_weight: NewestWeight = 0.7,
+    estimate: Annotated[
+        Estimate, typer.Option(help="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks.")
+    ] = "updating",
+    as_json: Json = False,
+) -> None:
+    """Which expert each domain's text is taken for, from stored scores; with --json the way there, block by block."""
+    from workbench.analysis.posteriors import posterior_map
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = posterior_map(
+            session,
+            get_storage(),
+            mixture,
+            split=split,
+            num_blocks=blocks,
+            evidence=evidence or "prefix",
+            newest_weight=newest_weight,
+            estimate=estimate,
+        )
+    if as_json:
+        print_json(found)
+        return
+    say(posterior_title(found))
+    rows = [
+        (row["domain"], row["role"], stable_words(row), *(f"{share:.3f}" for share in row["posterior"]))
+        for row in found["domains"]
+    ]
+    empty = f"There are no scores yet. Make them with: workbench eval run {mixture} --split {split}"
+    print_table(["Domain", "Role", "Stable", *found["experts"]], rows, empty=empty)
+
+
+@app.command("contrast")
+def contrast(
+    domain: Annotated[str, typer.Argument(help="Name of a domain.")],
+    expert: Annotated[str, typer.Argument(help="Name of an expert.")],
+    rival: Annotated[str, typer.Argument(help="Name of the expert to compare it with, such as the domain's own.")],
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """On which passages of a domain an expert does worst and best against another, from stored scores."""
+    from workbench.analysis.token_comparison import contrast as find
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = find(session, get_storage(), domain, expert, rival, split=split)
+    if as_json:
+        print_json(found)
+        return
+    say(contrast_words(found))
+    rows = [
+        (
+            title,
+            passage["document"] + 1,
+            passage["num_tokens"],
+            passage["mean"],
+            harmless(" ".join("".join(passage["tokens"]).split())[:80]),
+        )
+        for title in ("worst", "best")
+        for passage in found[title]
+    ]
+    print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="Nothing was scored.")
+    say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
+
+
+def _show_accuracy(mixture: str, found: dict[str, Any]) -> None:
+    """The table where anything is known, and how to learn the rest."""
+    if any(value is not None for row in found["accuracy"] for value in row):
+        say("")
+        shares = [[*map(in_percent, row)] for row in found["accuracy"]]
+        _print("Accuracy: % of tokens that were the most probable one (higher is better)", found, shares)
+    if words := unknown_accuracy_words(found, shlex.quote(mixture)):
+        say(words)
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]], *, empty: str = "") -> None:
+    """A table of rows that name their columns."""
+    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
+    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+
+
+def _print(title: str, found: dict[str, Any], values: list[list[float | None]]) -> None:
+    say(title)
+    rows = [[expert, *row] for expert, row in zip(found["experts"], values, strict=True)]
+    print_table(["Expert \\ domain", *found["domains"]], rows, empty="")

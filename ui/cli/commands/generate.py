@@ -1,0 +1,216 @@
+"""workbench say: text from a mixture, each word with the expert that leads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.config import SamplingConfig
+from engine.events import BACKBONE
+from ui.cli.mix_options import (
+    Experts,
+    Gate,
+    GateEvidence,
+    MaxTokens,
+    Off,
+    Parts,
+    Prior,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    members_of,
+    wish_of,
+)
+from ui.cli.options import Json
+from ui.cli.output import harmless, print_json, tell
+from ui.errors import ServerDown, ServerRefused
+from ui.generation.model_host import Generations, Wish
+from ui.present.text.mode_gates import means, parts_inside, rows_inside
+
+if TYPE_CHECKING:
+    from ui.client import Client
+
+COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and dark terminals
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some text with the weights behind it, and those inside experts of MoDE."""
+
+    text: str
+    weights: dict[str, float]
+    gates: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Said:
+    """What was said so far, and by whom."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
+
+    def mean_weights(self) -> dict[str, float]:
+        """The mean weight of each expert over all tokens, the greatest first."""
+        weighed = [piece.weights for piece in self.pieces if piece.weights]
+        names = {name for weights in weighed for name in weights}
+        means = {name: sum(weights.get(name, 0.0) for weights in weighed) / len(weighed) for name in names}
+        return dict(sorted(means.items(), key=lambda pair: -pair[1]))
+
+    def mean_gates(self) -> dict[str, dict[str, Any]]:
+        """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
+        gates = [piece.gates for piece in self.pieces]
+        found = {}
+        for expert, parts in parts_inside(gates).items():
+            backbone, *others = means(rows_inside(gates, expert, parts))
+            found[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
+        return found
+
+
+def say(
+    model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
+    prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
+    experts: Experts = "",
+    off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
+    gate: Gate = None,
+    evidence: GateEvidence = None,
+    top_k: TopK = None,
+    prior: Prior = None,
+    parts: Parts = [],  # noqa: B006 (Typer reads the default and never changes it)
+    max_tokens: MaxTokens = SamplingConfig.max_tokens,
+    temperature: Temperature = SamplingConfig.temperature,
+    top_p: TopP = SamplingConfig.top_p,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Go on from a prompt; words are coloured by the expert with the greatest weight."""
+    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
+    wish = wish_of(model, members_of(model), experts, off, told, prior, parts)
+    sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
+    said, palette = Said(), Palette(plain=not sys.stdout.isatty())
+    with closing(_pieces(wish, prompt, sampling, said)) as pieces:
+        for piece in pieces:
+            said.pieces.append(piece)
+            if not as_json:
+                sys.stdout.write(palette.paint(piece))
+                sys.stdout.flush()
+    _finish(said, palette, as_json)
+
+
+def _finish(said: Said, palette: Palette, as_json: bool) -> None:
+    if as_json:
+        tokens = [asdict(piece) for piece in said.pieces]
+        text = "".join(piece.text for piece in said.pieces)
+        average = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
+        print_json({"text": text, "tokens": tokens, **average, **said.end})
+        return
+    sys.stdout.write("\n")
+    legend = ", ".join(
+        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in said.mean_weights().items()
+    )
+    tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
+    for expert, told in said.mean_gates().items():
+        inside = ", ".join(
+            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
+        )
+        tell(f"Inside {expert}: {inside}.")
+
+
+def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+    from ui.client import Client
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    with Client(settings) as client:
+        try:
+            client.health()
+        except ServerDown:
+            tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
+        except ServerRefused as refusal:
+            tell(f"{refusal.problem} Loading the model in this process.")
+        else:
+            yield from _from_server(client, wish, prompt, sampling, said)
+            return
+    yield from _from_here(Generations(settings), wish, prompt, sampling, said)
+
+
+def _from_server(
+    client: Client, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
+) -> Generator[Piece, None, None]:
+    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
+        for chunk in chunks:
+            for choice in chunk["choices"]:
+                yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
+                if choice["finish_reason"]:
+                    said.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+
+
+def _from_here(
+    generations: Generations, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
+) -> Generator[Piece, None, None]:
+    from engine.device import prepare_process
+    from engine.events import Token
+
+    prepare_process(generations.settings.threads)
+    plan = generations.plan(wish)
+    with closing(generations.stream(plan, prompt, sampling)) as stream:
+        for one in stream:
+            if isinstance(one, Token):
+                yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
+            else:
+                said.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
+                yield Piece(one.text, {})
+
+
+def request_of(wish: Wish) -> dict[str, Any]:
+    """A wish as the API's extra fields."""
+    body: dict[str, Any] = {"model": wish.model}
+    if wish.weights is not None:
+        names = wish.active if wish.active is not None else list(wish.weights)
+        body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
+    elif wish.active is not None:
+        body["active"] = list(wish.active)
+    if wish.parts:
+        _put_parts(body, wish.parts)
+    if wish.prior is not None:
+        body["prior"] = wish.prior
+    if wish.gate:
+        body["gate"] = dict(wish.gate)
+    return body
+
+
+def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
+    """Beside each expert where experts are given with weights, which the API wants them to be; else by themselves."""
+    for one in body.get("experts", ()):
+        if one["id"] in parts:
+            one["parts"] = list(parts[one["id"]])
+    if "experts" not in body:
+        body["parts"] = {expert: list(names) for expert, names in parts.items()}
+
+
+class Palette:
+    """A colour for each expert, in the order of their first word."""
+
+    def __init__(self, plain: bool) -> None:
+        self._plain = plain
+        self._order: list[str] = []
+        self.off = "" if plain else "\x1b[0m"
+
+    def colour(self, expert: str) -> str:
+        """The code that switches an expert's colour on."""
+        if expert not in self._order:
+            self._order.append(expert)
+        return "" if self._plain else f"\x1b[{COLOURS[self._order.index(expert) % len(COLOURS)]}m"
+
+    def paint(self, piece: Piece) -> str:
+        """A piece in its leading expert's colour."""
+        text = piece.text if self._plain else harmless(piece.text)
+        if self._plain or not piece.weights:
+            return text
+        leader = max(piece.weights, key=piece.weights.__getitem__)
+        return f"{self.colour(leader)}{text}{self.off}"

@@ -1,0 +1,361 @@
+"""workbench mix: compositions of experts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from engine.config import MOST, MOST_TOKENS, Evidence, GateConfig, GateKind
+from ui.cli.job_progress import submit
+from ui.cli.mix_options import (
+    Experts,
+    Gate,
+    GateEvidence,
+    NewestWeight,
+    Off,
+    Prior,
+    TopK,
+    find,
+    members_of,
+    number,
+    option,
+    weight_of,
+    wish_of,
+)
+from ui.cli.options import How, Json, split_commas, takes
+from ui.cli.output import print_done, print_json, print_table, say, shown
+from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
+from ui.present.text.measures import measure_words
+from ui.present.text.mixtures import ALONE, inside_words
+from ui.present.throughput import cost_words, counted_as
+from workbench.registry.cards import MixtureCard
+from workbench.specs import MixtureSpec, Spec
+from workbench.training_specs import AverageExperts
+
+app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
+
+MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
+Member = Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")]
+Blocks = Annotated[
+    int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks behind a cached prior (paper: 100).")
+]
+NO_SCORES = "There are no stored scores yet. Make them with: workbench eval run MIXTURE"
+Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
+
+
+def _sentence(spec: type[Spec], field: str) -> str:
+    return spec.model_fields[field].description or ""
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """Every mixture."""
+    from workbench.registry.database import reading
+    from workbench.registry.mixtures import list_mixtures
+
+    with reading() as session:
+        cards = list_mixtures(session)
+    if as_json:
+        print_json(cards)
+    else:
+        rows = [(one.name, [member.expert for member in one.members if member.active], one.gate) for one in cards]
+        print_table(
+            ["Mixture", "Active experts", "Gate"],
+            rows,
+            empty="There is no mixture yet. Train one with: workbench train demix NAME --seed-model S --domains A,B",
+        )
+
+
+@app.command("show")
+def show(name: MixtureName, as_json: Json = False) -> None:
+    """One mixture: its experts, their weights, its gate."""
+    from workbench.registry.database import reading
+    from workbench.registry.mixtures import get_mixture
+
+    with reading() as session:
+        _print(get_mixture(session, name), as_json)
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help=_sentence(MixtureSpec, "name"))],
+    experts: Annotated[list[str], typer.Option(help=_sentence(MixtureSpec, "experts"))],
+    weights: Annotated[str, typer.Option(help=_sentence(MixtureSpec, "weights"))] = "",
+    gate: Annotated[GateKind, option(GateConfig, "kind", "--gate")] = "posterior",
+    evidence: Annotated[Evidence, option(GateConfig, "evidence")] = "prefix",
+    top_k: TopK = None,
+    clustering: Annotated[str, typer.Option(help="Cluster gates: the clustering, by its name.")] = "",
+    temperature: Annotated[float, option(GateConfig, "temperature")] = 0.1,
+    distance_power: Annotated[float, option(GateConfig, "distance_power")] = 2.0,
+    freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compose a mixture of experts that share a tokenizer."""
+    from ui.cli.options import parse_mixture
+    from workbench.registry.clusterings import get_clustering
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import create_mixture
+
+    numbers = [number(one) for one in split_commas([weights])] or None
+    settings = {
+        "kind": gate,
+        "evidence": evidence,
+        "top_k": top_k,
+        "temperature": temperature,
+        "distance_power": distance_power,
+        "freeze_after": freeze_after,
+    }
+    with transaction() as session:
+        told = {"clustering": get_clustering(session, clustering).id} if clustering else {}
+        spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=settings | told)
+        card = create_mixture(session, spec)
+    _print(card, as_json)
+
+
+@app.command("gate")
+def change_gate(
+    name: MixtureName,
+    gate: Gate = None,
+    evidence: GateEvidence = None,
+    top_k: TopK = None,
+    clustering: Annotated[str, typer.Option(help="Cluster gates: the clustering, by its name.")] = "",
+    temperature: Annotated[float | None, option(GateConfig, "temperature")] = None,
+    distance_power: Annotated[float | None, option(GateConfig, "distance_power")] = None,
+    freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,
+    as_json: Json = False,
+) -> None:
+    """Change how a mixture's weights come about; what is not named stays as it is."""
+    from ui.cli.options import parse_mixture
+    from workbench.registry.clusterings import get_clustering
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import get_mixture, set_gate
+
+    settings = {
+        "kind": gate,
+        "evidence": evidence,
+        "top_k": top_k,
+        "temperature": temperature,
+        "distance_power": distance_power,
+        "freeze_after": freeze_after,
+    }
+    with transaction() as session:
+        before = get_mixture(session, name)
+        told: dict[str, Any] = {field: value for field, value in settings.items() if value is not None}
+        if clustering:
+            told["clustering"] = get_clustering(session, clustering).id
+        experts = [member.expert for member in before.members]
+        spec = parse_mixture(name=name, experts=experts, gate={**before.gate, **told})
+        card = set_gate(session, name, spec.gate)
+    _print(card, as_json)
+
+
+@app.command("add")
+def add(
+    name: MixtureName,
+    expert: Annotated[str, typer.Argument(help="Name of an expert with the same tokenizer.")],
+    weight: Annotated[float | None, typer.Option(help="Its weight; empty: as much as the others on average.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put an expert into a mixture."""
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import add_member
+
+    with transaction() as session:
+        card = add_member(session, name, expert, weight)
+    _print(card, as_json)
+
+
+@app.command("remove")
+def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
+    """Take an expert out of a mixture; the expert itself stays."""
+    from workbench.registry import mixtures
+    from workbench.registry.database import transaction
+
+    with transaction() as session:
+        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        card = mixtures.remove_member(session, name, find(members, expert))
+    _print(card, as_json)
+
+
+@app.command("toggle")
+def toggle(
+    name: MixtureName,
+    expert: Member,
+    on: Annotated[
+        bool | None,
+        typer.Option("--on/--off", help="On or off; neither changes it over.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Switch an expert of a mixture on or off."""
+    from workbench.registry import mixtures
+    from workbench.registry.database import transaction
+
+    with transaction() as session:
+        before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
+        found = find({one.expert: one.domain for one in before.values()}, expert)
+        mixtures.set_active(session, name, found, not before[found].active if on is None else on)
+        card = mixtures.get_mixture(session, name)
+    _print(card, as_json)
+
+
+@app.command("weights")
+def weights(
+    name: MixtureName,
+    pairs: Annotated[list[str], typer.Argument(help="New weights, as in python=2 headers=1.")],
+    as_json: Json = False,
+) -> None:
+    """Set the prior (or fixed) weights of a mixture's experts."""
+    from workbench.registry import mixtures
+    from workbench.registry.database import transaction
+
+    told = [weight_of(pair) for pair in split_commas(pairs)]
+    with transaction() as session:
+        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        for expert, weight in told:
+            mixtures.set_weight(session, name, find(members, expert), weight)
+        card = mixtures.get_mixture(session, name)
+    _print(card, as_json)
+
+
+@app.command("perplexity")
+def perplexity(
+    name: MixtureName,
+    experts: Experts = "",
+    off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
+    gate: Gate = None,
+    evidence: GateEvidence = None,
+    top_k: TopK = None,
+    prior: Prior = None,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """The mixture's perplexity on every domain, from stored scores: at once, without a forward pass."""
+    from ui.generation.model_host import mix_scores
+    from workbench.settings import get_settings
+
+    members = members_of(name)
+    wish = wish_of(name, members, experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
+    found = mix_scores(get_settings(), wish, split)
+    print_json(found) if as_json else _print_scores(found, name, wish.active or members.active, split)
+
+
+@app.command("modes")
+def modes(
+    name: MixtureName,
+    evidence: GateEvidence = None,
+    newest_weight: NewestWeight = 0.7,
+    blocks: Blocks = 100,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """Perplexities under each of the paper's ways to use experts, as saved, and of the oracle.
+
+    naive, label, average, uniform, updating, cached; the oracle takes the best expert of each block in hindsight.
+    """
+    from workbench.analysis.scores import compare_modes
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = compare_modes(
+            session,
+            get_storage(),
+            name,
+            split=split,
+            evidence=evidence or "prefix",
+            newest_weight=newest_weight,
+            num_blocks=blocks,
+        )
+    if as_json:
+        print_json(found)
+        return
+    ways = ("naive", "label", "average", "uniform", "updating", "cached", "mixture", "oracle")
+    rows = [(row["domain"], row["num_tokens"], *(row[way] for way in ways)) for row in found["domains"]]
+    rows += [(mean.title, None, *(mean.by_way[way] for way in ways)) for mean in means(found)]
+    titles = {"mixture": "As saved"}
+    columns = ["Domain", "Tokens", *(titles.get(way, way.capitalize()) for way in ways)]
+    print_table(columns, rows, empty=NO_SCORES)
+    for sentence in [*legend(), trained_words(found)] if rows else []:
+        say(sentence)
+    if len(found["experts"]) == 1:
+        say(ALONE)
+    if any(None in (row["label"], row["cached"]) for row in found["domains"]):
+        say(NO_CACHED.format(num_blocks=blocks))
+
+
+@app.command("cost")
+def cost(
+    name: MixtureName,
+    context: Annotated[int, typer.Option("--context", min=1, max=MOST_TOKENS, help="Tokens of context.")] = 256,
+    as_json: Json = False,
+) -> None:
+    """Floating-point operations per token: of one expert, of the mixture, of training it."""
+    from workbench.analysis.costs import mixture_costs
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = mixture_costs(session, get_storage(), name, context=context)
+    if as_json:
+        print_json(found)
+        return
+    say(cost_words(found))
+    say(counted_as(found))
+
+
+@app.command("average")
+@takes(AverageExperts, "name")
+def average(spec: AverageExperts, how: How) -> None:
+    """Make one model of several experts: the weighted average of their parameters."""
+    submit(spec, how)
+
+
+@app.command("delete")
+def delete(name: MixtureName, as_json: Json = False) -> None:
+    """Delete a mixture; its experts stay."""
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import delete_mixture
+
+    with transaction() as session:
+        delete_mixture(session, name)
+    print_done({"deleted": name}, f"“{name}” is deleted; its experts stay.", as_json)
+
+
+def _print(card: MixtureCard, as_json: bool) -> None:
+    if as_json:
+        print_json(card)
+        return
+    say(f"{card.name}: {shown(card.gate)}")
+    rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
+    print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
+    if words := inside_words(card):
+        say(words)
+
+
+def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], split: str) -> None:
+    rows = [
+        (
+            one["domain"],
+            one["num_tokens"],
+            one["perplexity"],
+            one["best_expert"],
+            one["perplexity_by_expert"][one["best_expert"]],
+        )
+        for one in found["domains"]
+    ]
+    from ui.present.missing_scores import gap_words
+
+    if not rows:
+        say(f"{gap_words(experts, split)} Make them with: workbench eval run {shlex.quote(mixture)}{_flag(split)}")
+        return
+    columns = ["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone", "Its perplexity"]
+    print_table(columns, rows, empty="")
+    say(measure_words(found["domains"]))
+
+
+def _flag(split: str) -> str:
+    return "" if split == "test" else f" --split {split}"

@@ -1,0 +1,149 @@
+"""Options shared by the verbs that mix: which experts take part, with which weights, by which gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import typer
+
+from engine.config import Evidence, GateConfig, GateKind, SamplingConfig, absurdity
+from ui.cli.options import option_name
+from ui.errors import BadUsage
+from ui.generation.model_host import Wish
+
+
+def option(config: type[Any], field: str, flag: str = "") -> Any:
+    """The option of one knob, with its sentence."""
+    sentence = next(one.metadata["description"] for one in fields(config) if one.name == field)
+    return typer.Option(flag or option_name(field), help=sentence, show_default=True)
+
+
+Experts = Annotated[
+    str, typer.Option("--experts", help="Experts that take part, with weights if you like: a=0.5,b=0.5.")
+]
+Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; may be repeated.")]
+Gate = Annotated[GateKind | None, option(GateConfig, "kind", "--gate")]
+GateEvidence = Annotated[Evidence | None, option(GateConfig, "evidence")]
+NewestWeight = Annotated[float, option(GateConfig, "newest_weight")]
+TopK = Annotated[int | None, option(GateConfig, "top_k")]
+Prior = Annotated[str | None, typer.Option("--prior", help="A stored prior that weighs the experts taking part.")]
+Parts = Annotated[
+    list[str],
+    typer.Option(
+        "--parts",
+        help="Active parts of an expert of MoDE, EXPERT:PART,PART (EXPERT: is its backbone); may be repeated.",
+    ),
+]
+MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]
+Temperature = Annotated[float, option(SamplingConfig, "temperature")]
+TopP = Annotated[float, option(SamplingConfig, "top_p")]
+Seed = Annotated[int | None, option(SamplingConfig, "seed")]
+
+
+@dataclass(frozen=True)
+class Members:
+    """The enabled experts of a model with their domains, and which of them take part unless asked otherwise."""
+
+    domains: Mapping[str, str]
+    active: Sequence[str]
+
+
+def wish_of(
+    model: str,
+    members: Members,
+    experts: str,
+    off: Iterable[str],
+    gate: Mapping[str, Any],
+    prior: str | None = None,
+    parts: Iterable[str] = (),
+) -> Wish:
+    """What was asked of a model; an expert may be given by its name or its domain's."""
+    active, weights = chosen(members.domains, experts)
+    left_out = {find(members.domains, name) for name in off}
+    if left_out:
+        active = [name for name in (members.active if active is None else active) if name not in left_out]
+    told = {name: value for name, value in gate.items() if value is not None}
+    if prior and weights:
+        raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
+    return Wish(model, active, weights, told, prior, active_parts(members.domains, parts))
+
+
+def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:
+    """The experts named in `a=0.5,b=0.5` or `a,b`; their weights if any is given, 1 for the others."""
+    parts = [part.strip() for part in experts.split(",") if part.strip()]
+    if not parts:
+        return None, None
+    pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
+    told = {find(members, name.strip()): number(value) for name, _, value in pairs}
+    if all(value is None for value in told.values()):
+        return list(told), None
+    return list(told), {name: 1.0 if value is None else value for name, value in told.items()}
+
+
+def active_parts(members: Mapping[str, str], told: Iterable[str]) -> dict[str, list[str]]:
+    """The parts named in `a:x,y`, by expert; nothing behind the colon is the backbone alone."""
+    found = {}
+    for one in told:
+        expert, colon, parts = one.rpartition(":")
+        if not colon:
+            raise BadUsage(
+                f"Parts must be given as EXPERT:PART,PART, but are “{one}” instead.",
+                "Write them as in apps/composed:code,math.",
+            )
+        found[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
+    return found
+
+
+def weight_of(pair: str) -> tuple[str, float]:
+    """The expert and its weight in `a=0.5`."""
+    name, _, value = pair.rpartition("=")
+    weight = number(value) if name else None
+    if weight is None:
+        raise BadUsage(f"A weight must be given as EXPERT=WEIGHT, but is “{pair}” instead.", "Write it as in python=2.")
+    return name.strip(), weight
+
+
+def number(value: str) -> float | None:
+    """A weight as it was typed; None where none was."""
+    if not value:
+        return None
+    try:
+        weight = float(value)
+    except ValueError:
+        raise BadUsage(f"A weight must be a number, but is “{value}” instead.", "Write it as in a=0.5,b=0.5.") from None
+    if wanted := absurdity(weight):
+        raise BadUsage(f"A weight must be {wanted}, but is “{value}” instead.", "Choose another.")
+    return weight
+
+
+def find(members: Mapping[str, str], name: str) -> str:
+    """An expert of a mixture by its name, or by its domain's where that is enough."""
+    if name in members:
+        return name
+    by_domain = [expert for expert, domain in members.items() if domain == name]
+    if len(by_domain) == 1:
+        return by_domain[0]
+    from workbench.errors import NotFound
+
+    raise NotFound("expert taking part", name, members)
+
+
+def members_of(model: str) -> Members:
+    """The experts that can take part in a mixture; a lone expert is its own only one."""
+    from workbench.errors import NoModel
+    from workbench.registry.database import reading
+    from workbench.registry.experts import list_experts
+    from workbench.registry.mixtures import list_mixtures
+
+    with reading() as session:
+        mixtures, experts = list_mixtures(session), list_experts(session)
+    mixture = next((one for one in mixtures if one.name == model), None)
+    if mixture is None:
+        expert = next((one for one in experts if one.name == model), None)
+        if expert is None:
+            raise NoModel(model, [one.name for one in mixtures], [one.name for one in experts])
+        return Members({model: expert.domain}, [model])
+    enabled = [one for one in mixture.members if one.enabled]
+    return Members({one.expert: one.domain for one in enabled}, [one.expert for one in enabled if one.active])

@@ -1,0 +1,50 @@
+"""Several jobs watched as one: a bar over all of them, wherever they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, cast
+
+from ui.cli.output import tell
+from ui.present.job_status import percent_of
+from ui.present.text.formatting import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from workbench.registry.cards import JobCard
+
+
+def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
+    """A bar over all jobs on stderr until they have ended; carries them out in this process's children if asked."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from jobs.queue.local_runner import carry_out, watch
+
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False))
+    stream = cast("Generator[list[JobCard], None, None]", carry_out(ids) if here else watch(ids))
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress, closing(stream):
+        bar = progress.add_task("starting", total=float(len(ids)))
+        try:
+            for cards in stream:
+                progress.update(bar, completed=sum(_share(card) for card in cards), description=line(cards))
+        except KeyboardInterrupt:
+            tell("Stopped. The same command goes on from here.")
+            raise
+
+
+def _share(card: JobCard) -> float:
+    return 1.0 if card.state == "done" else card.progress
+
+
+def line(cards: Sequence[JobCard]) -> str:
+    """How many are done, and what runs; or that those which wait need a worker."""
+    done = sum(card.state == "done" for card in cards)
+    running = [f"{card.title} {percent_of(card)} %" for card in cards if card.state == "running"]
+    began = min((card.started_at for card in cards if card.started_at), default=None)
+    ended = max((card.finished_at or 0.0 for card in cards), default=0.0)
+    spent = f" in {duration(ended - began)}" if began and ended > began else ""
+    waiting = ["waiting for a worker"] if any(card.state == "queued" for card in cards) else []
+    return " · ".join([f"{done} of {len(cards)} jobs done{spent}", *(running or waiting)])

@@ -1,0 +1,28 @@
+"""How the certificate of an addition is printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ui.cli.output import day, print_table, say
+from ui.present.text.addition import alone_words, change_rows, folder_rows
+from workbench.registry.cards import ReportCard
+
+
+def print_addition(report: ReportCard, num_older: int = 0) -> None:
+    """A certificate: its sentence, then the numbers behind it."""
+    found = report.findings
+    say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
+    say(f"{found['sentence']}\n")
+    _print(change_rows(found), "No perplexity was measured.")
+    if words := alone_words(found):
+        say(words)
+    say("")
+    _print(folder_rows(found), "Nothing was there before.")
+    if num_older:
+        say(f"There are {num_older} older ones: --json prints them all.")
+
+
+def _print(rows: list[dict[str, Any]], empty: str) -> None:
+    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
+    print_table(columns, [list(row.values()) for row in rows], empty=empty)

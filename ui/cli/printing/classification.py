@@ -1,0 +1,31 @@
+"""How a few-shot classification is printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ui.cli.output import day, print_table, say
+from ui.present.text.classification import accuracy_rows, cluster_rows, how_words, task_rows
+from workbench.registry.cards import ReportCard
+
+
+def print_classification(report: ReportCard) -> None:
+    """Its sentence, then accuracies by way and task, clusters by task, and what to know about them."""
+    found = report.findings
+    say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
+    say(f"{found['sentence']}\n")
+    _print(accuracy_rows(found))
+    say(f"{how_words(found)}\n")
+    if rows := cluster_rows(found):
+        say("Clusters whose experts weigh most, with their mean weight:")
+        _print(rows)
+        say("")
+    _print(task_rows(found))
+    for note in found["notes"]:
+        say(note)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = [name[:1].upper() + name[1:] for name in names]
+    print_table(columns, [[row.get(name) for name in names] for row in rows], empty="There is nothing to show.")

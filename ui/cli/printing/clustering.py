@@ -1,0 +1,118 @@
+"""How a clustering is printed: its clusters, one of them with its documents, and what models of them begin from."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
+from ui.present.text.formatting import counted
+from workbench.registry.cards import ClusterCard, ClusteringCard
+from workbench.specs import TrainClusters
+
+if TYPE_CHECKING:
+    from jobs.plans.clusterings import Branch
+
+SHOWN_TERMS = 8
+
+
+def print_clustering(card: ClusteringCard) -> None:
+    """What it was made of, and a row for each cluster; which experts are stale, and how to train them anew."""
+    overlap, chart = card.metrics["overlap"], card.metrics["map"]
+    print_fields(
+        {
+            "clustering": card.name,
+            "clusters": card.config["clusters"],
+            "vectors": card.config["embedder"]["kind"] + (f" of {card.seed}" if card.seed else ""),
+            "documents": f"{card.num_documents:,}, of which {card.num_fitted:,} shaped the clusters",
+            "without a known word": card.metrics["num_blank"],
+            "in several domains": card.metrics["num_duplicates"],
+            "map": f"{chart['num_points']:,} points, fitted on {chart['num_fitted']:,}" if chart else "none",
+            "shared information with the domains": overlap["normalised_mutual_information"],
+            "made": day(card.created_at),
+        }
+    )
+    rows = [
+        (
+            one.number,
+            one.name,
+            one.num_documents,
+            one.terms[:SHOWN_TERMS],
+            *_shares(overlap, one.number),
+            one.domain,
+            "stale" if one.stale else "",
+            one.experts,
+        )
+        for one in card.clusters
+    ]
+    columns = ["No.", "Cluster", "Documents", "Terms", *overlap["labels"], "Domain", "", "Experts"]
+    print_table(columns, rows, empty="It has no clusters.")
+    if card.stale_experts:
+        say(f"{counted(len(card.stale_experts), 'expert')} of documents that changed: {', '.join(card.stale_experts)}.")
+        say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
+        say("or, each from the expert that saw most of its documents: … --branch-from MIXTURE")
+
+
+def _shares(overlap: dict[str, Any], number: int) -> list[str]:
+    """The share of each domain's documents that a cluster holds (figure 16)."""
+    return [f"{row[number] / max(sum(row), 1):.0%}" for row in overlap["counts"]]
+
+
+def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
+    """One cluster, by number or name, with its typical documents."""
+    from workbench.registry.cluster_documents import get_document
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    found = _find(card, cluster)
+    with reading() as session:
+        documents = [get_document(session, get_storage(), card.name, id) for id in found.representatives]
+    if as_json:
+        print_json({"cluster": found, "documents": documents})
+        return
+    print_fields(found.model_dump(exclude={"id", "representatives"}))
+    for one in documents:
+        say(f"\n— {one['id'][:12]}, {one['domain']}, {one['split']}\n{harmless(one['text'][:400])}")
+
+
+def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
+    from workbench.errors import NotFound
+
+    by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
+    if cluster not in by_name:
+        raise NotFound(f"cluster in “{card.name}”", cluster, [f"{one.number} ({one.name})" for one in card.clusters])
+    return by_name[cluster]
+
+
+def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
+    """A row for each cluster: the model that is there, or what it begins from and for how many steps."""
+    rows = [
+        (
+            one.cluster,
+            one.num_documents,
+            one.expert,
+            *(
+                ("is there", "")
+                if one.is_there
+                else (_beginning(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "")
+            ),
+            one.num_steps,
+        )
+        for one in branches
+    ]
+    columns = ["Cluster", "Documents", "Model", "Begins from", "Trained on of these", "Steps"]
+    print_table(columns, rows, empty="It has no clusters.")
+    kept, new = ([one.num_steps for one in branches if one.is_there is there] for there in (True, False))
+    if kept and new:
+        say(f"The models that are there were trained for {_span(kept)} steps each, new ones will be for {_span(new)}:")
+        say(f"{spec.training.num_steps} steps are shared by {counted(len(branches), 'cluster')}.")
+
+
+def _span(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _beginning(branch: Branch, spec: TrainClusters) -> str:
+    return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"

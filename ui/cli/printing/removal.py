@@ -1,0 +1,35 @@
+"""How the verbs that speak of removal print it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ui.cli.output import day, print_table, say
+from ui.present.text.removal import Row, extraction_rows, extraction_words, perplexity_rows, prior_words
+from workbench.registry.cards import ReportCard
+
+
+def print_certificate(report: ReportCard) -> None:
+    """A certificate: its sentence, then the numbers behind it."""
+    found = report.findings
+    say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
+    say(found["sentence"])
+    say(f"\n{prior_words(found)}")
+    print_removal(found["perplexity"])
+    for row in found["perplexity"]:
+        if row["why"]:
+            say(f"{row['domain']}: {row['why']}")
+    say(f"\n{extraction_words(found['extraction'])}")
+    _print(extraction_rows(found["extraction"]))
+    say(f"\n{found['not_removed']}")
+
+
+def print_removal(rows: Iterable[Row]) -> None:
+    """Perplexities with an expert, without it, and without its domain from the start."""
+    _print(perplexity_rows(rows))
+
+
+def _print(rows: Sequence[dict[str, Any]]) -> None:
+    columns = list(rows[0]) if rows else []
+    print_table([one[:1].upper() + one[1:] for one in columns], [list(row.values()) for row in rows], empty="No rows.")

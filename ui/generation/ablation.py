@@ -1,0 +1,54 @@
+"""What a text would lose without each expert, and without each part of an expert of MoDE: read again, one by one.
+
+Nothing is drawn anew: the text stays as it is, and each reading is a forward pass with one of them switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+
+from engine.statistics.perplexity import perplexity_of
+from ui.generation.model_host import Wish
+
+if TYPE_CHECKING:
+    from ui.api.deps import House
+    from workbench.generation import Plan
+
+
+@dataclass(frozen=True)
+class Without:
+    """A text under a model that lacks something; `lost_most` is the word that became the most unlikely, in nats."""
+
+    name: str  # empty: nothing is lacking
+    perplexity: float
+    lost_most: tuple[str, float] = ("", 0.0)
+
+
+async def without_each(house: House, wish: Wish, plan: Plan, text: str) -> AsyncGenerator[Without, None]:
+    """The text as it is first, then without each expert (where there are two or more) and each active part."""
+    read = await house.slots.call(house.generations.posterior, plan, text)
+    yield Without("", _perplexity(read["logprobs"]))
+    for name, lacking in _each(wish, plan):
+        other = await run_in_threadpool(house.generations.plan, lacking)
+        logprobs = (await house.slots.call(house.generations.posterior, other, text))["logprobs"]
+        losses = [after - before for before, after in zip(read["logprobs"], logprobs, strict=True)]
+        worst = min(range(len(losses)), key=losses.__getitem__)
+        yield Without(name, _perplexity(logprobs), (read["tokens"][worst], losses[worst]))
+
+
+def _each(wish: Wish, plan: Plan) -> Iterator[tuple[str, Wish]]:
+    names = [expert.name for expert in plan.experts]
+    for name in names if len(names) > 1 else ():
+        yield name, replace(wish, active=[one for one in names if one != name])
+    for expert in plan.experts:
+        for part in expert.parts or ():
+            left = [one for one in expert.parts or () if one != part]
+            yield f"{expert.name}: {part}", replace(wish, parts={**wish.parts, expert.name: left})
+
+
+def _perplexity(logprobs: list[float]) -> float:
+    return perplexity_of(-sum(logprobs) / len(logprobs))

@@ -1,0 +1,152 @@
+"""Who holds the weights of this process: a wish becomes a plan, and the plan a stream of tokens.
+
+Nothing here is loaded before the first wish: opening the API, or `--help`, wakes no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.config import GateConfig, SamplingConfig
+from engine.events import Done, Echo, Token
+
+if TYPE_CHECKING:
+    from engine.inference.prompt import Prompt
+    from workbench.generation import Plan
+    from workbench.settings import Settings
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a mixture or an expert, for one request only; None leaves what the registry says."""
+
+    model: str
+    active: Sequence[str] | None = None
+    weights: Mapping[str, float] | None = None
+    gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
+    prior: str | None = None  # a stored prior in the place of weights
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of experts of MoDE: those that are active
+
+
+class Host(Protocol):
+    """Loaded weights that answer plans."""
+
+    def stream(
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]: ...
+
+    def require_readable(self, plan: Plan, prompt: Prompt) -> None: ...
+
+    def echo(self, plan: Plan, prompt: Prompt) -> Echo: ...
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]: ...
+
+    def loaded(self) -> list[Any]: ...
+
+
+class Generations:
+    """Plans wishes and streams their tokens; the weights are loaded at the first one."""
+
+    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+        self.settings = settings
+        self._host = host
+        self._device: str | None = None
+        self._lock = Lock()
+
+    def plan(self, wish: Wish) -> Plan:
+        """What will answer a wish, read in one short transaction."""
+        from workbench import generation
+        from workbench.registry.database import reading
+        from workbench.store.storage import get_storage
+
+        with reading(self.settings) as session:
+            asked = _keywords(session, wish)
+            return generation.plan(session, get_storage(self.settings), wish.model, **asked, parts=dict(wish.parts))
+
+    def stream(
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Generator[Token | Done, None, None]:
+        """Tokens as they come, then one Done; closing the iterator stops the work."""
+        yield from self.host.stream(plan, prompt, sampling, tuple(stop))
+
+    def require_readable(self, plan: Plan, *prompts: Prompt) -> None:
+        """Refuses prompts that are too long or hold foreign ids, before they wait for their turn."""
+        for prompt in prompts:
+            self.host.require_readable(plan, prompt)
+
+    def echo(self, plan: Plan, prompt: Prompt) -> Echo:
+        """A prompt token by token, with what the mixture gave each."""
+        return self.host.echo(plan, prompt)
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+        """The weight of every expert, and of every part of those that have some, at every token of a text."""
+        return self.host.posterior(plan, text)
+
+    def loaded(self) -> list[Any]:
+        """What lies in memory now; empty while nothing was asked for."""
+        return self._host.loaded() if self._host is not None else []
+
+    def device(self) -> str | None:
+        """Where the weights lie; None while nothing was asked for."""
+        return self._device
+
+    @property
+    def host(self) -> Host:
+        """The weights of this process, made once."""
+        with self._lock:
+            if self._host is None:
+                from engine.device import choose_device
+
+                self._host = _make_host(self.settings)
+                self._device = str(choose_device(self.settings.device))
+            return self._host
+
+
+def mix_scores(settings: Settings, wish: Wish, split: str) -> dict[str, Any]:
+    """A mixture's perplexity on every domain, from stored scores."""
+    from workbench.analysis import scores
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading(settings) as session:
+        asked = _keywords(session, wish)
+        return scores.mix_scores(session, get_storage(settings), wish.model, split=split, **asked)
+
+
+def _make_host(settings: Settings) -> Host:
+    from workbench import generation
+
+    return generation.Host(settings.cache_bytes, settings.device)
+
+
+def _keywords(session: Any, wish: Wish) -> dict[str, Any]:
+    active = None if wish.active is None else list(wish.active)
+    weights = _prior(session, wish) if wish.prior else wish.weights and dict(wish.weights)
+    return {"active": active, "weights": weights, "gate": _gate(session, wish)}
+
+
+def _prior(session: Any, wish: Wish) -> dict[str, float]:
+    """The shares that a stored prior gives the experts that take part."""
+    from workbench.registry.mixtures import get_mixture
+    from workbench.registry.priors import weights_under
+
+    members = get_mixture(session, wish.model).members
+    taking_part = [one.expert for one in members if one.active and one.enabled]
+    return weights_under(session, str(wish.prior), taking_part if wish.active is None else wish.active)
+
+
+def _gate(session: Any, wish: Wish) -> GateConfig | None:
+    """The mixture's own gate with the wish's changes; None where there are none."""
+    if not wish.gate:
+        return None
+    from workbench.errors import NotFound
+    from workbench.registry.mixtures import get_mixture
+
+    try:
+        own = get_mixture(session, wish.model).gate
+    except NotFound:
+        own = {}
+    return GateConfig(**(asdict(GateConfig()) | own | dict(wish.gate)))

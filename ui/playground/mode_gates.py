@@ -1,0 +1,103 @@
+"""What a pane of the playground shows of an expert of MoDE: how much its backbone and each part weighed. Pure.
+
+A strip runs from the first token to the last, stronger where the weight is greater; every number stands in the tables.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+
+from engine.events import BACKBONE
+from ui.present.charts.chart import colour_of
+from ui.present.charts.trajectories import leaders
+from ui.present.text.mode_gates import Gates, means, num_blocks, rows_inside
+
+STYLE = """
+.answer .strip { height: .9rem; border-radius: 4px; margin: .1rem 0; }
+.answer table caption { padding-top: .6rem; }
+.answer .strips th { white-space: nowrap; width: 1%; }
+.answer .numbers { max-height: 20rem; overflow: auto; }
+.answer .numbers td:first-child { font-family: var(--font-mono); white-space: pre; }
+"""
+READING = (
+    "The gates weigh the frozen backbone and each active part anew in every block, for every token; in each block they "
+    "add up to 1. From left to right: the tokens; the stronger the colour, the greater the weight."
+)
+
+
+def inside_html(texts: Sequence[str], gates: Gates, parts: Mapping[str, Sequence[str]], is_done: bool) -> str:
+    """Every expert that has parts (`parts` are all of each, so that each keeps its colour); numbers once it is done."""
+    spoke = {expert: names for expert, names in parts.items() if any(expert in one for one in gates)}
+    return "".join(_expert(texts, gates, expert, names, is_done) for expert, names in spoke.items())
+
+
+def _expert(texts: Sequence[str], gates: Gates, expert: str, parts: Sequence[str], is_done: bool) -> str:
+    blocks = range(num_blocks(gates, expert))
+    rows = rows_inside(gates, expert, parts)
+    by_block = [rows_inside(gates, expert, parts, block) for block in blocks]
+    each = "".join(f"<h5>Block {block + 1}</h5>{_strips(parts, by_block[block])}" for block in blocks)
+    spoken = [text for text, one in zip(texts, gates, strict=True) if expert in one]
+    numbers = _numbers(spoken, parts, by_block) if is_done else ""
+    active = next(one[expert]["parts"] for one in gates if expert in one)
+    names = [BACKBONE, *(part if part in active else f"{part} (off)" for part in parts)]
+    return (
+        f'{_means(expert, names, rows, by_block)}{_strips(parts, rows)}<p class="reading">{READING}</p>'
+        f"<details><summary>Block by block, as colours</summary>{each}</details>{numbers}"
+    )
+
+
+def _means(
+    expert: str, names: Sequence[str], rows: Sequence[Sequence[float]], by_block: Sequence[Sequence[Sequence[float]]]
+) -> str:
+    head = "".join(f'<th class="number">Block {block + 1}</th>' for block in range(len(by_block)))
+    columns, led = [means(rows), *map(means, by_block)], leaders(rows)
+    body = "".join(
+        f"<tr><td>{html.escape(name)}</td>"
+        + "".join(f'<td class="number">{column[place]:.1%}</td>' for column in columns)
+        + f'<td class="number">{led.count(place)}</td></tr>'
+        for place, name in enumerate(names)
+    )
+    return (
+        f"<table><caption>Inside {html.escape(expert)}: its backbone or a part?</caption><thead><tr><th>Part</th>"
+        f'<th class="number">Mean weight</th>{head}<th class="number">Tokens led</th></tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _strips(parts: Sequence[str], rows: Sequence[Sequence[float]]) -> str:
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th><td><div class="strip" role="img" '
+        f'aria-label="{html.escape(name)}: mean weight {column_mean:.0%}" '
+        f'style="background:{_gradient(place, [row[place] for row in rows])}"></div></td></tr>'
+        for place, (name, column_mean) in enumerate(zip([BACKBONE, *parts], means(rows), strict=True))
+    )
+    return f'<table class="strips"><tbody>{body}</tbody></table>'
+
+
+def _gradient(place: int, weights: Sequence[float]) -> str:
+    """A colour for each token, from left to right, without a transition between them."""
+    step, stops = 100 / len(weights), []
+    for number, weight in enumerate(weights):
+        colour = f"{colour_of(place)}{round(255 * min(1.0, max(0.0, weight))):02x}"
+        stops.append(f"{colour} {number * step:.2f}% {(number + 1) * step:.2f}%")
+    return f"linear-gradient(90deg,{','.join(stops)})"
+
+
+def _numbers(texts: Sequence[str], parts: Sequence[str], by_block: Sequence[Sequence[Sequence[float]]]) -> str:
+    """Every token with every weight, as block by block: 0.50 / 0.25."""
+    head = "".join(f'<th class="number">{html.escape(name)}</th>' for name in [BACKBONE, *parts])
+    body = "".join(
+        f"<tr><td>{html.escape(repr(text))}</td>"
+        + "".join(
+            f'<td class="number">{" / ".join(f"{rows[number][place]:.2f}" for rows in by_block)}</td>'
+            for place in range(1 + len(parts))
+        )
+        + "</tr>"
+        for number, text in enumerate(texts)
+    )
+    return (
+        "<details><summary>Every token, block by block, as numbers</summary>"
+        f'<div class="numbers" tabindex="0"><table><thead><tr><th>Token</th>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div></details>"
+    )

@@ -1,0 +1,65 @@
+"""Heatmaps: coloured cells with their numbers, between named rows and columns. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ui.present.charts.chart import MARK, label, name_axis, new_figure
+
+_NUMBERED = 150  # cells with their numbers in them at most
+_ROW, _SIGN, _REST = 46, 7, 150  # pixels: of a row, of a sign of a name that stands upright, of all else
+_ABOVE = 84  # pixels over the cells: the toolbar, and the colour bar beneath it
+_COLUMN_SIGNS, _ROW_SIGNS = 20, 18  # of a name, of a line of a name
+
+
+def new_heatmap(
+    x: str,
+    y: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    *,
+    numbers: str,
+    colorbar: Mapping[str, Any],
+    **cells: Any,
+) -> go.Figure:
+    """A heatmap whose first row is on top. `numbers` is Plotly's template of what stands in a cell, `cells` all else.
+
+    Names of rows have two short lines, and the colour bar lies above: on the screen of a phone most is left to cells.
+    """
+    upright = max((min(len(name), _COLUMN_SIGNS) for name in columns), default=0)
+    figure = new_figure(x, y, height=_REST + _ROW * len(rows) + _SIGN * upright)
+    figure.add_heatmap(
+        x=list(range(len(columns))),
+        y=list(range(len(rows))),
+        xgap=2,
+        ygap=2,
+        colorscale="Viridis",
+        texttemplate=numbers if len(rows) * len(columns) <= _NUMBERED else None,
+        colorbar={"orientation": "h", "y": 1, "yanchor": "bottom", "thickness": 10, **colorbar},
+    )
+    figure.update_traces(cells)
+    name_axis(figure, "x", columns, _COLUMN_SIGNS)
+    figure.update_xaxes(showgrid=False, zeroline=False, ticklabeloverflow="allow")
+    figure.update_yaxes(
+        tickvals=list(range(len(rows))),
+        ticktext=list(map(_in_lines, rows)),
+        showgrid=False,
+        zeroline=False,
+        autorange="reversed",
+    )
+    figure.update_layout(margin_t=_ABOVE)
+    return figure
+
+
+def _in_lines(name: str) -> str:
+    return "<br>".join(map(label, textwrap.wrap(name, _ROW_SIGNS, max_lines=2, placeholder="…")))
+
+
+def frame_cell(figure: go.Figure, row: int, column: int, dash: str = "solid") -> None:
+    """A frame around a cell."""
+    box = {"x0": column - 0.47, "x1": column + 0.47, "y0": row - 0.47, "y1": row + 0.47}
+    figure.add_shape(type="rect", line={"color": MARK, "width": 3, "dash": dash}, **box)

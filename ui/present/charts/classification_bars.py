@@ -1,0 +1,35 @@
+"""How often each way to choose experts is right, as bars with their intervals (C-BTM table 11). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.present.charts.chart import GREY, Picture, colour_of, name_axis, new_figure
+from ui.present.text.classification import accuracy_rows
+from ui.present.text.formatting import counted
+
+_LINE = 26  # pixels for each bar
+
+
+def accuracy_bars(found: Mapping[str, Any]) -> Picture:
+    """The average over the tasks; what does not choose between experts is grey."""
+    rows = accuracy_rows(found)
+    figure = new_figure("right answers, average over the tasks (%)", "answered", height=140 + _LINE * len(rows))
+    places = name_axis(figure, "y", [row["answered"] for row in rows], limit=44)
+    grey = {"chance", "alone", "beside", "equal"}
+    figure.add_bar(
+        x=[row["average (%)"] for row in rows],
+        y=places,
+        orientation="h",
+        marker_color=[GREY if row["way"] in grey else colour_of(0) for row in found["rows"]],
+        error_x={"array": [row["to"] - row["average (%)"] for row in rows]},
+        hovertemplate="%{x:.1f} %<extra></extra>",
+    )
+    figure.update_yaxes(autorange="reversed")
+    best = max(rows, key=lambda row: float(row["average (%)"]))
+    words = (
+        f"Bar chart of {len(rows)} ways to answer {counted(len(found['tasks']), 'task')}. The most right answers: "
+        f"{best['answered']} ({best['average (%)']:.1f} %)."
+    )
+    return Picture(figure, "Who answers is chosen by what: longer bars are right more often", words, rows)

@@ -1,0 +1,93 @@
+"""Clusters against each other: their sizes, and how they go with the domains that were there before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ui.present.charts.cells import new_heatmap
+from ui.present.charts.chart import Picture, colour_of, label, name_axis, new_figure
+from ui.present.text.formatting import counted
+from workbench.registry.cards import ClusterCard, ClusteringCard
+
+
+def sizes_picture(card: ClusteringCard) -> Picture:
+    """Documents in each cluster (C-BTM figure 18)."""
+    ranked = sorted(card.clusters, key=lambda cluster: -cluster.num_documents)
+    figure = new_figure("cluster", "documents")
+    places = name_axis(figure, "x", [cluster.name for cluster in ranked])
+    colours = [colour_of(cluster.number) for cluster in ranked]
+    figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker_color=colours, hoverinfo="y")
+    largest, smallest = ranked[0], ranked[-1]
+    words = (
+        f"Bar chart of the documents in {counted(len(ranked), 'cluster')}. The largest is {largest.name} with "
+        f"{largest.num_documents:,}, the smallest {smallest.name} with {smallest.num_documents:,}."
+    )
+    table = [{"cluster": c.name, "number": c.number, "documents": c.num_documents} for c in ranked]
+    return Picture(figure, _sizes_title(card, ranked), words, table)
+
+
+def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
+    if card.config["clusters"]["method"] == "balanced":
+        return (
+            "How even the clusters are: those it was fitted on are divided evenly, the others went to the nearest "
+            "centre, so a long bar is a common subject"
+        )
+    share = ranked[0].num_documents / max(1, card.num_documents)
+    return f"How uneven the clusters are: the longest bar holds {share:.0%} of all documents"
+
+
+def overlap_picture(card: ClusteringCard) -> Picture:
+    """The share of each domain's documents in each cluster (C-BTM figure 16): a row sums to 1."""
+    overlap = card.metrics["overlap"]
+    labels, names = overlap["labels"], [cluster.name for cluster in card.clusters]
+    shares = [[count / max(1, sum(row)) for count in row] for row in overlap["counts"]]
+    figure = new_heatmap(
+        "cluster",
+        "domain",
+        names,
+        labels,
+        z=shares,
+        zmin=0.0,
+        zmax=1.0,
+        numbers="%{z:.2f}",
+        customdata=_hover(labels, names, overlap["counts"]),
+        hovertemplate="%{customdata}<br>share %{z:.2f}<extra></extra>",
+        colorbar={"title": "share"},
+    )
+    table = [
+        {"domain": domain, "cluster": name, "documents": count, "share of the domain": share}
+        for domain, counts, row in zip(labels, overlap["counts"], shares, strict=True)
+        for name, count, share in zip(names, counts, row, strict=True)
+    ]
+    return Picture(figure, _overlap_title(overlap), _overlap_words(labels, names, shares, overlap), table)
+
+
+def _hover(labels: Sequence[str], names: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:
+    return [
+        [f"{label(domain)} in {label(name)}<br>{count:,} documents" for name, count in zip(names, row, strict=True)]
+        for domain, row in zip(labels, counts, strict=True)
+    ]
+
+
+def _overlap_title(overlap: Mapping[str, Any]) -> str:
+    shared = overlap["normalised_mutual_information"]
+    if len(overlap["labels"]) < 2:
+        return "All documents come from one domain, so there is nothing that clusters could go with"
+    return (
+        f"Do clusters find the domains again? One bright cell in a row says yes: {shared:.2f} of 1 information shared"
+    )
+
+
+def _overlap_words(
+    labels: Sequence[str], names: Sequence[str], shares: Sequence[Sequence[float]], overlap: Mapping[str, Any]
+) -> str:
+    told = [
+        f"{domain} lies mostly in {names[row.index(max(row))]} ({max(row):.0%})"
+        for domain, row in zip(labels[:6], shares, strict=False)
+    ]
+    more = f" {len(labels) - 6} more domains are in the table." if len(labels) > 6 else ""
+    shared = overlap["normalised_mutual_information"]
+    return (
+        f"Heatmap of domains (rows) by clusters. {'; '.join(told)}.{more} Normalised mutual information {shared:.3f}."
+    )

@@ -1,0 +1,161 @@
+"""Curves and bars: how a training goes, who is better where, what a choice costs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ui.present.charts.chart import GREY, Picture, colour_of, label, name_axis, new_figure
+from ui.present.text.formatting import counted
+from ui.present.text.measures import comparable, told_measure
+from ui.present.text.removal import LABELS, change, perplexity_rows
+from workbench.palette import COLOURS
+from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
+
+PERPLEXITY = "perplexity (per token, lower is better)"
+
+
+def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequence[str] = ()) -> Picture | None:
+    """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
+
+    `order` gives each name its colour, the same in every chart that is drawn with it.
+    """
+    lines = _by_name(points)
+    if not lines:
+        return None
+    figure = new_figure("step (optimizer updates)", "loss (nats per token)")
+    places = {name: index for index, name in enumerate(dict.fromkeys([*order, *lines]))}
+    for name, line in lines.items():
+        figure.add_scatter(
+            x=[point.step for point in line],
+            y=[point.value for point in line],
+            name=label(name),
+            mode="lines+markers" if len(line) < 40 else "lines",
+            line={"color": colour_of(places[name])},
+        )
+    if len({point.step for point in points}) == 1:  # a single point has no width to draw an axis by
+        figure.update_xaxes(rangemode="tozero")
+    table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
+    title = f"{kind}: while a line falls, it is still learning"
+    return Picture(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
+
+
+def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
+    lines: dict[str, list[MetricPoint]] = {}
+    for point in sorted(points, key=lambda p: (p.name, p.step)):
+        lines.setdefault(point.name, []).append(point)
+    return lines
+
+
+def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
+    def told(name: str) -> str:
+        first, last = lines[name][0], lines[name][-1]
+        return f"{name} goes from {first.value:.3f} at step {first.step} to {last.value:.3f} at step {last.step}"
+
+    more = f"; {len(lines) - 4} more lines are in the table" if len(lines) > 4 else ""
+    return f"{'; '.join(map(told, list(lines)[:4]))}{more}."
+
+
+def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Picture:
+    """Perplexity on each domain, as saved and with what is chosen now (rows of `/v1/workbench/mix`)."""
+    before = {row["domain"]: row["perplexity"] for row in saved}
+    domains = [row["domain"] for row in now]
+    figure = new_figure("domain", PERPLEXITY)
+    places = name_axis(figure, "x", domains)
+    figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
+    figure.add_bar(x=places, y=[r["perplexity"] for r in now], name="chosen now", marker_color=COLOURS[0])
+    table = [_mix_row(row, before.get(row["domain"])) for row in now]
+    return Picture(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
+
+
+def _mix_row(row: Mapping[str, Any], before: float | None) -> dict[str, Any]:
+    now = row["perplexity"]
+    return {
+        "domain": row["domain"],
+        "tokens": row["num_tokens"],
+        "perplexity as saved": before,
+        "perplexity now": now,
+        "change (%)": (now / before - 1) * 100 if now and before else None,
+        "best single expert": row.get("best_expert"),
+    }
+
+
+def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
+    changed = [row for row in table if row["change (%)"] is not None and abs(row["change (%)"]) >= 0.05]
+    if not changed:
+        return "Bar chart of perplexity by domain: the choice gives the same perplexities as what is saved."
+    worst = max(changed, key=lambda row: abs(row["change (%)"]))
+    return (
+        "Bar chart of perplexity by domain, as saved and as chosen now: "
+        f"{len(changed)} of {len(table)} domains change; the largest change is on {worst['domain']}, "
+        f"from {worst['perplexity as saved']:,.2f} to {worst['perplexity now']:,.2f} per token "
+        f"({worst['change (%)']:+.1f} %)."
+    )
+
+
+def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Picture | None:
+    """Perplexity of the chosen experts side by side on every domain that one of them was scored on.
+
+    The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
+    """
+    names = [expert.name for expert in experts]
+    shown = comparable([one for one in evaluations if one.expert in names])
+    found = {(one.expert, one.domain): one.perplexity for one in shown}
+    measures = {one.domain: told_measure(one) for one in shown}
+    domains = sorted(measures)
+    if not domains:
+        return None
+    figure = new_figure("domain", PERPLEXITY)
+    places = name_axis(figure, "x", domains)
+    for index, name in enumerate(names):
+        values = [found.get((name, domain)) for domain in domains]
+        figure.add_bar(x=places, y=values, name=label(name), marker_color=colour_of(index))
+    table = [
+        {"domain": d, "measured on": measures[d], **{name: found.get((name, d)) for name in names}} for d in domains
+    ]
+    title = "Who is better where: of a group with a bar of each, the shortest wins"
+    return Picture(figure, title, _winners(names, domains, found), table)
+
+
+_MOST_WINNERS = 6  # that a caption names
+
+
+def _winners(names: Sequence[str], domains: Sequence[str], found: Mapping[tuple[str, str], float]) -> str:
+    """Who is lowest where all were scored: an expert without a number has lost to nobody."""
+    shared = [domain for domain in domains if all((name, domain) in found for name in names)]
+    if not shared:
+        return "Bar chart of perplexity by domain. No domain was scored with all of them on the same tokens."
+    best = [f"{min(names, key=lambda n: found[n, d])} on {d}" for d in shared[:_MOST_WINNERS]]
+    rest = len(shared) - len(best)
+    more = f"; {counted(rest, 'more domain')} in the table" if rest else ""
+    gaps = len(domains) - len(shared)
+    left_out = f" {counted(gaps, 'domain')} not counted: not all were scored there on the same tokens." if gaps else ""
+    return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
+
+
+def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
+    known = [row for row in rows if change(row) is not None]
+    if not known:
+        return None
+    figure = new_figure("domain", PERPLEXITY)
+    places = name_axis(figure, "x", [row["domain"] for row in known])
+    for (name, title), colour in zip(LABELS.items(), (COLOURS[0], COLOURS[1], GREY), strict=True):
+        if any(row[name] is not None for row in known):
+            figure.add_bar(x=places, y=[row[name] for row in known], name=title, marker_color=colour)
+    never = any(row["without_domain"] is not None for row in known)
+    read = "near –Domain, it is as if the domain had never been seen" if never else "the second bar of a pair"
+    title = f"What removing an expert costs at home: {read}"
+    return Picture(figure, title, _removal_words(known), perplexity_rows(rows))
+
+
+def _removal_words(known: Sequence[Mapping[str, Any]]) -> str:
+    worst = max(known, key=lambda row: float(change(row) or 0.0))
+    near = [row for row in known if row["without_domain"] is not None]
+    reached = [row for row in near if row["without_expert"] >= row["without_domain"]]
+    never = f" On {len(reached)} of {len(near)} domains –Expert is at or above –Domain." if near else ""
+    return (
+        "Bar chart of perplexity by domain, with the domain's own expert, without it, and retrained without the "
+        f"domain where there is such a mixture. The largest rise is on {worst['domain']}, from "
+        f"{worst['with_expert']:,.2f} to {worst['without_expert']:,.2f} per token ({change(worst):+.1f} %).{never}"
+    )

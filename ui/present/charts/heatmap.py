@@ -1,0 +1,198 @@
+"""The specialization heatmap: who is at home where (DEMix figure 2). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import plotly.graph_objects as go
+
+from ui.present.charts.cells import frame_cell, new_heatmap
+from ui.present.charts.chart import Picture, label
+from ui.present.text.measures import in_percent
+from workbench.ratio_scale import Cells, as_text, colour_bar, logs
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Numbers of each expert (row) on each domain (column), None where not evaluated."""
+
+    experts: Sequence[str]
+    domains: Sequence[str]
+    perplexity: Cells
+    ratios: Cells  # to the perplexity of the domain's own expert
+    home_of: Mapping[str, str]  # expert -> the domain that trained it; without those that several trained
+    disabled: Collection[str] = ()
+    measured: str = ""  # of which tokens the numbers are
+    accuracy: Cells | None = None  # shares of tokens that were the most probable ones
+
+    def is_home(self, expert: str, domain: str) -> bool:
+        return self.home_of.get(expert) == domain
+
+    def at_home_somewhere(self) -> Scores:
+        """Only the domains that have an expert of their own, in the order of their experts: a diagonal of homes."""
+        homes = [self.home_of[expert] for expert in self.experts if expert in self.home_of]
+        return self._of(dict.fromkeys(home for home in homes if home in self.domains))
+
+    def strangers(self) -> list[str]:
+        """The domains without an expert of their own here: there is nothing to take a ratio to."""
+        homes = {self.home_of.get(expert) for expert in self.experts}
+        return [domain for domain in self.domains if domain not in homes]
+
+    def own_expert(self, domain: str) -> str | None:
+        """The expert that ratios on this domain are taken to: of several at home the best; None without a number."""
+        column = self.domains.index(domain)
+        values = {expert: row[column] for expert, row in zip(self.experts, self.perplexity, strict=True)}
+        known = {e: value for e, value in values.items() if value is not None and self.is_home(e, domain)}
+        return min(known, key=known.__getitem__) if known else None
+
+    def unscored(self) -> list[str]:
+        """The experts that no number is known of."""
+        return [e for e, row in zip(self.experts, self.perplexity, strict=True) if all(cell is None for cell in row)]
+
+    def accuracy_is_known(self) -> bool:
+        """Whether right tokens were counted in any of the scores."""
+        return any(cell is not None for row in self.accuracy or () for cell in row)
+
+    def told(self, expert: str) -> str:
+        """An expert's name, with what keeps it from having numbers or from taking part."""
+        marks = [
+            *(["not scored"] if expert in self.unscored() else []),
+            *(["disabled"] if expert in self.disabled else []),
+        ]
+        return f"{expert} ({', '.join(marks)})" if marks else expert
+
+    def _of(self, domains: Iterable[str]) -> Scores:
+        kept = list(domains)
+        order = [self.domains.index(domain) for domain in kept]
+
+        def columns(cells: Cells) -> Cells:
+            return [[row[i] for i in order] for row in cells]
+
+        accuracy = None if self.accuracy is None else columns(self.accuracy)
+        return replace(
+            self, domains=kept, perplexity=columns(self.perplexity), ratios=columns(self.ratios), accuracy=accuracy
+        )
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row for each cell, as the data table shows it."""
+        for i, expert in enumerate(self.experts):
+            for j, domain in enumerate(self.domains):
+                yield {
+                    "expert": expert,
+                    "domain": domain,
+                    "at home": self.is_home(expert, domain),
+                    "perplexity (per token)": self.perplexity[i][j],
+                    "ratio to own expert": self.ratios[i][j],
+                    "accuracy (%)": in_percent(self.accuracy[i][j]) if self.accuracy else None,
+                }
+
+
+def specialization(scores: Scores) -> Picture:
+    """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
+    shown = scores.at_home_somewhere()
+    figure = _painted(shown)
+    _mark_homes(figure, shown)
+    _add_targets(figure, shown)
+    return Picture(figure, _title(shown), _words(shown), list(scores.rows()))
+
+
+def _painted(scores: Scores) -> go.Figure:
+    ceiling = _ceiling(scores.ratios)
+    return new_heatmap(
+        "domain of the text",
+        "expert",
+        scores.domains,
+        [*map(scores.told, scores.experts)],
+        z=logs(scores.ratios),
+        text=as_text(scores.ratios),
+        zmin=0.0,
+        zmax=math.log(ceiling),
+        hoverongaps=False,
+        customdata=_hover(scores),
+        hovertemplate="%{customdata}<br>ratio %{text}<extra></extra>",
+        numbers="%{text}",
+        colorbar=colour_bar(1.0, ceiling),
+    )
+
+
+def _add_targets(figure: go.Figure, scores: Scores) -> None:
+    """Unseen points that can be clicked, one on each cell with a number: a heatmap's cells cannot."""
+    cells = [(i, j) for i, row in enumerate(scores.ratios) for j, ratio in enumerate(row) if ratio is not None]
+    hover = _hover(scores)
+    figure.add_scatter(
+        x=[j for _, j in cells],
+        y=[i for i, _ in cells],
+        mode="markers",
+        marker={"symbol": "square", "size": 34, "opacity": 0},
+        selected={"marker": {"opacity": 0}},
+        unselected={"marker": {"opacity": 0}},
+        customdata=[f"{hover[i][j]}<br>ratio {scores.ratios[i][j]:.2f}" for i, j in cells],
+        hovertemplate="%{customdata}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _ceiling(ratios: Cells) -> float:
+    # One broken cell must not wash out all the others: colours end at the 95th percentile.
+    known = sorted(r for row in ratios for r in row if r is not None)
+    return max(1.05, known[int(0.95 * (len(known) - 1))]) if known else 2.0
+
+
+def _hover(scores: Scores) -> list[list[str]]:
+    width = len(scores.domains)
+    cells = [_cell(row) for row in scores.rows()]
+    return [cells[i : i + width] for i in range(0, len(cells), width)]
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    value = row["perplexity (per token)"]
+    told = "not evaluated" if value is None else f"perplexity {value:,.2f} per token"
+    if (accuracy := row["accuracy (%)"]) is not None:
+        told += f", accuracy {accuracy:.1f} %"
+    return f"{label(row['expert'])} on {label(row['domain'])}<br>{told}"
+
+
+def _mark_homes(figure: go.Figure, scores: Scores) -> None:
+    for row, expert in enumerate(scores.experts):
+        for column, domain in enumerate(scores.domains):
+            if scores.is_home(expert, domain):
+                frame_cell(figure, row, column)
+
+
+def _title(scores: Scores) -> str:
+    columns = [[r for r in column if r is not None] for column in zip(*scores.ratios, strict=True)]
+    judged = [column for column in columns if len(column) > 1]  # the own expert's 1.0, and a stranger's
+    best = sum(min(column) >= 1.0 for column in judged)
+    if not judged:
+        return "No expert has been scored beside a domain's own expert yet, so there is nothing to compare with"
+    if best == len(judged):
+        who = "Each expert is best at home"
+        if len(judged) < len(columns):
+            who = f"Where scores can tell, on {len(judged)} of {len(columns)} domains, the own expert is best"
+        return f"{who}: read a column; 1.0 is the domain's own expert"
+    return (
+        f"{best} of {len(judged)} domains are served best by their own expert: read a column; "
+        "1.0 is the domain's own expert, below 1.0 a stranger beats it"
+    )
+
+
+def _words(scores: Scores) -> str:
+    away = [row for row in scores.rows() if row["ratio to own expert"] is not None and not row["at home"]]
+    if not away:
+        return "Heatmap of experts (rows) by domains (columns). No cell away from home has been evaluated yet."
+    low, high = min(away, key=_ratio), max(away, key=_ratio)
+    return (
+        "Heatmap of experts (rows) by domains (columns); framed cells are each expert's home. "
+        f"Away from home, the mildest cell is {_told(low)}, the worst {_told(high)}."
+    )
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return f"{row['expert']} on {row['domain']} ({_ratio(row):.2f} times the own expert's perplexity)"
+
+
+def _ratio(row: Mapping[str, Any]) -> float:
+    return float(row["ratio to own expert"])

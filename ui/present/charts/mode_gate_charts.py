@@ -1,0 +1,79 @@
+"""Pictures of the gates inside an expert of MoDE: token by token, and block by block. Pure.
+
+`rows` are those of `rows_inside`: at each token the weights of the backbone and of every part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from engine.events import BACKBONE
+from ui.present.charts.chart import Picture, label, name_axis, new_figure
+from ui.present.text.formatting import counted
+from ui.present.text.mode_gates import means
+
+Rows = Sequence[Sequence[float]]
+_LARGEST_WITH_NUMBERS = 120  # cells
+
+
+def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Picture:
+    """The weight of the backbone and of every part (rows) at every token (columns)."""
+    names = [BACKBONE, *parts]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    shown = [f"{position}: {label(repr(token), 24)}" for position, token in enumerate(tokens)]
+    figure = new_figure("token (position in the text)", "", height=110 + 40 * len(names))
+    _paint(figure, columns, [shown] * len(names), "%{customdata}<br>weight %{z:.3f}<extra></extra>", gap=0)
+    name_axis(figure, "y", names, limit=32)
+    table = [
+        {"position": position, "token": token} | {f"{name} (weight)": weight for name, weight in _told(names, row)}
+        for position, (token, row) in enumerate(zip(tokens, rows, strict=True))
+    ]
+    words = (
+        f"Heatmap of the backbone and {counted(len(parts), 'part')} (rows) by {counted(len(tokens), 'token')} "
+        f"(columns). Mean weights: {_listed(names, means(rows))}."
+    )
+    return Picture(figure, "Who computes which token? Read a column: the brightest cell weighs most", words, table)
+
+
+def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Picture:
+    """The mean weight over the tokens of the backbone and of every part (rows) in every block (columns)."""
+    names, columns = [BACKBONE, *parts], [means(rows) for rows in by_block]
+    blocks = [f"block {number}" for number, _ in enumerate(columns, 1)]
+    cells = [[column[place] for column in columns] for place in range(len(names))]
+    figure = new_figure("from the text (left) to the prediction (right)", "", height=110 + 40 * len(names))
+    hover = [[f"{label(name)}, {block}" for block in blocks] for name in names]
+    _paint(figure, cells, hover, "%{customdata}<br>mean weight %{z:.3f}<extra></extra>", gap=2)
+    name_axis(figure, "x", blocks)
+    name_axis(figure, "y", names, limit=32)
+    table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
+    told = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
+    title = "Where in the model does a part speak? Read a row from the first block to the last"
+    return Picture(figure, title, f"Heatmap of mean weights by block. {told}.", table)
+
+
+def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, template: str, gap: int) -> None:
+    has_numbers = gap > 0 and sum(map(len, cells)) <= _LARGEST_WITH_NUMBERS
+    figure.add_heatmap(
+        z=cells,
+        zmin=0,
+        zmax=1,
+        colorscale="Viridis",
+        xgap=gap,
+        ygap=2,
+        customdata=hover,
+        hovertemplate=template,
+        texttemplate="%{z:.2f}" if has_numbers else None,
+        colorbar={"title": "weight"},
+    )
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False, autorange="reversed")
+
+
+def _told(names: Sequence[str], weights: Sequence[float]) -> list[tuple[str, float]]:
+    return list(zip(names, weights, strict=True))
+
+
+def _listed(names: Sequence[str], weights: Sequence[float]) -> str:
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in _told(names, weights))

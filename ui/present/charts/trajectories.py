@@ -1,0 +1,106 @@
+"""Posteriors over a text: who leads at each token, and on the whole. Pure. `weights` is token x expert."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ui.present.charts.chart import Picture, colour_of, label, name_axis, new_figure
+from ui.present.text.formatting import counted
+
+Weights = Sequence[Sequence[float]]
+
+
+def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> Picture:
+    """The weight of each expert at every token."""
+    figure = new_figure("token (position in the text)", "weight of the expert (0 to 1)")
+    figure.update_yaxes(range=[0, 1.02])
+    shown = [f"{position}: {label(repr(token), 24)}" for position, token in enumerate(tokens)]
+    for column, expert in enumerate(experts):
+        figure.add_scatter(
+            y=[row[column] for row in weights],
+            name=label(expert),
+            line={"color": colour_of(column)},
+            mode="lines",
+            text=shown,
+            hovertemplate="%{text}<br>%{y:.3f}<extra>" + label(expert) + "</extra>",
+        )
+    table = [
+        {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
+        for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
+    ]
+    return Picture(figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table)
+
+
+def average_weights(weights: Weights, experts: Sequence[str]) -> Picture:
+    """The mean weight of each expert over the whole text, the largest first."""
+    means = {i: sum(row[i] for row in weights) / max(1, len(weights)) for i in range(len(experts))}
+    order = sorted(means, key=lambda i: -means[i])
+    names = [experts[i] for i in order]
+    figure = new_figure("mean weight (0 to 1)", "", height=90 + 34 * len(experts))
+    places = name_axis(figure, "y", names, limit=32)
+    colours = [colour_of(i) for i in order]
+    figure.add_bar(x=[means[i] for i in order], y=places, orientation="h", marker_color=colours)
+    figure.update_traces(hovertemplate="%{x:.3f}<extra></extra>")
+    figure.update_yaxes(autorange="reversed")
+    words = ", ".join(f"{experts[i]} {means[i]:.2f}" for i in order[:5])
+    table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
+    title = "Whose text is it? The longest bar speaks for most of it"
+    return Picture(figure, title, f"Bar chart of mean weights: {words}.", table)
+
+
+def leaders(weights: Weights) -> list[int]:
+    """The place of the leading expert at every token."""
+    return [max(range(len(row)), key=row.__getitem__) for row in weights]
+
+
+def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
+    places = leaders(weights)
+    shares = {name: places.count(i) / max(1, len(places)) for i, name in enumerate(experts)}
+    told = ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda s: -s[1]) if share)
+    turns = sum(one != next_one for one, next_one in pairwise(places))
+    return (
+        f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {told}. "
+        f"The lead changes {counted(turns, 'time')}."
+    )
+
+
+def tinted_words(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> str:
+    """HTML of the text, each token on the colour of its leading expert, stronger where the lead is clearer.
+
+    Text and names are escaped; the weights stand in the tooltip, so that colour is not the only sign.
+    """
+    spans = [
+        _chip(token, f"background:{_tint(place, row[place])};border-radius:3px", _told(row, experts))
+        for token, row, place in zip(tokens, weights, leaders(weights), strict=True)
+    ]
+    return f'<div style="white-space:pre-wrap;line-height:1.9;overflow-wrap:anywhere">{"".join(spans)}</div>'
+
+
+def legend(experts: Sequence[str], places: Sequence[int]) -> str:
+    """HTML of the legend: colour, name and the share of tokens that each expert leads, which is no mean weight."""
+    total = max(1, len(places))
+    chips = [
+        _chip(
+            f"{name} {places.count(i) / total:.0%}",
+            f"background:{_tint(i, 0.8)};border-radius:3px;padding:0 8px;margin-right:8px;display:inline-block",
+        )
+        for i, name in enumerate(experts)
+    ]
+    return f'<div style="line-height:2.2">Share of the tokens led: {"".join(chips)}</div>'
+
+
+def _chip(text: str, style: str, tooltip: str = "") -> str:
+    return f'<span style="{style}" title="{html.escape(tooltip)}">{html.escape(text)}</span>'
+
+
+def _tint(place: int, weight: float) -> str:
+    # Half transparent at most: the page's own text colour stays readable in light and dark.
+    alpha = round(0x10 + 0x70 * min(1.0, max(0.0, weight)))
+    return f"{colour_of(place)}{alpha:02x}"
+
+
+def _told(row: Sequence[float], experts: Sequence[str]) -> str:
+    ranked = sorted(zip(experts, row, strict=True), key=lambda pair: -pair[1])[:4]
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked)

@@ -1,0 +1,60 @@
+"""Rows of the registry of experts, and the search through them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ui.present.text.formatting import clock, counted, millions, short, size
+from ui.present.text.measures import comparable, in_percent, told_measure
+from workbench.registry.cards import EvaluationCard, ExpertCard
+
+
+def expert_row(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -> dict[str, Any]:
+    """One expert as the table shows it, its numbers from one split alone."""
+    home = home_score(card, [one for one in scores if one.split == split])
+    return {
+        "expert": card.name,
+        "enabled": card.enabled,
+        "domains": ", ".join(card.domains),
+        "perplexity at home (per token)": home.perplexity if home else None,
+        "accuracy at home (%)": in_percent(home.accuracy) if home else None,
+        "measured on": told_measure(home) if home else _elsewhere(card, scores, split),
+        "method": card.method,
+        "parents": ", ".join(card.parents) or card.seed,
+        "mixtures": ", ".join(card.mixtures),
+        "parameters": millions(card.num_parameters),
+        "size": size(card.size_bytes),
+        "tags": ", ".join(card.tags),
+        "base": short(card.base_id),
+        "made": clock(card.created_at),
+    }
+
+
+def home_score(card: ExpertCard, scores: Sequence[EvaluationCard]) -> EvaluationCard | None:
+    """Its score on its own domain's held-out text that most experts share, or its newest; None where it has none."""
+    at_home = [one for one in scores if one.expert == card.name and one.domain == card.domain]
+    shared = [one for one in comparable([s for s in scores if s.domain == card.domain]) if one in at_home]
+    return max(shared or at_home, key=lambda one: one.created_at, default=None)
+
+
+def _elsewhere(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -> str:
+    """What is known of an expert without a number of its own domain, such as one that several trained."""
+    own = [one for one in scores if one.expert == card.name]
+    domains = {one.domain for one in own if one.split == split}
+    if domains:
+        return f"{split}, on {counted(len(domains), 'domain')}"
+    return f"on {' and '.join(sorted({one.split for one in own}))} alone" if own else "not scored"
+
+
+def matches(
+    card: ExpertCard, search: str, method: Sequence[str], domain: Sequence[str], mixture: Sequence[str]
+) -> bool:
+    """Whether an expert holds every word of the search, and is one of those wanted (empty wants all)."""
+    told = " ".join((card.name, *card.domains, card.notes, card.method, *card.tags)).casefold()
+    return (
+        all(word in told for word in search.casefold().split())
+        and (not method or card.method in method)
+        and (not domain or bool(set(domain) & set(card.domains)))
+        and (not mixture or bool(set(mixture) & set(card.mixtures)))
+    )

@@ -1,0 +1,27 @@
+"""Why a job failed and what can be done about it, in the words of the one who asked for it."""
+
+from __future__ import annotations
+
+from ui.present.uploads import own_names
+from workbench.registry.cards import JobCard
+from workbench.settings import get_settings
+
+LEAVE_OUT = (
+    "Or import it again and leave broken records out: they are listed then (“Leave broken records out”, --skip-bad)."
+)
+
+
+def cause_of(job: JobCard) -> str:
+    """Why it failed; files that were uploaded are called as their owner called them. Empty while it has not."""
+    return own_names(job.error, _path(job), get_settings().root)
+
+
+def next_step_of(job: JobCard) -> str:
+    """What to do about it; a broken record can be left out too, unless that was tried."""
+    if job.kind != "import-corpus" or ", line " not in job.error or job.spec.get("skip_bad"):
+        return job.next_step
+    return f"{job.next_step} {LEAVE_OUT}".strip()
+
+
+def _path(job: JobCard) -> str:
+    return str(job.spec.get("path", "")) if job.kind == "import-corpus" else ""

@@ -1,0 +1,90 @@
+"""A job's state in words that do not lie: asked to stop is not stopped, silent is not running. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from ui.present.text.formatting import duration
+from workbench.registry.cards import JobCard
+
+Colour = Literal["green", "blue", "orange", "red", "gray", "violet"]
+
+
+class Look(NamedTuple):
+    """How a state is shown: a word, a colour and an icon, so that colour is never the only sign."""
+
+    word: str
+    colour: Colour
+    icon: str
+
+
+_LOOKS = {
+    "queued": Look("queued", "gray", ":material/schedule:"),
+    "running": Look("running", "blue", ":material/play_arrow:"),
+    "interrupted": Look("interrupted", "orange", ":material/warning:"),
+    "paused": Look("paused", "violet", ":material/pause:"),
+    "done": Look("done", "green", ":material/check:"),
+    "failed": Look("failed", "red", ":material/error:"),
+    "cancelled": Look("cancelled", "gray", ":material/block:"),
+}
+_STOPPING = {
+    "cancel": Look("stopping (cancel asked)", "orange", ":material/hourglass_top:"),
+    "pause": Look("stopping (pause asked)", "orange", ":material/hourglass_top:"),
+}
+
+# In the order of their places: a second click where Pause was must never meet Cancel.
+_ACTIONS: dict[str, tuple[str, ...]] = {
+    "queued": ("pause", "cancel"),
+    "running": ("pause", "cancel"),
+    "interrupted": ("pause", "cancel"),
+    "paused": ("resume", "cancel"),
+    "failed": ("retry",),
+    "cancelled": ("retry",),
+    "done": (),
+}
+
+
+def look_of(job: JobCard) -> Look:
+    """The word, colour and icon of a job as it stands."""
+    if job.state == "running" and job.stop_requested in _STOPPING:
+        return _STOPPING[job.stop_requested]
+    return _LOOKS[job.state]
+
+
+def is_over(job: JobCard) -> bool:
+    """Whether nothing more will happen unless somebody asks for it."""
+    return job.state in ("done", "failed", "cancelled")
+
+
+def actions_of(job: JobCard) -> tuple[str, ...]:
+    """What a person can ask of the job now."""
+    if job.stop_requested == "cancel":  # nothing takes a cancel back
+        return ()
+    return tuple(action for action in _ACTIONS[job.state] if action != job.stop_requested)
+
+
+def places_of(job: JobCard) -> dict[str, bool]:
+    """Every button in its place, and whether it can be pressed: one that was pressed keeps its place meanwhile."""
+    possible = actions_of(job)
+    return {action: action in possible for action in _ACTIONS[job.state]}
+
+
+def percent_of(job: JobCard) -> int:
+    """How far a job is; 100 belongs to one that is done."""
+    return 100 if job.state == "done" else min(int(job.progress * 100), 99)
+
+
+def sentence_of(job: JobCard) -> str:
+    """What is going on, with the time left when it is known."""
+    if job.state == "queued":
+        return "Waiting for a job it builds on." if job.after else "Waiting for a free worker."
+    if job.state == "interrupted":
+        return "Its process has fallen silent; it is taken back and started again from its last checkpoint."
+    if job.state == "running" and job.stop_requested:
+        return "Asked to stop; it counts as stopped only when its process has ended."
+    if job.state == "paused":
+        return "Paused; resume it and it goes on from its last checkpoint."
+    # The note carries the range of the estimate where there is one.
+    has_estimate = "left" in job.progress_note or job.eta_seconds is None
+    left = "" if has_estimate else f"about {duration(job.eta_seconds or 0)} left"
+    return " · ".join(filter(None, (job.progress_note, left))) or "Starting."

@@ -1,0 +1,27 @@
+"""Which experts lack the stored scores that a mixture's perplexity is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ui.present.text.formatting import listed
+
+
+def without_scores(experts: Sequence[str], split: str) -> list[str]:
+    """Those of the experts that were not scored on any domain of a split."""
+    from workbench.analysis.evaluations import list_evaluations
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        scored = {one.expert for one in list_evaluations(session, split=split)}
+    return [expert for expert in experts if expert not in scored]
+
+
+def gap_words(experts: Sequence[str], split: str) -> str:
+    """Why there is no perplexity, by the names of the experts that stand in its way."""
+    gaps = without_scores(experts, split)
+    if len(gaps) == len(experts):
+        return f"There are no stored scores on the {split} split yet."
+    if not gaps:
+        return f"No domain was scored on the {split} split with every expert that takes part."
+    return f"No stored scores on the {split} split yet: {listed(gaps)}."

@@ -1,0 +1,103 @@
+"""What to try next, from what exists, what is on its way and what has failed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ui.present.pages import CORPORA, JOBS, PLAYGROUND, POSTERIORS, SPECIALIZATION, TRAIN, Room
+from ui.present.text.formatting import counted, listed
+from ui.studio.job_views.pending_jobs import coming, coming_words
+from workbench.registry.cards import JobCard
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """How many of each thing there are; the jobs that are unfinished, and those that failed lately."""
+
+    domains: int = 0
+    seeds: int = 0
+    experts: int = 0
+    mixtures: int = 0
+    evaluations: int = 0
+    unscored: Sequence[str] = ()  # experts that take part in a mixture and have no score anywhere
+    unfinished: Sequence[JobCard] = ()
+    failed: Sequence[JobCard] = ()
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One thing to try: a sentence that says why, and the room to do it in."""
+
+    sentence: str
+    room: Room
+
+
+def suggestions(have: Holdings) -> list[Suggestion]:
+    """The next thing on the way first; never more than three."""
+    return [*_suggest(have)][:3]
+
+
+def _suggest(have: Holdings) -> Iterator[Suggestion]:
+    if have.failed:
+        yield Suggestion(_failure(have.failed), JOBS)
+    for number, kind, then, suggestion in _STEPS:
+        if getattr(have, number):
+            continue
+        job = coming(have.unfinished, kind)
+        yield Suggestion(f"{coming_words(job, have.unfinished)} {then}", JOBS) if job else suggestion
+        if number != "evaluations":
+            yield from _mixture_on_its_way(have, kind)
+            return
+    yield from _with_experts(have)
+
+
+def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
+    job = coming(have.unfinished, "train-demix")
+    if job and kind != "train-demix":
+        yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS)
+
+
+def _with_experts(have: Holdings) -> Iterator[Suggestion]:
+    if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
+        told = f"{counted(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
+        yield Suggestion(f"{told} Evaluate a mixture that holds them: only what is missing is computed.", TRAIN)
+    if have.evaluations:
+        yield Suggestion("See how much each expert is at home in its domain.", SPECIALIZATION)
+    yield Suggestion("Paste a text and watch which expert speaks for which word.", POSTERIORS)
+    yield Suggestion("Compare two mixtures side by side while they write.", PLAYGROUND)
+
+
+def _failure(failed: Sequence[JobCard]) -> str:
+    newest = max(failed, key=lambda job: job.finished_at or job.created_at)
+    more = f" {counted(len(failed) - 1, 'job')} more failed." if len(failed) > 1 else ""
+    return f"“{newest.title}” has failed. {newest.next_step or 'Read its cause there.'}{more}"
+
+
+_TALK = "Then there is a mixture to talk to."
+_STEPS = (
+    (
+        "domains",
+        "import-corpus",
+        "It brings the first text.",
+        Suggestion("Bring in text: each kind of text becomes a domain that an expert can learn.", CORPORA),
+    ),
+    (
+        "seeds",
+        "make-seed",
+        "All experts start from it.",
+        Suggestion("Make a seed model: the small decoder that all experts start from.", TRAIN),
+    ),
+    (
+        "experts",
+        "train-demix",
+        _TALK,
+        Suggestion("Train a DEMix model: one expert for each domain, everything else shared.", TRAIN),
+    ),
+    (
+        "evaluations",
+        "evaluate",
+        "Its scores make every toggle instant.",
+        Suggestion("Evaluate the experts: scores are stored once and make every toggle instant.", TRAIN),
+    ),
+)

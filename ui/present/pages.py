@@ -1,0 +1,57 @@
+"""The studio's rooms: the script of each page, as links name it, with its title and icon. Pure.
+
+They do not lie in a folder called `pages`: next to a script with such a folder, Streamlit answers the first visit
+of a room's address with that file alone, without the studio around it.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import NamedTuple
+
+
+class Room(NamedTuple):
+    """One page of the studio."""
+
+    script: str
+    title: str
+    icon: str
+    section: str
+
+    @property
+    def address(self) -> str:
+        """The room's place in the studio's address: `jobs`, though a script of that name would hide the package."""
+        return PurePath(self.script).stem.removesuffix("_page")
+
+
+OVERVIEW = Room("app_pages/overview.py", "Overview", ":material/home:", "")
+CORPORA = Room("app_pages/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
+CLUSTERS = Room("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Make")
+TRAIN = Room("app_pages/train.py", "Train", ":material/model_training:", "Make")
+JOBS = Room("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
+EXPERTS = Room("app_pages/experts.py", "Experts", ":material/groups:", "Keep")
+MIXTURES = Room("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Keep")
+REPORTS = Room("app_pages/reports.py", "Reports", ":material/description:", "Keep")
+SPECIALIZATION = Room("app_pages/specialization.py", "Specialization", ":material/grid_on:", "Explain")
+POSTERIORS = Room("app_pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
+SELFCHECK = Room("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Explain")
+REPLICATIONS = Room("app_pages/replications.py", "Replication", ":material/experiment:", "Explain")
+PLAYGROUND = Room("app_pages/playground.py", "Playground", ":material/forum:", "Talk")
+COMPOSITION, EVALUATION = "MoDE composition", "Evaluation"  # what the page Train makes
+SHARED_TEXT, LEARNED_AND_KEPT = "Shared text", "Learned and kept"  # views of the specialization
+
+ROOMS = (
+    OVERVIEW,
+    CORPORA,
+    CLUSTERS,
+    TRAIN,
+    JOBS,
+    EXPERTS,
+    MIXTURES,
+    REPORTS,
+    SPECIALIZATION,
+    POSTERIORS,
+    REPLICATIONS,
+    SELFCHECK,
+    PLAYGROUND,
+)

@@ -1,0 +1,58 @@
+"""Where a path that somebody types into a page may lead: into the folders that the owner named, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from jobs.garbage_collection import uploads_folder
+from ui.present.text.formatting import listed
+from workbench.errors import BadSpec
+from workbench.settings import Settings, get_settings
+
+
+def require_readable(paths: Iterable[str | Path]) -> None:
+    """Raises BadSpec with every path that leads elsewhere, be it through a link."""
+    settings = get_settings()
+    unreadable = [path for path in paths if not is_readable(Path(path), settings)]
+    if unreadable:
+        raise BadSpec([_complaint(path, settings) for path in unreadable], _NEXT_STEP)
+
+
+def _complaint(path: str | Path, settings: Settings) -> str:
+    place = _place(Path(path))
+    if place and _is_inside(place, settings):
+        return f"{path} holds the workbench's home folder ({settings.root}), which no page may read."
+    named = listed([str(folder) for folder in settings.readable_folders])
+    return f"{path} is outside the folders that the studio may read: {named}."
+
+
+_NEXT_STEP = "Upload the files, use the command line, or name their own folder in WORKBENCH_DATA_FOLDERS."
+
+
+def is_readable(path: Path, settings: Settings) -> bool:
+    """Whether a page may read what lies there. Of the home folder it may read uploads, and folders named inside it."""
+    place = _place(path)
+    return place is not None and _is_inside(place, settings) and not _holds_home(place, settings)
+
+
+def _is_inside(place: Path, settings: Settings) -> bool:
+    folders = [*settings.readable_folders, uploads_folder(settings.root)]
+    if place.is_relative_to(settings.root):
+        folders = [folder for folder in folders if settings.root in folder.parents]
+    return any(place.is_relative_to(folder) for folder in folders)
+
+
+def _place(path: Path) -> Path | None:
+    """Where a path leads, without links; None where it is no path, or its links go in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _holds_home(place: Path, settings: Settings) -> bool:
+    """Whether who reads a whole folder comes into the home below it; into hidden folders nobody goes."""
+    if place not in settings.root.parents:
+        return False
+    return not any(name.startswith(".") for name in settings.root.relative_to(place).parts)

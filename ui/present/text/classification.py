@@ -1,0 +1,86 @@
+"""A few-shot classification in words and rows (C-BTM tables 1, 10, 11): who is right how often, who speaks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.present.text.formatting import counted
+
+WAYS = {
+    "chance": "random choice",
+    "alone": "alone: {expert}",
+    "beside": "beside it: {expert}",
+    "equal": "equal weights",
+    "cluster": "by cluster",
+    "updating": "by performance, updating",
+    "fixed": "by performance on demonstrations",
+    "fixed-validation": "by performance on validation examples",
+}
+_PLACES = ("first", "second", "third")
+Found = Mapping[str, Any]
+
+
+def way_words(row: Found) -> str:
+    """How an accuracy came about: a routing with the number of experts it keeps, or an expert."""
+    routing = WAYS[row["way"]].format(expert=row["expert"])
+    if row["way"] in ("chance", "alone", "beside"):
+        return routing
+    return f"{routing}, {'all' if row['top_k'] is None else 'top-' + str(row['top_k'])}"
+
+
+def accuracy_rows(found: Found) -> list[dict[str, Any]]:
+    """One row for each way: its accuracy on every task and on average in percent, with the bounds of the average."""
+    return [
+        {
+            "answered": way_words(row),
+            **{f"{task} (%)": 100 * share["mean"] for task, share in row["tasks"].items()},
+            "average (%)": 100 * row["average"]["mean"],
+            "from": 100 * row["average"]["low"],
+            "to": 100 * row["average"]["high"],
+        }
+        for row in found["rows"]
+    ]
+
+
+def task_rows(found: Found) -> list[dict[str, Any]]:
+    """One row for each task: what it is made of, and how many prompts did not fit."""
+    return [
+        {
+            "task": task["name"],
+            "labels": len(task["labels"]),
+            "training examples": task["num_train"],
+            "test examples": task["num_test"],
+            "prompts": task["num_prompts"],
+            "cut": task["num_cut"],
+            "demonstrations left": task["mean_shots"],
+        }
+        for task in found["tasks"]
+    ]
+
+
+def cluster_rows(found: Found) -> list[dict[str, Any]]:
+    """One row for each task: the terms of the clusters whose experts weigh most; none without clusters (table 10)."""
+    return [
+        {
+            "task": task["name"],
+            **{
+                place: f"{', '.join(one['terms'][:3])} ({one['share']:.2f})"
+                for place, one in zip(_PLACES, task["clusters"], strict=False)
+            },
+        }
+        for task in found["tasks"]
+        if task["clusters"]
+    ]
+
+
+def how_words(found: Found) -> str:
+    """How it was measured."""
+    compared = "per token" if found["normalise"] == "tokens" else "as they are"
+    bounds = (
+        f"; bounds are Student's {found['confidence']:.0%} intervals over the seeds" if found["num_seeds"] > 1 else ""
+    )
+    return (
+        f"{counted(found['num_shots'], 'demonstration')} before each example, drawn anew with each of "
+        f"{counted(found['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared {compared}{bounds}."
+    )

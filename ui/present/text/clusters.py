@@ -1,0 +1,81 @@
+"""A clustering in words and rows. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ui.present.text.formatting import counted, listed
+from workbench.registry.cards import ClusterCard, ClusteringCard
+
+SHOWN_TERMS = 8
+_METHODS = {"balanced": "balanced k-means", "unbalanced": "k-means", "random": "at random"}
+_VECTORS = {"tfidf": "their words (tf-idf)", "hidden_states": "hidden states"}
+
+
+def made_words(card: ClusteringCard) -> str:
+    """How a clustering came about: `600 documents of a and b in 4 clusters, by balanced k-means of their words …`"""
+    method = _METHODS[card.config["clusters"]["method"]]
+    vectors = _VECTORS[card.config["embedder"]["kind"]] + (f" of {card.seed}" if card.seed else "")
+    what = f"{counted(card.num_documents, 'document')} of {listed(card.sources)}"
+    told = f"{what} in {counted(len(card.clusters), 'cluster')}, by {method} of {vectors}; {card.num_fitted:,} of them"
+    return " ".join([told, "shaped the clusters, the others went to the nearest.", *_remarks(card.metrics)])
+
+
+def _remarks(metrics: dict[str, Any]) -> list[str]:
+    """What is to be known of some of the documents; nothing for none."""
+    remarks = {
+        "num_blank": "without a known word lie in one place",
+        "num_duplicates": "stand in several domains and count once",
+        "num_pinned": "were put where they are by hand",
+    }
+    return [f"{metrics[key]:,} {words}." for key, words in remarks.items() if metrics.get(key)]
+
+
+def clustering_row(card: ClusteringCard) -> dict[str, Any]:
+    """A row for the list of clusterings."""
+    return {
+        "clustering": card.name,
+        "method": card.config["clusters"]["method"],
+        "clusters": len(card.clusters),
+        "documents": card.num_documents,
+        "of domains": ", ".join(card.sources),
+        "shared with the domains (NMI)": card.metrics["overlap"]["normalised_mutual_information"],
+        "experts": len({name for cluster in card.clusters for name in cluster.experts}),
+        "stale experts": len(card.stale_experts),
+    }
+
+
+def cluster_row(cluster: ClusterCard) -> dict[str, Any]:
+    """A row for the list of clusters."""
+    return {
+        "no.": cluster.number,
+        "cluster": cluster.name,
+        "documents": cluster.num_documents,
+        "strongest words": ", ".join(cluster.terms[:SHOWN_TERMS]),
+        "domain": cluster.domain or "",
+        "experts": ", ".join(cluster.experts),
+        "stale": "stale" if cluster.stale else "",
+        "notes": cluster.notes,
+    }
+
+
+def stale_words(card: ClusteringCard) -> str:
+    """Which experts were trained on documents that are others now; empty for none."""
+    stale = card.stale_experts
+    if not stale:
+        return ""
+    own = "its documents" if len(stale) == 1 else "their documents"
+    return f"{counted(len(stale), 'expert')} of clusters that changed, so {own} are others now: {listed(stale)}."
+
+
+def changes_words(found: dict[str, Any]) -> str:
+    """How text differs from what was clustered."""
+    missing, new = found["num_missing"], found["num_new"]
+    if not missing and not new:
+        return "Nothing changed: every document that was clustered is there, and no other."
+    told = [
+        f"{counted(number, 'document')} {words}"
+        for number, words in ((missing, "that were clustered are missing"), (new, "were not there then"))
+        if number
+    ]
+    return f"{'; '.join(told)}."

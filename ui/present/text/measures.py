@@ -1,0 +1,71 @@
+"""Of which tokens a perplexity is: numbers of different block sizes must not be compared. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ui.present.text.formatting import counted
+from workbench.registry.cards import EvaluationCard
+
+
+def measure_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence on rows of {domain, block_size, num_tokens}; domains in blocks of another size are named."""
+    if not rows:
+        return ""
+    usual = _usual(row["block_size"] for row in rows)
+    told = f"In blocks of {usual:,} tokens, {_tokens([row for row in rows if row['block_size'] == usual])}"
+    odd = [row for row in rows if row["block_size"] != usual]
+    others = [f"{row['domain']} in blocks of {row['block_size']:,}, {row['num_tokens']:,} tokens" for row in odd]
+    return f"{told}; but {', '.join(others)}." if others else f"{told}."
+
+
+def table_measure_words(table: Mapping[str, Any]) -> str:
+    """The same sentence on a table of experts and domains."""
+    pairs = zip(table["domains"], table["measures"], strict=True)
+    return measure_words([{"domain": domain, **measure} for domain, measure in pairs])
+
+
+def unknown_accuracy_words(table: Mapping[str, Any], mixture: str) -> str:
+    """One sentence where scores were stored without their accuracy, and how to count it; none where all are known."""
+    pairs = zip(table["perplexity"], table["accuracy"], strict=True)
+    unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
+    if not unknown:
+        return ""
+    told = f"The accuracy of {counted(unknown, 'score')} is not known: right tokens were not counted yet."
+    return f"{told} Score them again: workbench eval run {mixture} --again."
+
+
+def in_percent(share: float | None) -> float | None:
+    """A share as a percentage; what is not known stays so."""
+    return None if share is None else 100 * share
+
+
+def told_measure(score: EvaluationCard) -> str:
+    """The measure of one number: its split, tokens and block size."""
+    return f"{score.split}, {score.num_tokens:,} in blocks of {score.block_size:,}"
+
+
+def comparable(scores: Sequence[EvaluationCard]) -> list[EvaluationCard]:
+    """Of each domain the scores of one text: the one that most experts share, and of these the newest."""
+    by_measure: dict[tuple[str, str, int, int], list[EvaluationCard]] = {}
+    for one in scores:
+        by_measure.setdefault((one.domain, one.split, one.block_size, one.num_tokens), []).append(one)
+    best: dict[str, list[EvaluationCard]] = {}
+    for (domain, *_), found in by_measure.items():
+        best[domain] = max(best.get(domain, found), found, key=_shared)
+    return [one for found in best.values() for one in found]
+
+
+def _shared(found: Sequence[EvaluationCard]) -> tuple[int, float]:
+    return len(found), max(one.created_at for one in found)
+
+
+def _usual(sizes: Iterable[int]) -> int:
+    return Counter(sizes).most_common(1)[0][0]
+
+
+def _tokens(rows: Sequence[Mapping[str, Any]]) -> str:
+    least, most = min(row["num_tokens"] for row in rows), max(row["num_tokens"] for row in rows)
+    return f"{most:,} tokens of each domain" if least == most else f"{least:,} to {most:,} tokens of a domain"

@@ -1,0 +1,31 @@
+"""The parent of a new expert in words: which one, how clearly, at which rate its copy would learn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.present.text.formatting import counted
+
+
+def proposal_words(found: Mapping[str, Any]) -> str:
+    """What `workbench.analysis.parent_proposal` proposes, before anything is trained."""
+    parent, share = found["parent"], found["posterior"][found["parent"]]
+    told = f"Proposed parent: {parent}, with a mean posterior of {share:.2f} over {blocks_words(found['num_blocks'])}"
+    rate = found["learning_rate"]
+    words = f"{told} of {found['block_size']} tokens ({found['split']})."
+    if rate is None:
+        return words
+    learns = f"its copy learns at {rate:g}, a tenth of what its line was trained with at first"
+    return f"{words} Unless told otherwise {learns}."
+
+
+def blocks_words(num_blocks: int) -> str:
+    """`100 held-out blocks`."""
+    return counted(num_blocks, "held-out block")
+
+
+def known_words(found: Mapping[str, Any], parent: str) -> str:
+    """How much of the new expert's text its parent knew; empty where none, or where nobody measured it."""
+    share = found.get("parent_documents")
+    return f"{parent} was trained on {share:.0%} of the same documents." if share else ""

@@ -1,0 +1,46 @@
+"""A self-check in words: how each law came out, where it was measured, what has changed since. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.present.text.formatting import duration, listed
+
+OK, FAILED = "ok", "FAILED"
+
+
+def result(passed: bool) -> str:
+    """How a law came out, in a word."""
+    return OK if passed else FAILED
+
+
+def number(value: float | None) -> str:
+    """A deviation in three digits: `0`, `2.38e-07`, `0.683`."""
+    return "no number" if value is None else f"{value:.3g}"
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """What to read: whether all laws hold, else which do not."""
+    total, failed = len(found["laws"]), found["failed"]
+    if not failed:
+        return f"All {total} laws hold on this machine."
+    verb = "does" if len(failed) == 1 else "do"
+    return f"{len(failed)} of {total} laws {verb} not hold on this machine: {listed(failed)}."
+
+
+def place(found: Mapping[str, Any]) -> str:
+    """Where it was measured, and how long that took."""
+    told = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return f"Measured in {duration(found['seconds'])} on {found['device']}, {told}."
+
+
+def since_then(found: Mapping[str, Any], now: Mapping[str, str]) -> str:
+    """What is of another version now than when it was measured; empty when nothing is."""
+    then = found["versions"]
+    changed = [
+        f"{name} was {then.get(name, 'not there')} and is {now[name]} now"
+        for name in now
+        if then.get(name) != now[name]
+    ]
+    return f"{'; '.join(changed)}. Check again." if changed else ""

@@ -1,0 +1,73 @@
+"""How much a training computed and how fast, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ui.present.text.formatting import counted
+
+_COUNTED = (
+    "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
+    "pass: activations are kept."
+)
+COUNTED_AS = f"{_COUNTED} DEMix's table 2 counts one, so its figures are a third larger for the same work."
+
+
+def operations(count: float) -> str:
+    """A number of operations in the unit a person would choose: `812 MFLOPs`, `3.4 TFLOPs`."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 1000:
+            return f"{count:.3g} {unit}FLOPs"
+        count /= 1000
+    return f"{count:,.4g} PFLOPs"
+
+
+def throughput_words(measured: Mapping[str, Any]) -> str:
+    """`9,800 tokens/s and 0.012 TFLOP/s over 300 updates; an update costs 3.4 GFLOPs.`"""
+    speed = f"{measured['tokens_per_second']:,.0f} tokens/s"
+    if not measured["flops_per_update"]:
+        return f"{speed} over {measured['num_steps']:,} updates."
+    update, token = operations(measured["flops_per_update"]), operations(measured["flops_per_token"])
+    return (
+        f"{speed} and {measured['flops_per_second'] / 1e12:.3g} TFLOP/s over {measured['num_steps']:,} updates; "
+        f"an update costs {update}, a token {token}."
+    )
+
+
+def counted_as(found: Mapping[str, Any]) -> str:
+    """How the operations of these costs were counted."""
+    return _COUNTED if any(found["num_parts"]) else COUNTED_AS
+
+
+def cost_words(found: Mapping[str, Any]) -> str:
+    """What a token costs a mixture (`workbench.analysis.costs`), in two sentences."""
+    if all(found["num_parts"]):
+        return _cost_words_of_mode(found)
+    num_experts = counted(found["num_experts"], "expert")
+    told = (
+        f"A token in a context of {found['context']:,} costs one expert {operations(found['forward'])}; this mixture "
+        f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each."
+    )
+    if any(found["num_parts"]):
+        return f"{told} What training costs is told of a mixture whose experts are all of MoDE, or none."
+    return (
+        f"{told} Training costs {operations(found['training'])} per token, as the dense model does; adding an expert "
+        f"with everything else frozen costs {operations(found['adapting'])}."
+    )
+
+
+def _cost_words_of_mode(found: Mapping[str, Any]) -> str:
+    first, context = found["num_parts"][0], found["context"]
+    told = f"A token in a context of {context:,} costs {operations(found['forward'])}: one forward pass of one model"
+    if found["num_experts"] > 1:
+        told += (
+            f", that of the first expert; the mixture of {found['num_experts']} costs {operations(found['mixture'])}"
+        )
+    composing = {what: operations(count) for what, count in found["composing"].items()}
+    both = f", all {first} at once {composing['experts']}" if first > 1 else ""
+    return (
+        f"{told}. Its gates mix the backbone and {counted(first, 'part')} inside. A token of training costs, forward "
+        f"and backward in this context: one part beside the frozen backbone {operations(found['adapting'])}{both}, "
+        f"gates alone {composing['gates']}; the whole backbone without parts {operations(found['training'])}."
+    )

@@ -1,0 +1,52 @@
+"""`python -P -m ui.serving.studio_server`: the studio behind its guard, on loopback, on the port of its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from engine.device import prepare_process
+from ui.serving.addresses import STUDIO_HOST
+from workbench.settings import Settings, get_settings
+
+SCRIPT = Path(__file__).parents[1] / "studio" / "app.py"
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """Streamlit's configuration."""
+    return {
+        "server.address": STUDIO_HOST,
+        "server.port": settings.studio_port,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "server.showEmailPrompt": False,
+        # A name that was rebound to our address (DNS rebinding) is not one of these.
+        "server.allowedHosts": [STUDIO_HOST, "localhost"],
+        # A .streamlit folder where the studio happens to be started must not loosen or move it.
+        "server.enableCORS": True,
+        "server.enableXsrfProtection": True,
+        "server.enableStaticServing": False,
+        "server.baseUrlPath": "",
+        "secrets.files": [str(SCRIPT.with_name(".streamlit") / "secrets.toml")],
+        "browser.serverAddress": STUDIO_HOST,
+        "browser.gatherUsageStats": False,
+        "global.developmentMode": False,
+    }
+
+
+def main() -> None:
+    """Serves until it is stopped."""
+    settings = get_settings()
+    prepare_process(settings.threads)
+    from starlette.middleware import Middleware
+    from streamlit.starlette import App
+
+    from ui.api.security import Guard, studio_rules
+
+    # Around everything that Streamlit answers: pages, web socket, uploads, media, its own files.
+    guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
+    App(SCRIPT, middleware=[guard]).run(config=options(settings))
+
+
+if __name__ == "__main__":
+    main()

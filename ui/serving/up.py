@@ -1,0 +1,143 @@
+"""Starts the whole house: studio, API with the playground, worker and clock; and stops all of it together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from engine.device import process_environment
+from engine.subprocesses import python_command, python_environment
+from ui.errors import BadUsage, UiError
+from ui.serving.addresses import (
+    api_address,
+    is_loopback,
+    playground_address,
+    require_free_port,
+    require_safe_address,
+    studio_address,
+)
+from ui.serving.browser import can_browse
+from ui.serving.login import login_link
+from workbench.settings import Settings
+
+PROCFILE = Path(__file__).with_name("Procfile")  # a link to the one at the top of the checkout
+GOODBYE_SECONDS = 4  # for a worker to go, after its job has
+
+
+def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
+    """Runs until Ctrl-C, or until a server ends of itself; gives the exit code. Raises a Problem before that."""
+    check(settings)
+    prepare(settings, demo)
+    with _browser(settings, browse and can_browse()):
+        return _serve(settings, output or sys.stdout)
+
+
+def check(settings: Settings) -> None:
+    """Refuses what cannot work, before anything is started."""
+    require_safe_address(settings)
+    if settings.api_port == settings.studio_port:
+        raise BadUsage(
+            f"The API and the studio must have two ports, but both have {settings.api_port}.",
+            "Set WORKBENCH_API_PORT or WORKBENCH_STUDIO_PORT.",
+        )
+    require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
+    require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
+
+
+def prepare(settings: Settings, demo: bool) -> None:
+    """Brings the registry to this version, and submits the demo into an empty one."""
+    from workbench.registry.database import migrate
+
+    migrate(settings)
+    if not demo:
+        return
+    from jobs.plans.demo import is_fresh, submit_demo
+
+    if is_fresh(settings):
+        submit_demo(settings)
+    else:
+        print(f"There is something here already: the demo is left out.{_what_goes_on(settings)}", file=sys.stderr)
+
+
+def _what_goes_on(settings: Settings) -> str:
+    """The jobs that were asked for before and are not done; paused ones wait for somebody."""
+    from workbench.job_records.jobs import count_by_state
+    from workbench.registry.database import reading
+
+    with reading(settings) as session:
+        counts = count_by_state(session)
+    unfinished = sum(counts.get(state, 0) for state in ("queued", "running", "interrupted"))
+    return f" {unfinished} unfinished job{'s go' if unfinished > 1 else ' goes'} on." if unfinished else ""
+
+
+def addresses(settings: Settings) -> dict[str, str]:
+    """Where everything is to be found; with a token, a link that logs a browser in."""
+    found = {
+        "studio": studio_address(settings),
+        "playground": playground_address(settings),
+        "api": api_address(settings) + "/v1",
+    }
+    return found | ({"login": login_link(settings)} if settings.token.get_secret_value() else {})
+
+
+def greeting(settings: Settings) -> str:
+    """The addresses in words."""
+    lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
+    if settings.token.get_secret_value():
+        lines.append("  The login link works once, within ten minutes. `workbench login-link` prints another.")
+    if not is_loopback(settings.host):
+        lines.append("  The studio can be reached from this machine only.")
+    return "\n".join(["Expert Workbench is starting. Ctrl-C stops all of it.", *lines, ""])
+
+
+def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables of every process: what the person set stands; the home is absolute, `python` is this one."""
+    return {
+        **process_environment(settings.threads),
+        **inherited,
+        **python_environment(inherited),
+        "WORKBENCH_HOME": str(settings.root),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)]),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def processes(procfile: Path = PROCFILE) -> dict[str, str]:
+    """Name and command of every process of the Procfile."""
+    from honcho.environ import parse_procfile
+
+    if not procfile.is_file():
+        raise UiError(f"There must be a file {procfile}, but there is none.", "Install the workbench again.")
+    return dict(parse_procfile(procfile.read_text(encoding="utf-8")).processes)
+
+
+def _serve(settings: Settings, output: IO[str]) -> int:
+    from honcho import manager
+    from honcho.printer import Printer
+
+    # Honcho kills what is not gone by then; a job may take `cancel_seconds` to leave a checkpoint.
+    manager.KILL_WAIT = settings.cancel_seconds + GOODBYE_SECONDS
+    house = manager.Manager(Printer(output))
+    for name, command in processes().items():
+        house.add_process(name, command, env=environment(settings))
+    house.loop()
+    return int(house.returncode or 0)
+
+
+@contextmanager
+def _browser(settings: Settings, wanted: bool) -> Iterator[None]:
+    """Opens the studio once it answers, from a process that ends with this block."""
+    if not wanted:
+        yield
+        return
+    opener = subprocess.Popen(python_command("ui.serving.browser"), env=environment(settings))
+    try:
+        yield
+    finally:
+        opener.terminate()
+        opener.wait()

@@ -1,0 +1,50 @@
+"""Overlap beside specialization on the screen, with the button that measures the overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from jobs.queue.submit import submit
+from ui.present.charts.scatter import affinity_scatter
+from ui.present.text.correlations import HOW_TO_MEASURE, affinity_words
+from ui.present.text.formatting import ago, plain, spoken
+from ui.studio.forms.job_form import show_last
+from ui.studio.job_views.pending_jobs import coming, unfinished_jobs
+from ui.studio.shared.notices import empty, explained
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.affinity import affinity
+from workbench.registry.database import reading
+from workbench.specs import MeasureOverlap
+
+KIND = "overlap"
+
+
+def show_affinity(mixture: str | None, split: str) -> None:
+    """The scatter plot, what its correlation says, and how to measure the overlap (again)."""
+    with reading() as session:
+        found = affinity(session, mixture, split)
+    picture = affinity_scatter(found)
+    if picture:
+        show_picture(picture, "affinity")
+    for sentence in affinity_words(found) if found["report"] else []:
+        st.markdown(spoken(sentence))
+    _offer_measuring(found)
+    show_last(KIND)
+
+
+def _offer_measuring(found: dict[str, Any]) -> None:
+    if found["report"] is None:
+        empty(
+            "The overlap of the domains has not been measured yet.",
+            f"Measure it here, or in a terminal: `{HOW_TO_MEASURE}`. It reads at most 8 MiB of each domain.",
+        )
+    else:
+        st.caption(plain(f"The overlap was measured {ago(found['measured_at'])}."))
+    is_coming = coming(unfinished_jobs(), KIND) is not None
+    label = "Measure the overlap again" if found["report"] else "Measure the overlap"
+    if st.button(label, icon=":material/join_inner:", key="overlap.submit", disabled=is_coming):
+        with explained():
+            st.session_state[f"{KIND}.job"] = submit(MeasureOverlap())
+            st.rerun()

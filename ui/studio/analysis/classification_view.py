@@ -1,0 +1,27 @@
+"""A few-shot classification, read in the studio."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.charts.classification_bars import accuracy_bars
+from ui.present.text.classification import cluster_rows, how_words, task_rows
+from ui.present.text.formatting import plain
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.show_chart import show_picture
+from workbench.registry.cards import ReportCard
+
+
+def show_classification(report: ReportCard) -> None:
+    """Accuracies as bars and numbers, what to know about them, the clusters that speak for each task."""
+    found = report.findings
+    st.markdown(plain(found["sentence"]))
+    show_picture(accuracy_bars(found), f"classification_{report.id}")
+    st.caption(plain(how_words(found)))
+    for note in found["notes"]:
+        st.caption(plain(note))
+    if rows := cluster_rows(found):
+        st.markdown("##### The clusters whose experts weigh most, with their mean weight")
+        show_table(rows, f"classification_clusters_{report.id}", f"Clusters by task, {report.title}")
+    st.markdown("##### The tasks")
+    show_table(task_rows(found), f"classification_tasks_{report.id}", f"Tasks of {report.title}")

@@ -1,0 +1,79 @@
+"""Posteriors of all scored domains on the screen, asked of the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
+from ui.present.text.formatting import plain
+from ui.present.text.posteriors import posterior_title, short_words
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.background import fetched
+from ui.studio.shared.show_chart import show_picture
+from workbench.settings import get_settings
+
+_ROLES = {"train": "Training domains", "novel": "Novel domains"}
+
+
+def show_domains(mixture: str, state: str) -> None:
+    """Heatmaps of training and of novel domains, and how the belief came about block by block."""
+    wish = {"mixture": mixture, **_ask_how()}
+    found = _ask(wish, state)
+    if found is None:
+        return
+    if not found["domains"]:
+        why = short_words(found) or f"The {found['split']} text is not scored under every expert that takes part."
+        empty_until_scored(why, _how_to_score(mixture, found["split"]), mixture, found["split"])
+        return
+    st.markdown(f"**{plain(posterior_title(found))}**")
+    if short := short_words(found):
+        st.caption(plain(short))
+    groups = {title: [row for row in found["domains"] if row["role"] == role] for role, title in _ROLES.items()}
+    for title, rows in groups.items():
+        if rows:
+            show_picture(posterior_heatmap(found, rows, title), f"posterior_map_{title.split()[0].lower()}")
+    for title, rows in groups.items():
+        if rows:
+            show_picture(posterior_paths(found, rows, title), f"posterior_paths_{title.split()[0].lower()}")
+
+
+def _ask_how() -> dict[str, Any]:
+    columns = st.columns([2, 2, 2, 1], vertical_alignment="bottom")
+    evidence = columns[0].segmented_control(
+        "Evidence",
+        ["prefix", "last_token"],
+        default="prefix",
+        key="posteriors.evidence",
+        required=True,
+        help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
+    )
+    estimate = columns[1].segmented_control(
+        "Estimate",
+        ["updating", "mean"],
+        default="updating",
+        key="posteriors.estimate",
+        required=True,
+        help="updating: the prior that learns from block to block (paper, figure 4); mean: the mean of all blocks.",
+    )
+    split = columns[2].segmented_control(
+        "Held-out text", ["dev", "test"], default="dev", key="posteriors.split", required=True
+    )
+    blocks = columns[3].number_input("Blocks at most", 1, 10_000, 100, key="posteriors.blocks", help="The paper: 100.")
+    return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
+
+
+def _ask(wish: dict[str, Any], state: str) -> dict[str, Any] | None:
+    def ask() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.posteriors(**wish)
+
+    doing = "Reading the stored scores block by block"
+    found: dict[str, Any] | None = fetched("posterior_map", {**wish, "state": state}, ask, doing)
+    return found
+
+
+def _how_to_score(mixture: str, split: str) -> str:
+    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture} --split {split}`."

@@ -1,0 +1,95 @@
+"""Compares what experts learned with what they kept of a domain that a person chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from jobs.queue.submit import submit
+from ui.present.charts.retention_chart import retention_scatter
+from ui.present.pages import LEARNED_AND_KEPT, SPECIALIZATION
+from ui.present.text.formatting import plain
+from ui.present.text.retention import HOW_TO_READ, missing_words, number_of, retention_rows, text_words
+from ui.studio.forms.job_form import show_last
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.retention import likely, retention
+from workbench.registry.cards import ExpertCard
+from workbench.registry.database import reading
+from workbench.specs import Evaluate
+
+COMPARED = "specialization.compared"  # the names of the experts
+
+
+def offer_retention(cards: Sequence[ExpertCard]) -> None:
+    """The way to the comparison of these experts."""
+    chosen = {COMPARED: [card.name for card in cards], "specialization.view": LEARNED_AND_KEPT}
+    if st.button(
+        "Compare what they learned and kept", icon=SPECIALIZATION.icon, on_click=st.session_state.update, args=(chosen,)
+    ):
+        st.switch_page(SPECIALIZATION.script)
+
+
+def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
+    """Asks for the domain to be kept and for the targets, and shows these experts on them."""
+    with reading() as session:
+        found = likely(session, [card.name for card in cards])
+    left, right = st.columns([1, 2])
+    retain = left.selectbox(
+        "Domain that must not be forgotten",
+        found["retain"],
+        key=f"{key}.retain",
+        help="One that the experts were not trained on, but that the model which they stand on knew; those first that "
+        "most trainings were to retain.",
+    )
+    there = sorted(name for name in found["retain"] if name != retain)
+    targets = right.multiselect(
+        "Target domains", there, [name for name in there if name in found["targets"]], key=f"{key}.targets.{retain}"
+    )
+    if retain is None or not targets:
+        st.info("Choose a domain that was to be learned, and another one that was not to be forgotten.")
+        return
+    with explained(), reading() as session:
+        found = retention(session, retain, targets=targets, experts=[card.name for card in cards], split=split)
+        _show(found, key)
+
+
+def _show(found: Mapping[str, Any], key: str) -> None:
+    usual = number_of(found)
+    number = st.segmented_control(
+        "Compare by", ["accuracy", "perplexity"], default=usual, key=f"{key}.number.{usual}", required=True
+    )
+    picture = retention_scatter(found, number)
+    if picture:
+        show_picture(picture, f"{key}_scatter")
+        st.caption(
+            plain(f"{text_words(found)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
+        )
+    else:
+        st.info(plain(f"Of no expert here is the {number} known on all of these domains."))
+    st.markdown("##### Each expert on each domain: higher accuracy and lower perplexity are better")
+    show_table(retention_rows(found), f"{key}_rows", f"Experts on {', '.join(found['targets'])} and {found['retain']}")
+    if found["missing"]:
+        offer_scores(found, key)
+
+
+def offer_scores(found: Mapping[str, Any], key: str) -> None:
+    """What is missing, and the evaluations that make it, as a button and as commands."""
+    st.warning("Some numbers are missing. Only evaluations that are stored are compared.")
+    for sentence, _ in missing_words(found):
+        st.caption(plain(sentence))
+    for wish in found["wishes"]:
+        st.code(wish["command"], language="bash", wrap_lines=True)
+    if found["wishes"] and st.button(
+        "Score what is missing", icon=":material/send:", key=f"{key}.score", help=_HOW_SCORED
+    ):
+        with explained():
+            for wish in found["wishes"]:
+                st.session_state[f"{key}.scores.job"] = submit(Evaluate(**wish["spec"]))
+    show_last(f"{key}.scores")
+
+
+_HOW_SCORED = "Of each of these experts, on the same tokens of a domain; what is stored already is not computed again."

@@ -1,0 +1,75 @@
+"""A cell of the heatmap down to its text: the passages where an expert does worst and best against the home expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.heatmap import Scores
+from ui.present.text.formatting import plain
+from ui.present.text.token_comparison import contrast_words, passage_words, tinted_difference
+from ui.studio.shared.background import fetched
+from workbench.settings import get_settings
+
+EXPERT, DOMAIN = "contrast.expert", "contrast.domain"
+
+
+def choose_cell(scores: Scores, expert_place: int, domain_place: int) -> None:
+    """Takes up the cell that was clicked."""
+    shown = scores.at_home_somewhere()
+    st.session_state[EXPERT], st.session_state[DOMAIN] = shown.experts[expert_place], shown.domains[domain_place]
+
+
+def show_contrast(scores: Scores, split: str) -> None:
+    """Asks for a cell and shows where its expert and the domain's own differ."""
+    shown = scores.at_home_somewhere()
+    st.markdown("##### From a cell to its text: click one, or choose it here")
+    left, right = st.columns(2)
+    _forget_unknown(shown)
+    expert = left.selectbox("Expert", shown.experts, index=None, key=EXPERT, placeholder="Choose an expert")
+    domain = right.selectbox("Domain of the text", shown.domains, index=None, key=DOMAIN, placeholder="Choose a domain")
+    if not expert or not domain:
+        return
+    home = shown.own_expert(domain)
+    if home is None or home == expert:
+        st.info(plain(f"{expert} is the best expert of {domain} itself: choose a cell away from home."))
+        return
+    found = _ask({"domain": domain, "expert": expert, "rival": home, "split": split})
+    if found:
+        _show(found)
+
+
+def _forget_unknown(shown: Scores) -> None:
+    for key, names in ((EXPERT, shown.experts), (DOMAIN, shown.domains)):
+        if st.session_state.get(key) not in names:
+            st.session_state[key] = None
+
+
+def _ask(wish: dict[str, Any]) -> dict[str, Any] | None:
+    def ask() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.contrast(**wish)
+
+    found: dict[str, Any] | None = fetched("contrast", wish, ask, "Comparing the two experts token by token")
+    return found
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    st.markdown(plain(contrast_words(found)))
+    st.caption(
+        plain(
+            f"Blue: {found['expert']} gave the token more probability than {found['rival']}; orange: less. "
+            "Stronger is more; hover a token to read the difference in nats."
+        )
+    )
+    worst, best = st.columns(2, gap="large")
+    for column, title, passages in ((worst, "Worst", found["worst"]), (best, "Best", found["best"])):
+        with column:
+            st.markdown(f"**{title} against the home expert**")
+            for passage in passages:
+                with st.container(border=True):
+                    st.caption(plain(passage_words(passage)))
+                    st.html(tinted_difference(passage["tokens"], passage["differences"]))

@@ -1,0 +1,96 @@
+"""The text: domains as in DEMix table 1, their documents, what was refused and why, and more to import."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.text.formatting import plain, short, size
+from ui.studio.forms.import_form import show_import
+from ui.studio.job_views.import_reports import show_imports, source_of
+from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained
+from workbench.registry import corpora
+from workbench.registry.cards import DomainCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+
+PARTS = DOMAINS, IMPORT, REPORTS = "Domains", "Import text", "Imports & what was refused"
+PREVIEW_DOCUMENTS = 3
+PREVIEW_CHARACTERS = 1500
+PREVIEW_HEIGHT = 240
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Corpora & domains")
+    with reading() as session:
+        domains, imports = corpora.list_domains(session), corpora.list_corpora(session)
+    part = st.segmented_control(
+        "Part", PARTS, default=PARTS[0], key="part", required=True, label_visibility="collapsed"
+    )
+    if part == DOMAINS:
+        _show_domains(domains)
+    elif part == IMPORT:
+        show_import()
+    else:
+        show_imports(imports)
+
+
+def _show_domains(domains: list[DomainCard]) -> None:
+    if not domains:
+        step = "Choose “Import text” above and bring in a file, a folder or a data set."
+        empty_until("import-corpus", "There is no text yet.", step)
+        return
+    st.markdown("##### What the experts can learn: one row for each domain")
+    show_table([_domain_row(domain) for domain in domains], "domains", "Domains with their sizes and provenance")
+    names = [domain.name for domain in domains]
+    name = st.selectbox("Domain to read in", names, key="domain")
+    _show_domain(next(domain for domain in domains if domain.name == name))
+
+
+def _domain_row(domain: DomainCard) -> dict[str, object]:
+    return {
+        "domain": domain.name,
+        "documents": domain.num_documents,
+        "words (by white space)": domain.num_words,
+        "bytes": domain.num_bytes,
+        "role": domain.role,
+        "provenance": source_of(domain.source),
+        "licence": domain.licence or "not stated",
+        "corpus": domain.corpus,
+    }
+
+
+def _show_domain(domain: DomainCard) -> None:
+    rows = [{"split": split, **sizes} for split, sizes in domain.splits.items()]
+    show_table(rows, f"splits_{domain.id}", f"How {domain.name} is split into training and held-out text")
+    st.caption(plain(f"{size(domain.num_bytes)} of text; SHA-256 of the documents {short(domain.data_sha256)}…"))
+    split = st.segmented_control("Documents of", list(domain.splits), default="train", key="split", required=True)
+    number = st.number_input(
+        "First document",
+        min_value=0,
+        max_value=max(0, domain.num_documents - 1),
+        step=PREVIEW_DOCUMENTS,
+        key="first",
+    )
+    with explained():
+        _show_documents(domain, split, int(number))
+
+
+def _show_documents(domain: DomainCard, split: str, first: int) -> None:
+    with reading() as session:
+        storage = get_storage(get_settings())
+        documents = list(corpora.preview_documents(session, storage, domain.name, split, PREVIEW_DOCUMENTS, first))
+    if not documents:
+        st.caption(plain(f"There is no document {first} in this part."))
+    for document in documents:
+        with st.container(border=True, height=PREVIEW_HEIGHT):
+            st.caption(plain(source_of(domain.source, document.get("source") or "no source stated")))
+            text = document["text"]
+            st.text(text[:PREVIEW_CHARACTERS] + ("…" if len(text) > PREVIEW_CHARACTERS else ""))
+
+
+if __name__ == "__main__":
+    show()

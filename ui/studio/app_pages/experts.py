@@ -1,0 +1,87 @@
+"""The registry of experts: find, look at one, compare several, switch on and off, delete."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.expert_table import expert_row, matches
+from ui.present.pages import TRAIN
+from ui.present.text.formatting import counted
+from ui.studio.experts.comparison import show_comparison
+from ui.studio.experts.expert_card import show_expert
+from ui.studio.experts.switches import show_bulk_switches
+from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.data_table import show_table, ticked
+from workbench.analysis import evaluations
+from workbench.registry import experts
+from workbench.registry.cards import EvaluationCard, ExpertCard
+from workbench.registry.database import reading
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Experts")
+    with reading() as session:
+        cards, scores = experts.list_experts(session), evaluations.list_evaluations(session)
+    if not cards:
+        empty_until(
+            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+        )
+        return
+    shown, split = _filtered(cards)
+    _show_registry(shown, scores, split)
+    chosen = _chosen(cards)
+    if len(chosen) == 1:
+        show_expert(chosen[0])
+    elif chosen:
+        show_bulk_switches(chosen)
+        show_comparison(chosen, scores, split)
+
+
+def _filtered(cards: list[ExpertCard]) -> tuple[list[ExpertCard], str]:
+    """The experts that are looked for, and the split that their numbers are to be of."""
+    columns = st.columns([3, 2, 2, 2, 2], vertical_alignment="bottom")
+    search = columns[0].text_input("Search", key="experts.search", placeholder="Names, domains, tags and notes")
+    there_are = {
+        "method": {card.method for card in cards},
+        "domain": {name for card in cards for name in card.domains},
+        "mixture": {name for card in cards for name in card.mixtures},
+    }
+    wanted = {
+        field: column.multiselect(field.capitalize(), sorted(names), key=f"experts.{field}")
+        for column, (field, names) in zip(columns[1:-1], there_are.items(), strict=True)
+    }
+    split = columns[-1].segmented_control(
+        "Held-out text",
+        ["test", "dev"],
+        default="test",
+        key="experts.split",
+        required=True,
+        help="Which stored scores perplexity and accuracy come from.",
+    )
+    return [card for card in cards if matches(card, search, **wanted)], split
+
+
+def _show_registry(shown: list[ExpertCard], scores: list[EvaluationCard], split: str) -> None:
+    def choose() -> None:
+        places = [place for place in ticked("experts") if place < len(shown)]
+        st.session_state["experts.chosen"] = [shown[place].name for place in places]
+
+    st.caption(f"{counted(len(shown), 'expert')}. Tick one to see its card, several to compare them.")
+    if shown:
+        rows = [expert_row(card, scores, split) for card in shown]
+        show_table(rows, "experts", "The registry of experts", on_select=choose)
+
+
+def _chosen(cards: list[ExpertCard]) -> list[ExpertCard]:
+    by_name = {card.name: card for card in cards}
+    wanted = st.session_state.pop("renamed_to", None) or st.session_state.get("experts.chosen", [])
+    kept = [name for name in wanted if name in by_name]
+    if kept != st.session_state.get("experts.chosen"):
+        st.session_state["experts.chosen"] = kept  # one of them has been deleted or renamed
+    names = st.multiselect("Experts to look at", list(by_name), key="experts.chosen")
+    return [by_name[name] for name in names]
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,87 @@
+"""The queue: every job, live, with the cause of a failure and what can be done about it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.failure_text import cause_of
+from ui.present.job_status import look_of, percent_of
+from ui.present.pages import CORPORA
+from ui.present.text.formatting import clock, newest_of, plain
+from ui.studio.job_views.job_view import show_job
+from ui.studio.shared.data_table import show_table, ticked
+from ui.studio.shared.notices import empty, explained
+from workbench.job_records import jobs as rows
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+
+_LOOK_AGAIN = 2.0  # seconds
+_SHOWN = "jobs_page.shown"  # the job whose card stands beneath the list
+_STATES = ("queued", "running", "interrupted", "paused", "done", "failed", "cancelled")
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Jobs")
+    st.session_state.pop(_SHOWN, None)
+    _live_list()
+    if job_id := st.session_state.get(_SHOWN):
+        show_job(job_id, key="jobs_page")
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live_list() -> None:
+    """The table and the choice, as the rows are now; another choice redraws the page with its card."""
+    with explained():
+        job_id = _draw_list()
+        if st.session_state.setdefault(_SHOWN, job_id) != job_id:
+            st.rerun()
+
+
+def _draw_list() -> str | None:
+    with reading() as session:
+        counts = rows.count_by_state(session)
+    if not counts:
+        empty("There is no job yet.", "Import some text: that is the first job.", CORPORA.script, "Import")
+        return None
+    states = st.pills("State", _STATES, selection_mode="multi", key="job_states") or _STATES
+    with reading() as session:
+        shown = rows.list_jobs(session, state=states)
+    _show_table(shown)
+    st.caption(newest_of(len(shown), sum(counts.get(state, 0) for state in states), "job"))
+    return _chosen(shown)
+
+
+def _show_table(jobs: list[JobCard]) -> None:
+    def choose() -> None:
+        places = ticked("jobs")
+        if places and places[-1] < len(jobs):
+            st.session_state["job"] = jobs[places[-1]].id
+
+    show_table([_row(job) for job in jobs], "jobs", "All jobs, the newest first", on_select=choose)
+
+
+def _row(job: JobCard) -> dict[str, object]:
+    return {
+        "job": job.title,
+        "state": look_of(job).word,
+        "progress (%)": percent_of(job),
+        "asked": clock(job.created_at),
+        "finished": clock(job.finished_at) if job.finished_at else "",
+        "cause of failure": cause_of(job),
+        "id": job.id,
+    }
+
+
+def _chosen(jobs: list[JobCard]) -> str | None:
+    if not jobs:
+        st.info(plain("No job is in one of these states."))
+        return None
+    titles = {job.id: f"{job.title} · {look_of(job).word} · {clock(job.created_at)}" for job in jobs}
+    if st.session_state.get("job") not in titles:
+        st.session_state["job"] = next((j.id for j in jobs if j.state == "running"), jobs[0].id)
+    return st.selectbox("Job to look at", list(titles), key="job", format_func=titles.__getitem__)
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,51 @@
+"""The playground of the API server, in a frame and as a link."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from ui.present.pages import TRAIN
+from ui.present.text.formatting import plain
+from ui.serving.addresses import STUDIO_HOST, playground_address
+from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.shared.health import api_signs
+from ui.studio.shared.notices import empty
+from workbench.registry import experts
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+
+FRAME_HEIGHT = 1000
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Playground")
+    settings = get_settings()
+    api, _ = api_signs(settings)
+    if not api.is_well:
+        empty(api.sentence, api.next_step)
+        st.button("Look again", icon=":material/refresh:")
+        return
+    if not _is_anybody_there():
+        empty_until("train-demix", "There is nobody to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
+        return
+    address = playground_address(settings, _name_in_browser())
+    st.link_button("Open it in a window of its own", address, icon=":material/open_in_new:")
+    st.caption(plain("Two mixtures or experts side by side, each writing on its own."))
+    st.iframe(address, height=FRAME_HEIGHT, alt="The playground: panes side by side, each with its own model")
+
+
+def _name_in_browser() -> str:
+    """The name by which the browser came here."""
+    return urlsplit(f"//{st.context.headers.get('host', '')}").hostname or STUDIO_HOST
+
+
+def _is_anybody_there() -> bool:
+    with reading() as session:
+        return bool(experts.list_experts(session))
+
+
+if __name__ == "__main__":
+    show()

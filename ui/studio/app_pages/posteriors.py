@@ -1,0 +1,111 @@
+"""Which expert speaks for which word of a text, and for which domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.pages import TRAIN
+from ui.present.text.formatting import counted, plain
+from ui.studio.analysis.posterior_view import show_domains
+from ui.studio.forms.widgets import ask
+from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.mixtures.mixture_controls import gate_questions, state_of
+from ui.studio.mixtures.mode_gates_view import ask_parts, show_inside
+from ui.studio.shared.background import fetched
+from ui.studio.shared.notices import explained
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.sample_texts import example
+from workbench.registry import mixtures
+from workbench.registry.cards import MixtureCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+
+_VIEWS = ("One text", "All domains")
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Posteriors")
+    with reading() as session:
+        cards = {card.name: card for card in mixtures.by_worth(session)}
+    if not cards:
+        empty_until(
+            "train-demix",
+            "There is no mixture yet.",
+            "A DEMix model makes one of all its experts.",
+            TRAIN.script,
+            "Train",
+        )
+        return
+    columns = st.columns([3, 2], vertical_alignment="bottom")
+    name = columns[0].selectbox("Mixture", list(cards), key="posterior.mixture")
+    view = columns[1].segmented_control("Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True)
+    if view == _VIEWS[1]:
+        show_domains(name, state_of(cards[name]))
+    elif wish := _ask(cards[name]):
+        asked = cards.get(wish["model"])  # which may be gone by now
+        _show_answer(wish, {one.expert: one.parts for one in asked.members if one.parts} if asked else {})
+
+
+def _ask(mixture: MixtureCard) -> dict[str, Any] | None:
+    """The wish that was last sent; None before the first."""
+    model = mixture.name
+    text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
+    st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
+    evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))
+    parts = ask_parts(mixture)
+    if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
+        if text.strip():
+            told = {"model": model, "text": text, "gate": {"evidence": evidence}}
+            st.session_state["posterior.wish"] = told | ({"parts": parts} if parts else {})
+        else:
+            st.warning("There is no text yet. Write or paste some above.")
+    wish: dict[str, Any] | None = st.session_state.get("posterior.wish")
+    return wish
+
+
+def _take_example(model: str) -> None:
+    """Puts held-out text of two domains into the field: where one ends, the lead should change."""
+    with explained(), reading() as session:
+        st.session_state["posterior.text"] = example(session, get_storage(get_settings()), model)
+
+
+def _show_answer(wish: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.posterior(**wish)
+
+    answer = fetched("posterior", wish, send, "Reading the text (the first time also loads the experts)")
+    if answer:
+        _draw(answer, parts)
+
+
+def _draw(answer: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
+    tokens, weights, experts = answer["tokens"], answer["weights"], answer["experts"]
+    if not tokens:
+        st.info("The text has no token. Write a longer one.")
+        return
+    if len(experts) == 1:
+        st.caption(plain(f"{counted(len(tokens), 'token')}, all of {experts[0]}: beside no other its weight is 1."))
+    else:
+        _draw_posterior(tokens, weights, experts)
+    show_inside(answer, parts)
+
+
+def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> None:
+    st.markdown("##### Whose word is it? Each word stands on the colour of its leading expert")
+    st.html(legend(experts, leaders(weights)))
+    st.html(tinted_words(tokens, weights, experts))
+    st.caption(plain(f"{counted(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
+    show_picture(posterior_lines(tokens, weights, experts), "posterior")
+    show_picture(average_weights(weights, experts), "posterior_mean")
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,232 @@
+"""Reproduce a paper: choose text, size and seeds, watch the jobs, read each claim beside the paper's number."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import streamlit as st
+
+from jobs.plans.replications import find_replication, jobs_of, replications, submit_replication, wish_for, wish_on
+from jobs.queue.submit import submit
+from ui.present.charts.chart import Picture
+from ui.present.job_status import is_over
+from ui.present.pages import JOBS
+from ui.present.readable_folders import require_readable
+from ui.present.text.formatting import ago, counted, duration, plain
+from ui.studio.job_views.job_view import show_line
+from ui.studio.job_views.pending_jobs import by_turn
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import empty, explained, keep, show_problem
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.replication_data import newest_report
+from workbench.errors import BadSpec
+from workbench.registry import corpora
+from workbench.registry.cards import DomainCard, JobCard, ReportCard
+from workbench.registry.database import reading
+from workbench.replication_specs import Replicate
+from workbench.replications.charts import charts
+from workbench.replications.findings import summary
+from workbench.replications.papers import PAPERS, Paper
+from workbench.replications.plan import plan
+from workbench.replications.report import claim_rows
+from workbench.replications.sizes import SizeName
+from workbench.settings import get_settings
+from workbench.store.storage import get_storage
+
+NEW = "Begin a new one"
+FOLDER, IMPORTED = "A folder on this machine", "Domains that are imported"
+_LOOK_AGAIN = 3.0  # seconds
+_SHOWN = 6  # jobs at work
+_FIRST = ("where", "claim", "mark", "why")  # columns that must be seen without scrolling
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Replication")
+    with reading() as session:
+        names = [wish.name for wish in replications(session)]
+    if not names:
+        why = "No paper has been reproduced here yet."
+        empty(why, "Its tables and figures on your own text, each claim marked: choose paper and text below.")
+    choice = st.selectbox("Replication", [*names, NEW], key="replication.name") if names else NEW
+    if choice == NEW:
+        _ask()
+    else:
+        _show(choice)
+    st.caption("The same in a terminal: `workbench reproduce PAPER FOLDER --size tiny --seeds 2`.")
+
+
+# asking -------------------------------------------------------------------------------------------
+
+
+def _ask() -> None:
+    left, right = st.columns(2)
+    name_of_paper = left.selectbox(
+        "Paper", list(PAPERS), key="replication.paper", format_func=lambda one: _citation(PAPERS[one])
+    )
+    paper = PAPERS[name_of_paper]
+    where = right.segmented_control(
+        "Where is the text?", [FOLDER, IMPORTED], default=FOLDER, key="replication.where", required=True
+    )
+    if paper.roles:
+        st.caption(paper.roles)
+    answers = _ask_folder() if where == FOLDER else _ask_domains()
+    columns = st.columns(3)
+    size = columns[0].selectbox(
+        "Size", get_args(SizeName), key="replication.size", format_func=lambda one: f"{one}: {paper.sizes[one].about}"
+    )
+    seeds = columns[1].number_input(
+        "Seeds", 1, 20, 2, key="replication.seeds", help="Two at least, to see them differ."
+    )
+    free = f"{paper.name}-{size}"
+    name = columns[2].text_input("Name", key="replication.new", placeholder=free) or free
+    st.code(_command(paper, answers, name, size, seeds), language="bash", wrap_lines=True)
+    if st.button(f"Reproduce {paper.title}", type="primary", icon=":material/experiment:", key="replication.submit"):
+        with explained():
+            ids = submit_replication(_wish(paper, answers, name, size, seeds))
+            keep(f"{name}: {counted(len(ids), 'job')} asked for.")
+            st.rerun()
+
+
+def _citation(paper: Paper) -> str:
+    return f"{paper.title} ({paper.source})"
+
+
+def _ask_folder() -> dict[str, Any]:
+    words = "Holds train/ and novel/, one file for each domain: jsonl, txt, csv or parquet, plain or packed."
+    return {"folder": st.text_input("Folder", key="replication.folder", help=words)}
+
+
+def _ask_domains() -> dict[str, Any]:
+    with reading() as session:
+        cards = corpora.list_domains(session)
+    columns = st.columns(2)
+    return {
+        "domains": columns[0].multiselect("Training domains", _named(cards, "train"), key="replication.domains"),
+        "novel": columns[1].multiselect("Novel domains", _named(cards, "novel"), key="replication.novel"),
+    }
+
+
+def _named(cards: Sequence[DomainCard], role: str) -> list[str]:
+    """Those of the role first: any domain may be taken for either."""
+    return [card.name for card in sorted(cards, key=lambda card: card.role != role)]
+
+
+def _wish(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
+    if "folder" not in answers:
+        return wish_on(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
+    if not answers["folder"].strip():
+        raise BadSpec(["folder: give the path of a folder with train/ and novel/."])
+    folder = Path(answers["folder"]).expanduser().absolute()
+    require_readable([folder])
+    require_readable([folder / "train", folder / "novel"])  # either may be a link
+    return wish_for(folder, name, size, seeds, paper=paper.name)
+
+
+def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds: int) -> str:
+    text = [answers["folder"] or "FOLDER"] if "folder" in answers else []
+    for flag in ("domains", "novel"):
+        text += [f"--{flag}", ",".join(answers[flag])] if answers.get(flag) else []
+    chosen = ["--size", size, "--seeds", str(seeds), "--name", name]
+    return shlex.join(["workbench", "reproduce", paper.name, *text, *chosen])
+
+
+# one replication ----------------------------------------------------------------------------------
+
+
+def _show(name: str) -> None:
+    with reading() as session:
+        wish = find_replication(session, name)
+        report = newest_report(session, name)
+    st.caption(plain(_words(wish)))
+    _live(name)
+    if report is None:
+        st.caption("There is no report yet: it is written when all jobs are done, or now of what is there.")
+    else:
+        _show_report(report)
+
+
+def _words(wish: Replicate) -> str:
+    text = f"{counted(len(wish.domains), 'training domain')}, {counted(len(wish.novel), 'novel domain')}"
+    return f"{PAPERS[wish.paper].title}, {wish.size} ({wish.budget.about}); {text}; {counted(wish.seeds, 'seed')}."
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live(name: str) -> None:
+    with explained():
+        with reading() as session:
+            wish = find_replication(session, name)
+            jobs = list(jobs_of(session, wish).values())
+        total = len(plan(wish))
+        done = sum(job.state == "done" for job in jobs)
+        st.progress(done / total, text=plain(f"{done} of {counted(total, 'job')} done{_time_spent(jobs)}"))
+        for job in by_turn(jobs)[:_SHOWN]:
+            show_line(job)
+        for job in (one for one in jobs if one.state in ("failed", "cancelled") and one.attempt):
+            show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step)
+        _show_actions(wish, jobs, is_whole=done == total)
+        _redraw_at_end(name, all(is_over(job) for job in jobs))
+
+
+def _redraw_at_end(name: str, is_ended: bool) -> None:
+    """The page around is drawn once more when the last job has ended: then there is a report."""
+    key = f"replication.ended.{name}"
+    if st.session_state.setdefault(key, is_ended) != is_ended:
+        st.session_state[key] = is_ended
+        st.rerun()
+
+
+def _time_spent(jobs: Sequence[JobCard]) -> str:
+    began = min((job.started_at for job in jobs if job.started_at), default=None)
+    ended = max((job.finished_at or 0.0 for job in jobs), default=0.0)
+    return f" in {duration(ended - began)}" if began and ended > began else ""
+
+
+def _show_actions(wish: Replicate, jobs: Sequence[JobCard], is_whole: bool) -> None:
+    with st.container(horizontal=True):
+        stopped = any(job.state in ("failed", "cancelled", "paused") for job in jobs)
+        if stopped and st.button("Go on", icon=":material/play_arrow:", key="replication.go_on"):
+            submit_replication(wish)
+            st.rerun()
+        if not is_whole and st.button("Report what is there", icon=":material/summarize:", key="replication.partial"):
+            submit(wish.model_copy(update={"partial": True}))
+            keep("The report of what is there is on its way.")
+            st.rerun(scope="app")
+        st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
+
+
+def _show_report(report: ReportCard) -> None:
+    found = report.findings
+    st.subheader(plain(summary(found)))
+    st.caption(plain(f"Reported {ago(report.created_at)} on {found['machine']}."))
+    _offer_files(report)
+    rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(found["claims"])]
+    show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
+    for name, chart in charts(found).items():
+        show_picture(Picture(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
+
+
+def _offer_files(report: ReportCard) -> None:
+    folder = get_storage(get_settings()).path(str(report.artifact_id))
+    with st.container(horizontal=True):
+        for file, label, mime in (
+            ("report.html", "Report (HTML)", "text/html"),
+            ("report.md", "Markdown", "text/markdown"),
+        ):
+            if (folder / file).is_file():
+                st.download_button(
+                    label,
+                    (folder / file).read_bytes(),
+                    file_name=f"{report.findings['name']}.{file}",
+                    mime=mime,
+                    key=f"replication.{file}",
+                    on_click="ignore",
+                    icon=":material/download:",
+                )
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,72 @@
+"""Every report that jobs left: certificates and measurements, read again, and deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from ui.present.pages import EXPERTS
+from ui.present.text.formatting import clock, counted, plain
+from ui.present.text.reports import read_words, report_row
+from ui.studio.analysis.classification_view import show_classification
+from ui.studio.experts.addition import show_addition
+from ui.studio.experts.removal import show_removal_report
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import empty, explained, keep
+from workbench.registry import reports
+from workbench.registry.cards import ReportCard
+from workbench.registry.database import reading, transaction
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Reports")
+    with reading() as session:
+        cards = reports.list_reports(session)
+    if not cards:
+        why = "No report has been written yet."
+        empty(why, "Certify an addition or a removal on the card of an expert.", EXPERTS.script, EXPERTS.title)
+        return
+    kinds = st.pills("Kind", sorted({card.kind for card in cards}), selection_mode="multi", key="reports.kinds")
+    shown = [card for card in cards if not kinds or card.kind in kinds]
+    st.caption(f"{counted(len(shown), 'report')}, the newest first. They stay when what they speak of is deleted.")
+    show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")
+    by_id = {card.id: card for card in shown}
+    chosen = st.selectbox("Report to read", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen")
+    _show_report(by_id[chosen])
+
+
+def _label(card: ReportCard) -> str:
+    return f"{card.title}, {clock(card.created_at)} ({card.id[:8]})"
+
+
+def _show_report(card: ReportCard) -> None:
+    st.header(plain(card.title), divider="gray")
+    if draw := _PARTS.get(card.kind):
+        draw(card)
+    elif words := read_words(card):
+        st.caption(plain(words))
+    with st.popover("Delete …", icon=":material/delete:"):
+        st.markdown("Deletes the report with its pages. The models that it speaks of stay as they are.")
+        if st.button("Delete for good", key=f"delete_{card.id}", type="primary"):
+            with explained():
+                _delete(card)
+
+
+def _delete(card: ReportCard) -> None:
+    with transaction() as session:
+        reports.delete_report(session, card.id)
+    keep(f"The report “{card.title}” is deleted.")
+    st.rerun()
+
+
+_PARTS: dict[str, Callable[[ReportCard], None]] = {
+    "addition": show_addition,
+    "removal": show_removal_report,
+    "classification": show_classification,
+}
+
+
+if __name__ == "__main__":
+    show()

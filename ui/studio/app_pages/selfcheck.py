@@ -1,0 +1,108 @@
+"""The newest self-check: every law with its deviation, where it was measured, and a button to check again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from engine.selfcheck.report import versions
+from jobs.queue.submit import submit
+from ui.present.job_status import is_over
+from ui.present.text.formatting import ago, clock, plain
+from ui.present.text.verdicts import number, place, result, since_then, summary
+from ui.studio.job_views.job_view import show_job
+from ui.studio.shared.data_table import as_csv
+from ui.studio.shared.notices import empty, explained, show_problem
+from workbench.job_records import jobs as rows
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+from workbench.specs import SelfCheck
+
+KIND = "selfcheck"
+_SIGNS = {True: ":green[:material/check: {}]", False: ":red[:material/error: **{}**]"}
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Self-check")
+    with reading() as session:
+        jobs = rows.list_jobs(session, kind=KIND)
+    if not jobs:
+        why = "Nothing has been checked on this machine yet."
+        empty(why, "Check now: the laws of mixing, on a tiny model, in less than a minute.")
+    done = next((job for job in jobs if job.state == "done"), None)
+    if done:
+        _show_title(done)
+    _show_button(jobs)
+    if jobs and jobs[0].state != "done":
+        show_job(jobs[0].id, key=KIND)
+    if done:
+        _show_laws(done.result)
+    st.caption("The same in a terminal: `workbench selfcheck`. It ends with code 1 when a law does not hold.")
+
+
+def _show_button(jobs: list[JobCard]) -> None:
+    under_way = bool(jobs) and not is_over(jobs[0])
+    label = "Check again" if jobs else "Check now"
+    if st.button(label, type="primary", icon=":material/rule:", key="selfcheck.submit", disabled=under_way):
+        with explained():
+            submit(SelfCheck())
+            st.rerun()
+
+
+def _show_title(job: JobCard) -> None:
+    found = job.result
+    st.subheader(plain(summary(found)))
+    at = job.finished_at or job.created_at
+    st.caption(plain(f"{clock(at)}, {ago(at)}. {place(found)}"))
+    if changed := since_then(found, versions()):
+        st.warning(plain(changed), icon=":material/update:")
+
+
+def _show_laws(found: dict[str, Any]) -> None:
+    for law in found["laws"]:
+        if not law["passed"]:
+            show_problem(plain(f"{law['law']}, {law['sentence']}: {law['message']}"), _NEXT_STEP)
+    st.table([_row(law) for law in found["laws"]])
+    _show_reading(found)
+
+
+_NEXT_STEP = "Do not trust numbers made here until it holds: try other versions or another device, and report it."
+
+
+def _row(law: dict[str, Any]) -> dict[str, str]:
+    """One law, as Markdown."""
+    told = {
+        "law": law["law"],
+        "sentence": law["sentence"],
+        "tolerance": law["tolerance"],
+        "measured": number(law["measured"]),
+        "if broken": number(law["control"]),
+    }
+    return {
+        **{name: plain(value) for name, value in told.items()},
+        "result": _SIGNS[law["passed"]].format(result(law["passed"])),
+    }
+
+
+def _show_reading(found: dict[str, Any]) -> None:
+    st.caption(
+        "Measured is the largest deviation from the law over all gates and model families that it was tried on. "
+        "The column “if broken” is the same measure where the law is broken on purpose: a check that does not see "
+        "that counts as failed."
+    )
+    st.download_button(
+        "Download as CSV",
+        as_csv(found["laws"]),
+        file_name="selfcheck.csv",
+        mime="text/csv",
+        key="selfcheck_download",
+        on_click="ignore",
+        icon=":material/download:",
+        type="tertiary",
+    )
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,184 @@
+"""Who is at home where, why, and what a better choice of experts would gain: all from stored scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from ui.present.charts.heatmap import Scores, specialization
+from ui.present.pages import LEARNED_AND_KEPT, SHARED_TEXT, TRAIN
+from ui.present.text.formatting import listed, plain
+from ui.present.text.measures import table_measure_words
+from ui.studio.analysis.affinity_view import show_affinity
+from ui.studio.analysis.retention_view import COMPARED, show_retention
+from ui.studio.analysis.token_comparison_view import choose_cell, show_contrast
+from ui.studio.experts.removal import show_removal
+from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
+from ui.studio.mixtures.inference_modes_view import show_oracle_gap
+from ui.studio.mixtures.mixture_controls import state_of
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.show_chart import clicked, show_picture
+from workbench.analysis import evaluations
+from workbench.registry import experts, mixtures
+from workbench.registry.cards import ExpertCard
+from workbench.registry.database import reading
+
+ALL = "All experts"
+_AT_FIRST = 12  # experts that are compared until others are chosen
+
+
+def show() -> None:
+    """Draws the page."""
+    st.title("Specialization")
+    with reading() as session:
+        names = [card.name for card in mixtures.by_worth(session)]
+        cards = experts.list_experts(session)
+    if not cards:
+        empty_until(
+            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+        )
+        return
+    mixture, split = _ask(names)
+    view = st.segmented_control(
+        "What to look at", list(_VIEWS), default=next(iter(_VIEWS)), key="specialization.view", required=True
+    )
+    scores = _scores(mixture, split, cards)
+    if not scores.domains and view != LEARNED_AND_KEPT:  # which has experts of its own
+        why = f"No expert of this choice has been scored on the {split} split yet."
+        empty_until_scored(why, "Evaluate its mixture: the scores are stored once.", mixture, split)
+        return
+    _VIEWS[view](mixture, split, scores)
+
+
+def _show_heatmap(mixture: str | None, split: str, scores: Scores) -> None:
+    _show_scores(scores)
+    st.caption(plain(scores.measured))
+    _tell_gaps(mixture, split, scores)
+    has_homes = bool(scores.at_home_somewhere().domains)
+    if has_homes:
+        _tell_how_to_read(scores)
+    if scores.accuracy_is_known():
+        where = "in the table and on a cell" if has_homes else "in the table"
+        st.caption(f"Accuracy, {where}, is the share of tokens that the expert found most probable.")
+    if has_homes:
+        show_contrast(scores, split)
+
+
+def _tell_how_to_read(scores: Scores) -> None:
+    if strangers := scores.strangers():
+        st.caption(plain(f"Only in the table, because no expert here was trained on it alone: {listed(strangers)}."))
+    st.caption(
+        "Numbers are ratios of perplexities on the same held-out tokens, and have no unit. "
+        "Colours follow their logarithm, and end at the 95th percentile, so that one far cell does not hide the others."
+    )
+
+
+def _show_overlap(mixture: str | None, split: str, _: Scores) -> None:
+    show_affinity(mixture, split)
+
+
+def _show_gap(mixture: str | None, split: str, _: Scores) -> None:
+    if mixture is None:
+        st.info("The oracle chooses among the experts of one mixture: choose a mixture above.")
+        return
+    with reading() as session:
+        card = mixtures.get_mixture(session, mixture)
+    show_oracle_gap(mixture, split, state_of(card))
+
+
+def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:
+    if mixture is None:
+        st.info("An expert is removed from a mixture: choose one above.")
+        return
+    show_removal(mixture)
+
+
+def _show_retention(mixture: str | None, split: str, _: Scores) -> None:
+    with reading() as session:
+        cards = experts.list_experts(session)
+    members = [card for card in cards if mixture in card.mixtures]
+    made_of = {one["name"] for card in members for one in card.config.get("composed_of", ())}
+    own = members + [card for card in cards if card.name in made_of and card not in members]
+    cards = own + [card for card in cards if card not in own]
+    asked = [card for card in cards if card.name in st.session_state.get(COMPARED, ())]
+    comparable = {one.name: one for one in cards if one.tokenizer_sha256 == (asked or cards)[0].tokenizer_sha256}
+    if not set(st.session_state.get(COMPARED, ["none yet"])) <= set(comparable):
+        kept = [card.name for card in asked if card.name in comparable]
+        if others := [card.name for card in asked if card.name not in comparable]:
+            st.info(plain(f"Left out, since their tokenizer is another than that of {kept[0]}: {listed(others)}."))
+        usual = [card.name for card in own if card.name in comparable] or [*comparable]
+        st.session_state[COMPARED] = kept or usual[:_AT_FIRST]
+    chosen = st.multiselect(
+        "Experts to compare",
+        list(comparable),
+        key=COMPARED,
+        help="Of any method, such as full fine-tuning (dense), LoRA and MoDE. They must share a tokenizer.",
+    )
+    if chosen:
+        show_retention([comparable[name] for name in chosen], split, "retention")
+
+
+_VIEWS: dict[str, Callable[[str | None, str, Scores], None]] = {
+    "Who is at home where": _show_heatmap,
+    SHARED_TEXT: _show_overlap,
+    "Oracle gap": _show_gap,
+    "Removal": _show_removal,
+    LEARNED_AND_KEPT: _show_retention,
+}
+
+
+def _show_scores(scores: Scores) -> None:
+    def choose() -> None:
+        if place := clicked("specialization"):
+            choose_cell(scores, expert_place=place[1], domain_place=place[0])
+
+    if scores.at_home_somewhere().domains:
+        show_picture(specialization(scores), "specialization", choose)
+        return
+    st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
+    of_homes = ("at home", "ratio to own expert")
+    rows = [{name: value for name, value in row.items() if name not in of_homes} for row in scores.rows()]
+    show_table(rows, "perplexities", "Perplexity of each expert on each domain")
+
+
+def _tell_gaps(mixture: str | None, split: str, scores: Scores) -> None:
+    """Why a row is empty, and which experts take part in no answer."""
+    if unscored := scores.unscored():
+        st.warning(plain(f"Not scored yet, so there are no numbers in their row: {listed(unscored)}."))
+        empty_until_scored("An evaluation computes only what is missing.", _how_to_score(mixture), mixture, split)
+    if disabled := [name for name in scores.disabled if name in scores.experts]:
+        st.caption(plain(f"Disabled, so no mixture asks them: {listed(disabled)}."))
+
+
+def _how_to_score(mixture: str | None) -> str:
+    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture or 'MIXTURE'}`."
+
+
+def _ask(names: list[str]) -> tuple[str | None, str]:
+    columns = st.columns([3, 1], vertical_alignment="bottom")
+    choice = columns[0].selectbox("Experts of", [*names, ALL], key="specialization.mixture", on_change=_let_go)
+    split = columns[1].segmented_control(
+        "Held-out text", ["test", "dev"], default="test", key="specialization.split", required=True
+    )
+    return None if choice == ALL else choice, split
+
+
+def _let_go() -> None:
+    """The experts to compare are those of the mixture that is chosen now."""
+    st.session_state.pop(COMPARED, None)
+
+
+def _scores(mixture: str | None, split: str, cards: list[ExpertCard]) -> Scores:
+    with reading() as session:
+        table = evaluations.perplexity_table(session, mixture, split)
+    home_of = {card.name: card.domain for card in cards if card.domain}
+    numbers = (table["perplexity"], table["specialization"])
+    disabled = [card.name for card in cards if not card.enabled]
+    return Scores(
+        table["experts"], table["domains"], *numbers, home_of, disabled, table_measure_words(table), table["accuracy"]
+    )
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,46 @@
+"""Change a clustering by hand: merge clusters, split one again, delete the whole. Only what changes becomes stale."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.questions import Offers
+from ui.present.text.formatting import plain
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import Answers
+from ui.studio.shared.notices import explained, keep
+from workbench.registry.cards import ClusteringCard
+from workbench.registry.clusterings import delete_clustering
+from workbench.registry.database import transaction
+
+_TUCKED = ("sample_size", "seed")
+
+
+def show_edits(card: ClusteringCard) -> None:
+    """The forms, each with its job beneath it."""
+    st.caption(
+        "Experts of clusters that change become stale, and can be trained anew; all others stay as they are. "
+        "To put single documents elsewhere, click them on the map."
+    )
+    names = [cluster.name for cluster in card.clusters]
+    offers: Offers = {"clusters": names, "cluster": names}
+    given: Answers = {("clustering",): card.name}
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("##### Make one cluster of several")
+        ask_for("merge-clusters", offers, "Merge them", skip=("clustering",), given=given)
+    with right:
+        st.markdown("##### Find clusters within a cluster")
+        ask_for("split-cluster", offers, "Split it", skip=("clustering",), given=given, tucked=_TUCKED)
+    _show_deletion(card)
+
+
+def _show_deletion(card: ClusteringCard) -> None:
+    with st.popover("Delete the clustering …", icon=":material/delete:"):
+        st.markdown(plain(f"Deletes {card.name} with its map. The domains that were made of it stay."))
+        if st.button("Delete for good", type="primary", key="clusters.delete"):
+            with explained():
+                with transaction() as session:
+                    delete_clustering(session, card.name)
+                keep(f"“{card.name}” is deleted.")
+                st.rerun()

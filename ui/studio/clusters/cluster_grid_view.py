@@ -1,0 +1,64 @@
+"""The grid of temperatures and top-ks of a mixture on a clustering, asked of the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.cluster_grid import grid_picture
+from ui.present.missing_scores import gap_words
+from ui.present.text.formatting import plain
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.mixtures.mixture_controls import state_of
+from ui.studio.shared.background import fetched
+from ui.studio.shared.notices import empty
+from ui.studio.shared.show_chart import show_picture
+from workbench.registry import mixtures
+from workbench.registry.cards import ClusteringCard, MixtureCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+
+_ALL = "All of it"
+
+
+def show_grid(card: ClusteringCard) -> None:
+    """Perplexities at every temperature and top-k of one mixture that weighs by nearness to these clusters."""
+    with reading() as session:
+        ours = {one.name: one for one in mixtures.list_mixtures(session) if one.gate.get("clustering") == card.id}
+    if not ours:
+        why = "No mixture weighs its experts by nearness to these clusters yet."
+        empty(why, "“Train on them” above trains a model on each cluster, and makes a mixture with such a gate.")
+        return
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    name = left.selectbox("Mixture", list(ours), key="clusters.grid_of")
+    split = right.segmented_control(
+        "Held-out text", ["test", "dev"], default="test", key="clusters.grid_split", required=True
+    )
+    if found := _ask(ours[name], split):
+        _show(found, name, split)
+
+
+def _ask(mixture: MixtureCard, split: str) -> dict[str, Any] | None:
+    def ask() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.cluster_grid(mixture=mixture.name, split=split)
+
+    wish = (mixture.name, split, state_of(mixture))
+    found: dict[str, Any] | None = fetched("cluster_grid", wish, ask, "Mixing the stored scores in every way")
+    return found
+
+
+def _show(found: dict[str, Any], mixture: str, split: str) -> None:
+    if not found["domains"]:
+        why = gap_words(found["experts"], split)
+        empty_until_scored(why, "Evaluate the mixture once.", mixture, split)
+        return
+    by_domain = {row["domain"]: row["perplexity"] for row in found["domains"]}
+    text = st.selectbox("Text", [_ALL, *by_domain], key="clusters.grid_text")
+    show_picture(grid_picture(found, by_domain.get(text, found["perplexity"])), "cluster_grid")
+    told = (
+        f"Exact, from stored scores of the {split} split, in {found['seconds'] * 1000:.0f} ms; all experts weigh alike."
+    )
+    st.caption(plain(told))

@@ -1,0 +1,157 @@
+"""The map on the screen: click a point to read its document, draw an area to make a domain of what lies in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from jobs.queue.submit import submit
+from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, map_picture
+from ui.present.text.clusters import SHOWN_TERMS
+from ui.present.text.formatting import counted, listed, plain
+from ui.studio.forms.job_form import show_last
+from ui.studio.shared.notices import empty, explained
+from ui.studio.shared.show_chart import areas, clicked_point, show_picture
+from workbench.registry.cards import ClusteringCard
+from workbench.registry.cluster_documents import get_document, map_points
+from workbench.registry.clusterings import get_clustering
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+from workbench.specs import parse_spec
+from workbench.store.storage import get_storage
+
+_KEY = "cluster_map"
+_CHARACTERS = 3000
+_MANY, _LEGEND = 40, 130  # names in a legend, and pixels of its height with more
+_HEIGHT = 320  # of a text, in pixels
+_SHORT, _LINES = 400, 8  # characters and lines that need no such height
+_HOW = (
+    "Click a point to read its document; turn the wheel to look closer. To make a domain of an area, take the lasso or "
+    "the box from the toolbar of the map and draw around it."
+)
+_WAYS: dict[By, str] = {"cluster": "Clusters", "domain": "Domains they came from"}
+
+
+def show_map(card: ClusteringCard) -> None:
+    """The map with what can be done on it, and the jobs that it asked for last."""
+    if not card.metrics["map"]:
+        empty(
+            "No map was drawn of this clustering.", "Find clusters again with a map size above 0, under another name."
+        )
+        return
+    with st.container():  # there is one without a job, too: the map must not move, or it forgets what was drawn on it
+        for kind in ("make-domain", "pin-documents"):
+            show_last(kind)
+    _show(card.name)
+
+
+@st.fragment
+def _show(name: str) -> None:
+    """A part of the page that is drawn again by itself: a click on the map leaves the rest alone."""
+    with explained():
+        with reading() as session:
+            card = get_clustering(session, name)
+            chart = map_points(session, get_storage(get_settings()), name)
+        by, only = _ask(card)
+        found = cluster_map(card, chart, by, only)
+        _show_legend(found)
+        chart_side, reading_side = st.columns([5, 3], gap="medium")
+        with chart_side:
+            show_picture(map_picture(found, by), _KEY, _nothing, ways=("points", "lasso", "box"))
+        with reading_side:
+            _show_selected(found, only)
+
+
+def _show_selected(found: ClusterMap, only: Sequence[str]) -> None:
+    if drawn := areas(_KEY):
+        _offer_domain(found, drawn, only)
+    elif point := clicked_point(_KEY):
+        _show_document(found.card, found.document(*point))
+    else:
+        st.info(_HOW)
+
+
+def _show_legend(found: ClusterMap) -> None:
+    """The names of the colours; many of them can be scrolled."""
+    with st.container(height=_LEGEND if len(found.layers) > _MANY else "content"):
+        st.html(legend(found))
+
+
+def _nothing() -> None:
+    """What was selected stands in the session; this alone makes Streamlit draw the part again."""
+
+
+def _ask(card: ClusteringCard) -> tuple[By, list[str]]:
+    left, right = st.columns([2, 3])
+    by: By = left.segmented_control(
+        "Coloured by", list(_WAYS), format_func=_WAYS.__getitem__, default="cluster", key="clusters.by", required=True
+    )
+    names = [cluster.name for cluster in card.clusters]
+    only = right.multiselect(
+        "Only these clusters",
+        names,
+        key=f"clusters.only.{card.id}",
+        placeholder="all",
+        help="What is not shown is in no area either. With many clusters colours come again: look at a few.",
+    )
+    return by, list(only)
+
+
+# a document -----------------------------------------------------------------------------------------
+
+
+def _show_document(card: ClusteringCard, number: int | None) -> None:
+    if number is None:
+        return
+    with reading() as session:
+        document = get_document(session, get_storage(get_settings()), card.name, number)
+    cluster = card.clusters[document["cluster"]]
+    with st.container(border=True):
+        st.markdown(f"**{plain(cluster.name)}**, {counted(cluster.num_documents, 'document')}")
+        st.caption(plain(f"Strongest words: {listed(cluster.terms, SHOWN_TERMS)}."))
+        show_text(document)
+        _offer_pin(card, document)
+
+
+def show_text(document: dict[str, Any]) -> None:
+    """A document with where it came from and its part."""
+    marks = {"is_fitted": "shaped the clusters", "is_pinned": "put here by hand", "is_blank": "holds no known word"}
+    told = [document["domain"], document["source"], document["split"], f"id {document['id'][:12]}"]
+    st.caption(plain(" · ".join([*filter(None, told), *(words for mark, words in marks.items() if document[mark])])))
+    text = document["text"][:_CHARACTERS] + ("…" if len(document["text"]) > _CHARACTERS else "")
+    with st.container(border=True, height=_HEIGHT if len(text) > _SHORT or text.count("\n") > _LINES else "content"):
+        st.text(text)
+
+
+def _offer_pin(card: ClusteringCard, document: dict[str, Any]) -> None:
+    others = [cluster.name for cluster in card.clusters if cluster.number != document["cluster"]]
+    if not others:
+        return
+    with st.popover("Put it into another cluster …", icon=":material/push_pin:"):
+        st.caption("It stays there whatever its words say. Experts of both clusters become stale.")
+        into = st.selectbox("Cluster", others, key="clusters.pin_into")
+        if st.button("Put it there", key="clusters.pin"):
+            _submit("pin-documents", clustering=card.name, cluster=into, documents=[document["id"]])
+
+
+# an area --------------------------------------------------------------------------------------------
+
+
+def _offer_domain(found: ClusterMap, drawn: Sequence[str], only: Sequence[str]) -> None:
+    number = found.num_inside(drawn)
+    if not number:
+        st.caption("No document lies in this area: draw it around some points.")
+        return
+    with st.container(border=True):
+        st.markdown(f"**{counted(number, 'document')} in the area**")
+        st.caption("Only what is on the map. Documents that are held out stay held out.")
+        name = st.text_input("Name of the new domain", key="make-domain.name", placeholder="what they are about")
+        if st.button(f"Make a domain of these {number:,}", type="primary", key="make-domain.submit"):
+            _submit("make-domain", clustering=found.card.name, name=name, areas=list(drawn), clusters=list(only))
+
+
+def _submit(kind: str, **wish: Any) -> None:
+    st.session_state[f"{kind}.job"] = submit(parse_spec({"kind": kind, **wish}))
+    st.rerun()

@@ -1,0 +1,112 @@
+"""A model for each cluster: domains of them, a form that trains them all, an offer to train the stale ones anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from jobs.plans.clusterings import submit_training
+from ui.present.cli_command import command_for
+from ui.present.form_choices import missing, offers_now
+from ui.present.pages import TRAIN
+from ui.present.questions import Question, assemble, changed, questions_of
+from ui.present.text.clusters import stale_words
+from ui.present.text.formatting import counted, plain
+from ui.studio.forms.job_form import ask_for, show_last
+from ui.studio.forms.widgets import ask_all, key_of, show_command
+from ui.studio.job_views.pending_jobs import empty_until
+from ui.studio.job_views.plan_view import show_plan
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained
+from workbench.registry import experts
+from workbench.registry.cards import ClusteringCard, ExpertCard
+from workbench.registry.database import reading
+from workbench.specs import TrainClusters, parse_as
+
+_FORM = "train-clusters"
+
+
+def show_training(card: ClusteringCard) -> None:
+    """Which clusters have a domain and an expert, and the forms that make them."""
+    rows = [
+        {
+            "cluster": one.name,
+            "domain": one.domain or "none yet",
+            "experts": ", ".join(one.experts) or "none yet",
+            "stale": "stale" if one.stale else "",
+        }
+        for one in card.clusters
+    ]
+    show_table(rows, "cluster_experts", "Which clusters have a domain and an expert")
+    offers = offers_now()
+    if missing(offers, "seed_model"):
+        why, step = "There is no seed model yet.", "Every cluster's model starts as a copy of one."
+        empty_until("make-seed", why, step, TRAIN.script, "Make a seed model")
+        return
+    questions = questions_of(TrainClusters, offers, skip=("clustering",))
+    _offer_stale(card, questions)
+    _ask(card, questions, seed=offers["seed_model"][0])
+    show_plan(_FORM)
+    show_last(_FORM)
+    with st.expander("Only make domains of the clusters", icon=":material/library_books:"):
+        ask_for(
+            "make-cluster-domains",
+            {},
+            "Make domains",
+            skip=("clustering", "domains"),
+            given={("clustering",): card.name},
+        )
+
+
+def _ask(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
+    """The form; `seed` stands there at first, though a wish that branches from an expert names none."""
+    st.markdown(f"##### Train a model on each of {counted(len(card.clusters), 'cluster')}, and mix them")
+    st.caption(plain(TrainClusters.model_fields["training"].description))
+    shown = [replace(one, default=seed) if one.path == ("seed_model",) else one for one in questions]
+    answers = ask_all(_FORM, shown) | {("clustering",): card.name}
+    told = changed(questions, answers) | {("clustering",): card.name}
+    wish = assemble(answers)
+    show_command(command_for(_FORM, told), json.dumps(wish, indent=2, ensure_ascii=False))
+    st.caption(
+        "Asked again under the same name it goes on: models that are there stay, those of changed clusters do not."
+    )
+    if st.button("Train a model on each", type="primary", icon=":material/send:", key=f"{_FORM}.submit"):
+        with explained():
+            ids = st.session_state[f"{_FORM}.jobs"] = submit_training(parse_as(TrainClusters, wish))
+            st.session_state[f"{_FORM}.job"] = ids[-1]  # the mixture of them all
+
+
+def _offer_stale(card: ClusteringCard, questions: Sequence[Question]) -> None:
+    if not card.stale_experts:
+        return
+    with reading() as session:
+        stale = [experts.get_expert(session, name) for name in card.stale_experts]
+        mixtures = sorted({mixture for one in stale for mixture in one.mixtures})
+        members = {name: _members(session, name) for name in mixtures}
+    with st.container(border=True):
+        st.warning(plain(stale_words(card)), icon=":material/update:")
+        for name in mixtures:
+            st.button(
+                plain(f"Fill in what {name} was trained with"),
+                icon=":material/edit_note:",
+                key=f"{_FORM}.again.{name}",
+                on_click=st.session_state.update,
+                args=(_answers(name, members[name], questions),),
+            )
+        st.caption("Under the name of a mixture that holds them, “Train a model on each” below trains just those anew.")
+
+
+def _members(session: Any, mixture: str) -> list[ExpertCard]:
+    return [one for one in experts.list_experts(session) if mixture in one.mixtures]
+
+
+def _answers(mixture: str, members: Sequence[ExpertCard], questions: Sequence[Question]) -> dict[str, Any]:
+    """The form's answers as they were for a mixture; the steps are those of all its models together."""
+    first = members[0]
+    told = {**first.config.get("training", {}), "name": mixture, "seed_model": first.seed}
+    told["num_steps"] = sum(one.config.get("training", {}).get("num_steps", 0) for one in members)
+    return {key_of(_FORM, one): told[one.path[-1]] for one in questions if told.get(one.path[-1]) is not None}

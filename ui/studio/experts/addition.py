@@ -1,0 +1,59 @@
+"""The certificate of an expert's addition: asked for, watched, read."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from jobs.queue.submit import submit
+from ui.present.text.addition import alone_words, change_rows, folder_rows
+from ui.present.text.formatting import clock, plain
+from ui.studio.job_views.job_view import show_job
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained
+from workbench.analysis.additions import additions_of, can_be_certified
+from workbench.registry.cards import ExpertCard, ReportCard
+from workbench.registry.database import reading
+from workbench.training_specs import CertifyAddition
+
+
+def show_additions(card: ExpertCard) -> None:
+    """The newest certificate with its numbers, the older ones in a line each, and the way to another."""
+    with reading() as session:
+        reports, was_added = additions_of(session, card.name), can_be_certified(session, card.name)
+    if reports:
+        show_addition(reports[0])
+    elif was_added:
+        st.caption("Its addition to a mixture has not been certified: that nothing which was there has changed.")
+    else:
+        st.caption("It came with its model and was not added to one, so there is no addition to certify.")
+    for report in reports[1:]:
+        st.caption(plain(f"{clock(report.created_at)}: {report.findings['sentence']}"))
+    if was_added:
+        _show_button(card)
+
+
+def show_addition(report: ReportCard) -> None:
+    """A certificate with its numbers."""
+    found = report.findings
+    tell = st.success if found["ok"] else st.error
+    tell(plain(found["sentence"]), icon=":material/verified:" if found["ok"] else ":material/gpp_bad:")
+    st.caption(plain(f"{report.title}, {clock(report.created_at)}. {alone_words(found)}"))
+    if rows := change_rows(found):
+        st.markdown("##### Perplexity of the mixture before and after: a change below 0 is a gain")
+        show_table(rows, f"addition_{report.id}", f"Perplexity per token by domain, {report.title}")
+    with st.expander("What was hashed", icon=":material/fingerprint:"):
+        show_table(folder_rows(found), f"hashes_{report.id}", "Folders that were there before, and what was found")
+
+
+def _show_button(card: ExpertCard) -> None:
+    key = f"certify_{card.id}"
+    if not card.mixtures:
+        st.caption("It is in no mixture: there is no addition to certify.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        mixture = st.selectbox("Mixture that it was added to", card.mixtures, key=f"{key}_mixture")
+        if st.button("Certify the addition", icon=":material/verified:", key=key):
+            with explained():
+                st.session_state[f"{key}_job"] = submit(CertifyAddition(expert=card.name, mixture=mixture))
+    if job_id := st.session_state.get(f"{key}_job"):
+        show_job(job_id, key=f"{key}_job_view")

@@ -1,0 +1,89 @@
+"""Experts side by side: where each is better, and in what they differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.present.charts.curves_and_bars import expert_bars
+from ui.present.text.formatting import millions, short, size
+from ui.present.text.measures import comparable
+from ui.studio.analysis.retention_view import offer_retention, offer_scores
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.retention import retention
+from workbench.registry.cards import EvaluationCard, ExpertCard
+from workbench.registry.database import reading
+
+_TOLD_ABOVE = ("parts", "composed_of", "sources", "base_sources")  # of the config
+
+
+def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> None:
+    """Perplexities on one split as bars, and a table of what differs."""
+    picture = expert_bars(cards, [one for one in scores if one.split == split])
+    if picture:
+        show_picture(picture, "compared")
+        if not is_shared(cards, scores, split):
+            with explained():
+                _offer_scores(cards, split)
+    else:
+        why = f"None of them has been scored on the {split} split yet."
+        mixture = next((name for card in cards for name in card.mixtures), None)
+        empty_until_scored(why, "Evaluate their mixture.", mixture, split)
+    offer_retention(cards)
+    st.markdown("##### What differs between them: one row for each property")
+    show_table(differences(cards), "differences", "Properties in which the chosen experts differ")
+
+
+def is_shared(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard], split: str) -> bool:
+    """Whether any domain was scored with all of these experts on the same tokens."""
+    names = {card.name for card in cards}
+    shown = comparable([one for one in scores if one.expert in names and one.split == split])
+    return len(names) in Counter(one.domain for one in shown).values()
+
+
+def _offer_scores(cards: Sequence[ExpertCard], split: str) -> None:
+    """The evaluations after which these experts can be compared on the domains that they learned."""
+    last, *others = dict.fromkeys(name for card in cards for name in card.domains)
+    with reading() as session:
+        found = retention(session, last, targets=others, experts=[card.name for card in cards], split=split)
+    offer_scores(found, "compared")
+
+
+def differences(cards: Sequence[ExpertCard]) -> list[dict[str, Any]]:
+    """A row for each property that is not the same in all; pure."""
+    told = {card.name: _told(card) for card in cards}
+    properties = dict.fromkeys(name for values in told.values() for name in values)
+    rows = [{"property": name, **{expert: v.get(name) for expert, v in told.items()}} for name in properties]
+    return [row for row in rows if len({value for key, value in row.items() if key != "property"}) > 1]
+
+
+def _told(card: ExpertCard) -> dict[str, str]:
+    return {
+        "method": card.method,
+        "domains": ", ".join(card.domains),
+        "parts": ", ".join(card.parts),
+        "composed of": ", ".join(one["name"] for one in card.config.get("composed_of", ())),
+        "parents": ", ".join(card.parents),
+        "seed model": card.seed or "",
+        "base": short(card.base_id),
+        "tokenizer SHA-256": short(card.tokenizer_sha256),
+        "data SHA-256": short(card.data_sha256),
+        "parameters": millions(card.num_parameters),
+        "size": size(card.size_bytes),
+        "enabled": "yes" if card.enabled else "no",
+        **{f"config: {name}": str(value) for name, value in flat(card.config) if name not in _TOLD_ABOVE},
+    }
+
+
+def flat(config: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a nested config as `training.num_steps`."""
+    found: list[tuple[str, Any]] = []
+    for name, value in config.items():
+        found += flat(value, f"{before}{name}.") if isinstance(value, dict) else [(before + name, value)]
+    return found

@@ -1,0 +1,152 @@
+"""One expert: switch, numbers, lineage, curve, provenance, notes, and its end."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+
+from ui.present.charts.lineage import lineage_dot, lineage_words
+from ui.present.text.formatting import clock, counted, millions, plain, size
+from ui.present.text.measures import in_percent
+from ui.present.text.parents import known_words
+from ui.studio.experts.addition import show_additions
+from ui.studio.experts.comparison import flat
+from ui.studio.experts.forgetting import show_forgetting, show_forgotten
+from ui.studio.experts.mode_parts import offer_composition, show_parts
+from ui.studio.experts.parents import show_posterior
+from ui.studio.experts.removal import show_removal_of
+from ui.studio.experts.rename_delete import show_end
+from ui.studio.experts.switches import show_switch
+from ui.studio.job_views.curves import show_curves
+from ui.studio.job_views.mode_gate_history import show_gates
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained, keep
+from workbench.analysis import evaluations
+from workbench.job_records import jobs as rows
+from workbench.registry import experts
+from workbench.registry.cards import ExpertCard
+from workbench.registry.database import reading, transaction
+
+
+def show_expert(card: ExpertCard) -> None:
+    """The card of an expert."""
+    st.header(plain(card.name), divider="gray")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        show_switch(card)
+        for tag in card.tags:
+            st.badge(plain(tag), color="gray")
+    _show_numbers(card)
+    if card.stale:
+        st.warning(
+            "Its cluster holds other documents now than those that it was trained on. Train a model on the new ones "
+            "with `workbench cluster train`; this one stays as it is.",
+            icon=":material/history:",
+        )
+    parts = _PARTS
+    if card.method == experts.MODE:
+        offer_composition(card)
+        parts = {"Parts": show_parts} | parts
+    for tab, draw in zip(st.tabs(list(parts)), parts.values(), strict=True):
+        with tab, explained():
+            draw(card)
+
+
+def _show_numbers(card: ExpertCard) -> None:
+    numbers = {
+        "Domain": card.domain or counted(len(card.domains), "domain"),
+        "Method": card.method,
+        "Parameters": millions(card.num_parameters),
+        "Size on disk": size(card.size_bytes),
+    }
+    for column, (label, value) in zip(st.columns(len(numbers)), numbers.items(), strict=True):
+        column.metric(label, plain(value))
+
+
+def _show_lineage(card: ExpertCard) -> None:
+    with reading() as session:
+        lineage = experts.lineage(session, card.name)
+    words = lineage_words(lineage)
+    st.markdown("##### Where it comes from, and where it takes part: read from left to right")
+    st.graphviz_chart(lineage_dot(lineage, card.name), alt=words)
+    st.caption(plain(words))
+    if known := known_words(card.metrics, card.parent or "Its parent"):
+        st.caption(plain(known))
+    show_posterior(card.metrics, card.parent or "", f"expert_{card.id}")
+
+
+def _show_curve(card: ExpertCard) -> None:
+    with reading() as session:
+        job = rows.get_job(session, card.job_id) if card.job_id else None
+        points = rows.metrics(session, job.id) if job else []
+    if job and points:
+        show_curves(points, f"expert_{card.id}", subject=card.name)
+        show_forgetting(job, points, f"expert_{card.id}")
+        show_gates(job, points, f"expert_{card.id}")
+    else:
+        st.caption("No curve was recorded for this expert: it was not trained by a job of this registry.")
+
+
+def _show_scores(card: ExpertCard) -> None:
+    with reading() as session:
+        scores = [one for one in evaluations.list_evaluations(session) if one.expert == card.name]
+    if not scores:
+        st.caption("Not scored yet. Evaluate a mixture that holds it (page Train).")
+        return
+    told = [
+        {
+            "domain": one.domain,
+            "perplexity (per token)": one.perplexity,
+            "accuracy (%)": in_percent(one.accuracy),
+            "split": one.split,
+            "tokens": one.num_tokens,
+            "context (tokens)": one.block_size,
+            "scored": clock(one.created_at),
+        }
+        for one in scores
+    ]
+    show_table(told, f"scores_{card.id}", f"Perplexities of {card.name}")
+
+
+def _show_provenance(card: ExpertCard) -> None:
+    told = {
+        "made": clock(card.created_at),
+        "domains": ", ".join(card.domains),
+        "parent experts": ", ".join(card.parents) or "none",
+        "seed model": card.seed or "none",
+        "weights SHA-256": card.sha256,
+        "tokenizer SHA-256": card.tokenizer_sha256,
+        "data SHA-256": card.data_sha256,
+        "base": card.base_id,
+        "code version": card.code_version,
+        "job": card.job_id or "none",
+    }
+    origin = [{"property": name, "value": value} for name, value in told.items()]
+    show_table(origin, f"origin_{card.id}", f"Origin of {card.name}")
+    config = [{"setting": name, "value": json.dumps(value)} for name, value in flat(card.config)]
+    show_table(config, f"config_{card.id}", f"Configuration of {card.name}")
+
+
+def _show_notes(card: ExpertCard) -> None:
+    with st.form(f"notes_{card.id}"):
+        notes = st.text_area("Notes", card.notes)
+        tags = st.text_input("Tags, separated by commas", ", ".join(card.tags))
+        if st.form_submit_button("Save"):
+            kept = [tag.strip() for tag in tags.split(",") if tag.strip()]
+            with transaction() as session:
+                experts.describe(session, card.name, notes=notes, tags=kept)
+            keep("Saved.")
+            st.rerun()
+
+
+_PARTS = {
+    "Lineage": _show_lineage,
+    "Curve": _show_curve,
+    "Perplexities": _show_scores,
+    "Forgetting": show_forgotten,
+    "Addition": show_additions,
+    "Removal": show_removal_of,
+    "Provenance": _show_provenance,
+    "Notes & tags": _show_notes,
+    "Rename or delete": show_end,
+}

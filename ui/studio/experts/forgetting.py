@@ -1,0 +1,151 @@
+"""What a training made of the domains beside its own: on the way (DEMix fig. 6) and in the end (table 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import streamlit as st
+
+from engine.statistics.perplexity import perplexity_of
+from ui.client import Client
+from ui.present.charts.chart import MARK, Picture, label, new_figure
+from ui.present.charts.curves_and_bars import PERPLEXITY
+from ui.present.pages import TRAIN
+from ui.present.text.forgetting import forgetting_rows, forgetting_words
+from ui.present.text.formatting import counted, plain
+from ui.studio.shared.background import fetched
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import empty
+from ui.studio.shared.show_chart import show_picture
+from workbench.palette import COLOURS
+from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
+from workbench.settings import get_settings
+
+_PREFIX = "dev_loss/"
+_NOTICEABLE = 1.0  # per cent of perplexity
+
+
+def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
+    """The picture of a training that watched other domains; nothing for any other job."""
+    picture = forgetting_picture(points, job.spec) if _others(job.spec) else None
+    if picture is not None:
+        show_picture(picture, f"{key}_forgetting")
+        if told := _what_stays(job):
+            st.caption(told)
+
+
+def _what_stays(job: JobCard) -> str:
+    if job.kind in ("train-mode", "compose-mode"):
+        return "The backbone itself stays as it is: with its experts switched off, nothing is forgotten."
+    if not job.spec.get("whole", True):
+        return "The others are read by the mixture with its new expert: what was there did not change."
+    return ""
+
+
+def show_forgotten(card: ExpertCard) -> None:
+    """What an adapted model forgot: its perplexities beside those of the parent it was, on every common text."""
+    if card.parent is None or not card.config.get("whole"):
+        st.caption("Only a model that is adapted as a whole forgets: what this expert shares with others stayed.")
+        return
+    wish = {"before": card.parent, "after": card.name}
+
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.forgetting(**wish)
+
+    if found := fetched(f"forgotten_{card.id}", wish, send, "Reading the stored scores"):
+        _show_table(card, found)
+
+
+def _show_table(card: ExpertCard, found: Mapping[str, Any]) -> None:
+    rows = forgetting_rows(found)
+    if not rows:
+        why = f"{card.name} and its parent {card.parent} have not been scored on the same text."
+        empty(why, "Evaluate the mixtures of both.", TRAIN.script, "Evaluate")
+        return
+    st.markdown("##### Perplexity before and after: a change above 0 is forgetting")
+    show_table(rows, f"forgotten_{card.id}", f"Perplexity per token by domain, {card.parent} and {card.name}")
+    for sentence in forgetting_words(found):
+        st.markdown(plain(sentence))
+
+
+def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Picture | None:
+    """Perplexity over training tokens, of the target and on average of the others; None before an evaluation.
+
+    Of several targets it is their average, too.
+    """
+    learned, watched = _targets(spec), _others(spec)
+    curves = {name: _perplexities(points, name) for name in (*learned, *watched)}
+    steps = sorted(set.intersection(*(set(curve) for curve in curves.values())))
+    if not steps:
+        return None
+    per_step = tokens_per_step(spec["training"]) * len(learned)
+    table = [_row(step, step * per_step, curves, learned) for step in steps]
+    target = f"target: {learned[0]}" if len(learned) == 1 else f"average of {counted(len(learned), 'target')}"
+    others = f"average of {counted(len(watched), 'watched domain')}"
+    figure = new_figure("tokens trained on", PERPLEXITY)
+    for name, column, colour in ((target, "target", COLOURS[0]), (others, "average of the others", MARK)):
+        values = [row[column] for row in table]
+        figure.add_scatter(
+            x=[row["tokens"] for row in table],
+            y=values,
+            name=label(name, 60),
+            mode="lines+markers",
+            line={"color": colour},
+        )
+    words = f"Line chart: {_went(target, table, 'target')}; {_went(others, table, 'average of the others')}."
+    return Picture(figure, _title(table), words, table)
+
+
+def tokens_per_step(training: Mapping[str, Any]) -> int:
+    """Tokens of a domain in an update."""
+    return int(training["block_size"] * training["sequences_per_domain"] * training["accumulate"])
+
+
+def _targets(spec: Mapping[str, Any]) -> list[str]:
+    return [spec["domain"]] if "domain" in spec else list(spec["domains"])
+
+
+def _others(spec: Mapping[str, Any]) -> list[str]:
+    """What is looked at and not trained on."""
+    return list(spec.get("watch") or spec.get("retain") or ())
+
+
+def _perplexities(points: Sequence[MetricPoint], domain: str) -> dict[int, float]:
+    return {one.step: perplexity_of(one.value) for one in points if one.name == f"{_PREFIX}{domain}"}
+
+
+def _row(step: int, tokens: int, curves: Mapping[str, Mapping[int, float]], targets: Sequence[str]) -> dict[str, Any]:
+    others = {name: curve[step] for name, curve in curves.items() if name not in targets}
+    several = {name: curves[name][step] for name in targets} if len(targets) > 1 else {}
+    return {
+        "step": step,
+        "tokens": tokens,
+        "target": fmean(curves[name][step] for name in targets),
+        "average of the others": fmean(others.values()),
+        **{f"on {name}": value for name, value in (several | others).items()},
+    }
+
+
+def _title(table: Sequence[Mapping[str, Any]]) -> str:
+    change = _change(table, "average of the others")
+    found = "the others stay as they were" if abs(change) < _NOTICEABLE else f"the others are {_fate(change)}"
+    return f"While the target was learned, {found}: read the end of each line against its beginning"
+
+
+def _fate(change: float) -> str:
+    return "forgotten" if change > 0 else "read better, too"
+
+
+def _went(name: str, table: Sequence[Mapping[str, Any]], column: str) -> str:
+    first, last = table[0], table[-1]
+    return (
+        f"{name} goes from {first[column]:,.2f} per token to {last[column]:,.2f} after {last['tokens']:,} tokens "
+        f"({_change(table, column):+.1f} %)"
+    )
+
+
+def _change(table: Sequence[Mapping[str, Any]], column: str) -> float:
+    return float(table[-1][column] / table[0][column] - 1) * 100

@@ -1,0 +1,63 @@
+"""Which expert was proposed as the parent of a new one, and how clearly (DEMix §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.chart import GREY, Picture, name_axis, new_figure
+from ui.present.text.formatting import plain
+from ui.present.text.parents import blocks_words, proposal_words
+from ui.studio.shared.background import fetched
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.parent_proposal import is_scored, score_line
+from workbench.palette import COLOURS
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+
+
+def show_proposal(mixture: str, domain: str) -> None:
+    """The parent that a new expert of a domain would have by the stored scores, or how to get those."""
+    with reading() as session:
+        there = is_scored(session, mixture, domain)
+    if not there:
+        st.caption(
+            plain(f"To see which parent is nearest before the training, score {domain} on its dev split: ")
+            + f"`{score_line(mixture, domain)}`. "
+            + "Without that the job looks by itself, unless you name a parent."
+        )
+        return
+    wish = {"mixture": mixture, "domain": domain}
+
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.nearest(**wish)
+
+    if found := fetched("nearest", wish, send, "Looking for the nearest parent in the stored scores"):
+        st.markdown(plain(proposal_words(found)))
+        with st.expander("How near each expert is", icon=":material/account_tree:"):
+            show_picture(parent_picture(found["posterior"], found["parent"]), "nearest_parent")
+
+
+def show_posterior(found: Mapping[str, Any], parent: str, key: str) -> None:
+    """The posterior behind a parent, as a training leaves it; nothing where the parent was named by a person."""
+    if posterior := found.get("parent_posterior"):
+        show_picture(parent_picture(posterior, parent), f"{key}_parent")
+        if num_blocks := found.get("parent_blocks"):
+            st.caption(f"The mean over {blocks_words(num_blocks)} of the new domain.")
+
+
+def parent_picture(posterior: Mapping[str, float], parent: str) -> Picture:
+    """The mean posterior of each expert on held-out text of the new domain, the greatest first."""
+    ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
+    figure = new_figure("expert", "mean posterior at block ends (share)")
+    places = name_axis(figure, "x", [name for name, _ in ranked])
+    colours = [COLOURS[0] if name == parent else GREY for name, _ in ranked]
+    figure.add_bar(x=places, y=[share for _, share in ranked], marker_color=colours)
+    told = "; ".join(f"{name} {share:.2f}" for name, share in ranked[:6])
+    words = f"Bar chart of the posterior on held-out text of the new domain: {told}. The parent is {parent}."
+    table = [{"expert": name, "posterior": share, "parent": name == parent} for name, share in ranked]
+    return Picture(figure, "Why this parent: the tallest bar knew the new domain best", words, table)

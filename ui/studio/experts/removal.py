@@ -1,0 +1,150 @@
+"""Removing experts: what it costs on every domain, and the certificate of one removal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.charts.curves_and_bars import removal_bars
+from ui.present.text.formatting import clock, plain
+from ui.present.text.removal import Row, extraction_rows, extraction_words, perplexity_rows, prior_words
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import Answers
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.background import fetched
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis import removal
+from workbench.analysis.retrained_baselines import candidates
+from workbench.analysis.unlearning import what_stays
+from workbench.registry import mixtures
+from workbench.registry.cards import ExpertCard, MixtureCard, ReportCard
+from workbench.registry.database import reading
+from workbench.registry.experts import expert_row
+from workbench.settings import get_settings
+from workbench.specs import CertifyRemoval
+
+KIND = "certify-removal"
+_ASKED = ("expert", "mixture", "retrained")  # of the form's fields, those that this page asks for itself
+_TUCKED = [name for name in CertifyRemoval.model_fields if name not in ("kind", *_ASKED)]
+_NOBODY = "none: leave –Domain out"
+
+
+def show_removal(mixture: str) -> None:
+    """The removal view of a mixture: the costs of every removal, then one to certify."""
+    with reading() as session:
+        card = mixtures.get_mixture(session, mixture)
+    wish = {"mixture": mixture, "retrained": _ask_retrained(card)}
+
+    def send() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.removal(**wish)
+
+    if answer := fetched("removal", wish, send, "Reading the stored scores"):
+        _show_costs(answer, mixture)
+    st.divider()
+    expert = st.selectbox(
+        "Expert whose removal is certified", [one.expert for one in card.members], key="removal.expert"
+    )
+    _show_certificates(expert, [mixture])
+
+
+def show_removal_of(card: ExpertCard) -> None:
+    """The certificates of one expert's removal, and a new one."""
+    _show_certificates(card.name, card.mixtures)
+
+
+def _ask_retrained(card: MixtureCard) -> dict[str, str]:
+    """By domain, the first of the mixtures chosen that has never seen it."""
+    with reading() as session:
+        offers = {one.domain: candidates(session, one.expert) for one in card.members if one.domain}
+    names = sorted({name for offered in offers.values() for name in offered})
+    if not names:
+        return {}
+    chosen = st.multiselect(
+        "–Domain: mixtures that were trained without a domain",
+        names,
+        key=f"removal.retrained.{card.id}",
+        help="Each stands for the domains that it has never seen.",
+    )
+    picked = {domain: [name for name in offered if name in chosen] for domain, offered in offers.items()}
+    return {domain: found[0] for domain, found in picked.items() if found}
+
+
+def _show_costs(answer: Mapping[str, Any], mixture: str) -> None:
+    rows = answer["rows"]
+    picture = removal_bars(rows)
+    if picture is None:
+        empty_until_scored(
+            "The costs are not known yet: they need scores of the test text, and of dev text for the priors.",
+            f"Certify a removal below, or score {answer['num_blocks']} blocks of the dev split on the page Train.",
+            mixture,
+            "dev",
+        )
+    else:
+        show_picture(picture, "removal")
+    _tell_gaps(rows)
+
+
+def _tell_gaps(rows: Sequence[Row]) -> None:
+    """What keeps a number from being known."""
+    for row in rows:
+        if row["why"]:
+            st.caption(plain(f"{row['domain']}: {row['why']}"))
+
+
+def _show_certificates(expert: str, places: Sequence[str]) -> None:
+    with reading() as session:
+        reports = removal.removal_reports(session, expert)
+        row = expert_row(session, expert)
+        told = dict.fromkeys(what_stays(session, place, row) for place in places)
+    for sentence in filter(None, told):
+        st.info(plain(sentence), icon=":material/info:")
+    for place, report in enumerate(reports):
+        icon = ":material/verified:" if report.findings["ok"] else ":material/error:"
+        with st.expander(plain(_headline(report)), expanded=place == 0, icon=icon):
+            show_removal_report(report)
+    if not reports:
+        st.caption("No removal of it has been certified yet.")
+    if places:
+        _ask_certificate(expert, places)
+    else:
+        st.caption("It is in no mixture, so there is nothing to remove it from.")
+
+
+def _headline(report: ReportCard) -> str:
+    result = "certified" if report.findings["ok"] else "NOT certified"
+    return f"{report.title}: {result} {clock(report.created_at)}"
+
+
+def show_removal_report(report: ReportCard) -> None:
+    """A certificate with its numbers."""
+    found = report.findings
+    (st.success if found["ok"] else st.error)(plain(found["sentence"]))
+    if picture := removal_bars(found["perplexity"][:1]):
+        show_picture(picture, f"removal_{report.id}")
+    st.markdown("##### Perplexity on every domain: the first is the expert's own")
+    show_table(perplexity_rows(found["perplexity"]), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
+    _tell_gaps(found["perplexity"])
+    st.caption(plain(prior_words(found)))
+    st.markdown("##### Extraction: how much of its training text comes back")
+    show_table(extraction_rows(found["extraction"]), f"extraction_{report.id}", f"Extraction test of {report.title}")
+    st.caption(plain(extraction_words(found["extraction"])))
+
+
+def _ask_certificate(expert: str, places: Sequence[str]) -> None:
+    st.markdown("##### Certify the removal: the expert stays where it is")
+    mixture = st.selectbox("Mixture to remove it from", places, key=f"{KIND}.mixture.{expert}")
+    with reading() as session:
+        offers = [None, *candidates(session, expert)]
+    retrained = st.selectbox(
+        "–Domain: a mixture that was trained without its domain",
+        offers,
+        key=f"{KIND}.retrained.{expert}",
+        format_func=lambda name: name or _NOBODY,
+    )
+    given: Answers = {("expert",): expert, ("mixture",): mixture, ("retrained",): retrained}
+    ask_for(KIND, {}, "Certify the removal", skip=_ASKED, given=given, tucked=_TUCKED)

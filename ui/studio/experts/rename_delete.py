@@ -1,0 +1,77 @@
+"""Renaming an expert, and deleting it after showing what depends on it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from ui.present.text.formatting import counted, listed, plain
+from ui.studio.shared.notices import explained, keep
+from workbench.analysis import evaluations, removal
+from workbench.registry import experts, mixtures
+from workbench.registry.cards import ExpertCard
+from workbench.registry.database import reading, transaction
+
+
+def show_end(card: ExpertCard) -> None:
+    """A form for another name, and the way to deletion."""
+    _show_renaming(card)
+    st.divider()
+    with reading() as session:
+        users = experts.users_of(session, card.name)
+    mixed_in = users.pop("mixture")
+    if needed := [f"{what} {listed(sorted(set(names)))}" for what, names in users.items() if names]:
+        st.warning(plain(f"It cannot be deleted: it is needed by {'; '.join(needed)}. Delete what needs it first."))
+    elif mixed_in:
+        _show_ways_out(card)
+    else:
+        _show_deletion(card)
+
+
+def _show_renaming(card: ExpertCard) -> None:
+    with st.form(f"rename_{card.id}"):
+        name = st.text_input("New name", card.name)
+        if st.form_submit_button("Rename"):
+            with transaction() as session:
+                renamed = experts.rename(session, card.name, name)
+            st.session_state["renamed_to"] = [renamed.name]
+            keep(f"It is called {renamed.name} now.")
+            st.rerun()
+
+
+def _show_ways_out(card: ExpertCard) -> None:
+    st.warning(plain(f"It cannot be deleted while it is in {listed(card.mixtures)}. Take it out first."))
+    if not _certificates(card):
+        st.caption("Before it goes, its removal can be certified: see Removal, above. That takes a mixture it is in.")
+    for name in card.mixtures:
+        if st.button(f"Take it out of {plain(name)}", key=f"out_{card.id}_{name}"):
+            with explained():
+                with transaction() as session:
+                    mixtures.remove_member(session, name, card.name)
+                keep(f"{card.name} is no longer in {name}.")
+                st.rerun()
+
+
+def _show_deletion(card: ExpertCard) -> None:
+    with reading() as session:
+        scored = [one.domain for one in evaluations.list_evaluations(session, expert=card.name)]
+    lost = f"its weights and its scores on {listed(scored)}" if scored else "its weights"
+    st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
+    stays = _certificates(card)
+    none = "No removal of it has been certified; that would take a mixture it is in."
+    st.caption(f"{counted(stays, 'certificate')} of its removal will stay." if stays else none)
+    sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
+    if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):
+        with explained():
+            _delete(card.name)
+
+
+def _certificates(card: ExpertCard) -> int:
+    with reading() as session:
+        return len(removal.removal_reports(session, card.name))
+
+
+def _delete(name: str) -> None:
+    with transaction() as session:
+        experts.delete_expert(session, name)
+    keep(f"{name} is deleted.")
+    st.rerun()

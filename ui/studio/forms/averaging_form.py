@@ -1,0 +1,36 @@
+"""The form of a parameter average: which experts, and how much each of them counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ui.present.questions import Offers, questions_of
+from ui.present.text.formatting import plain
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import Answers, ask
+from workbench.training_specs import AverageExperts
+
+_KIND = "average-experts"
+
+
+def ask_average(offers: Offers) -> None:
+    """The form, and the last average live beneath it."""
+    questions = {question.path[0]: question for question in questions_of(AverageExperts, offers)}
+    chosen = ask(_KIND, questions["experts"])
+    weights = None
+    if chosen and st.checkbox("Weigh them by hand", key=f"{_KIND}.by_hand", help=questions["weights"].help):
+        weights = _ask_weights(chosen)
+    given: Answers = {("experts",): chosen, ("weights",): weights}
+    ask_for(_KIND, offers, "Average them", skip=("experts", "weights"), given=given)
+
+
+def _ask_weights(experts: Sequence[str]) -> list[float]:
+    columns = st.columns(3)
+    return [
+        columns[place % 3].number_input(
+            f"Weight of {plain(name)}", min_value=0.0, value=1.0, step=0.1, key=f"{_KIND}.weight.{name}"
+        )
+        for place, name in enumerate(experts)
+    ]

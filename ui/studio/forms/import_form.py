@@ -1,0 +1,107 @@
+"""The import form: where the text lies, and how to read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from ui.present.questions import Question, questions_of
+from ui.present.text.formatting import counted, listed, plain, size
+from ui.present.uploads import keep_uploads
+from ui.studio.forms.job_form import ask_for, show_last
+from ui.studio.forms.widgets import Answers
+from ui.studio.shared.notices import explained
+from workbench.corpus_specs import ImportCorpus
+from workbench.settings import get_settings
+
+_SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")
+_NAME = "import-corpus.name"
+_PLACES = ("path", "dataset", "found")
+_NOTHING = {
+    "path": "path: give the path of a file or a folder.",
+    "dataset": "data set: give its name on the Hugging Face hub.",
+}
+HERE, UPLOAD, FOUND, HUB = (
+    "Files on this machine",
+    "Upload files",
+    "Found on this machine",
+    "Hugging Face data set",
+)
+
+
+def show_import() -> None:
+    """The form, and the last import live beneath it."""
+    source = st.segmented_control("Where is the text?", list(_SOURCES), default=HERE, key="import.where", required=True)
+    given = _SOURCES[source]()
+    if given is None:
+        show_last("import-corpus")
+        return
+    absent: Answers = {(place,): "" for place in _PLACES}
+    with explained():
+        complaints = [_NOTHING[path[0]] for path, value in given.items() if not value]
+        given = {**absent, **given}
+        ask_for(
+            "import-corpus", {}, "Import the text", skip=_PLACES, given=given, tucked=_SELDOM, complaints=complaints
+        )
+
+
+def _from_path() -> Answers:
+    path = st.text_input("Path", key="import.path", help=_question("path").help, placeholder="/data/reviews.jsonl")
+    # The worker may run in another folder, so a relative path is settled here.
+    _propose_name(path)
+    return {("path",): str(Path(path).expanduser().absolute()) if path else ""}
+
+
+def _from_upload() -> Answers | None:
+    files = st.file_uploader("Files", accept_multiple_files=True, key="import.files", help=_question("path").help)
+    if not files:
+        st.caption("Drop txt, md, jsonl, csv or parquet files here, packed by gz or xz or not.")
+        return None
+    told = f"{counted(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
+    st.caption(plain(told + listed([file.name for file in files])))
+    _propose_name(files[0].name)
+    marks = tuple(file.file_id for file in files)
+    if st.session_state.get("import.kept", (None, ""))[0] != marks:
+        st.session_state["import.kept"] = (marks, str(keep_uploads(files, get_settings().root)))
+    return {("path",): st.session_state["import.kept"][1]}
+
+
+def _propose_name(path: str) -> None:
+    """Fills in the corpus's name from its file's, unless the person wrote another."""
+    name = re.sub(r"[^\w.-]+", " ", path.rstrip("/").rpartition("/")[2]).strip().partition(".")[0][:80]
+    if st.session_state.get(_NAME, "") in ("", st.session_state.get("import.proposed", "")):
+        st.session_state[_NAME] = st.session_state["import.proposed"] = name
+
+
+def _from_found() -> Answers:
+    from engine.text.local_sources import SOURCES
+
+    name = st.selectbox(
+        "Source",
+        list(SOURCES),
+        format_func=lambda one: SOURCES[one].title,
+        key="import.found",
+        help=_question("found").help,
+    )
+    st.caption(plain(f"Licence: {SOURCES[name].licence}"))
+    return {("found",): name}
+
+
+def _from_hub() -> Answers:
+    st.warning("This downloads from the Hugging Face hub: it leaves this machine.", icon=":material/cloud_download:")
+    return {("dataset",): st.text_input("Data set", key="import.dataset", help=_question("dataset").help)}
+
+
+def _question(name: str) -> Question:
+    return next(q for q in questions_of(ImportCorpus, {}) if q.path == (name,))
+
+
+_SOURCES: dict[str, Callable[[], Answers | None]] = {
+    HERE: _from_path,
+    UPLOAD: _from_upload,
+    FOUND: _from_found,
+    HUB: _from_hub,
+}

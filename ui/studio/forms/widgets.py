@@ -1,0 +1,174 @@
+"""Widgets for the questions of a spec; their values live in the session, so that presets can set them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from ui.present.questions import Question
+from ui.present.text.formatting import plain
+
+Answers = dict[tuple[str, ...], Any]
+
+# Only sizes a person would choose between; everything else keeps the paper's default.
+PRESETS: dict[str, dict[str, Any]] = {
+    "Standard (300 steps)": {},
+    "Quick look (60 steps)": {
+        "num_steps": 60,
+        "block_size": 128,
+        "checkpoint_every": 30,
+        "evaluate_every": 20,
+    },
+    "Thorough (2000 steps)": {
+        "num_steps": 2000,
+        "block_size": 512,
+        "checkpoint_every": 200,
+        "evaluate_every": 200,
+    },
+}
+_DETAILS = "details"
+_DOUBLED = (1, 2, 4, 8, 16, 32)  # numbers of experts in C-BTM's tables
+GROUP_TITLES = {
+    _DETAILS: "More: how to read it, and how much",
+    "training": "Training details",
+    "make-seed.shape": "Shape of a fresh model",
+    "train-mode.shape": "Shape of the expert: blocks, layers, how it starts",
+    "lora": "Adapters",
+    "moe": "Mixture of experts",
+    "gate": "How weights come about",
+}
+
+
+def ask_all(form: str, questions: Iterable[Question], tucked: Collection[str] = ()) -> Answers:
+    """Draws the spec's own questions, then each group in an expander; gives the answers by path.
+
+    `tucked` are own fields that seldom need an answer: they go into an expander too.
+    """
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(_DETAILS if question.path[0] in tucked else question.group, []).append(question)
+    answers = {question.path: ask(form, question) for question in groups.pop("", [])}
+    for group, inside in groups.items():
+        with st.expander(GROUP_TITLES.get(f"{form}.{group}") or GROUP_TITLES.get(group, group), icon=":material/tune:"):
+            answers |= _ask_group(form, inside)
+    return answers
+
+
+def _ask_group(form: str, questions: Sequence[Question]) -> Answers:
+    columns = st.columns(3)
+    answers: Answers = {}
+    for place, question in enumerate(questions):
+        with columns[place % 3]:
+            answers[question.path] = ask(form, question)
+    return answers
+
+
+def ask(form: str, question: Question) -> Any:
+    """One widget; its value as the spec wants it.
+
+    The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
+    drawing that the next click may overtake; the browser then showed, and sent back, the least number there can be.
+    """
+    return _WIDGETS[question.kind](key_of(form, question), question)
+
+
+def key_of(form: str, question: Question) -> str:
+    return ".".join((form, *question.path))
+
+
+def _text(key: str, q: Question) -> str | None:
+    return st.text_input(q.label, q.default or "", key=key, help=q.help) or (None if q.optional else "")
+
+
+def _whole(key: str, q: Question) -> int | None:
+    told: int | None = _number(key, q, int, step=1)
+    return told
+
+
+def _real(key: str, q: Question) -> float | None:
+    step = 0.01 if q.most == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
+    told: float | None = _number(key, q, float, step=step, format="%g")
+    return told
+
+
+def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
+    least, most = (None if bound is None else kind(bound) for bound in (q.least, q.most))
+    if q.default is not None or q.optional:
+        options["value"] = None if q.default is None else kind(q.default)
+    return st.number_input(q.label, min_value=least, max_value=most, key=key, help=q.help, **options)
+
+
+def _switch(key: str, q: Question) -> bool:
+    return st.checkbox(q.label, bool(q.default), key=key, help=q.help)
+
+
+def _choice(key: str, q: Question) -> str:
+    return str(st.selectbox(q.label, q.choices, _place_of(q.default, q.choices), key=key, help=q.help))
+
+
+def _name(key: str, q: Question) -> str | None:
+    options = (None, *q.choices) if q.optional else q.choices
+    nothing = "choose for me" if q.path[-1] == "parent" else "none"
+    return st.selectbox(
+        q.label,
+        options,
+        _place_of(q.default, options),
+        key=key,
+        help=q.help,
+        format_func=lambda one: q.titles.get(one, one) if one else nothing,
+    )
+
+
+def _place_of(default: Any, choices: Sequence[Any]) -> int:
+    return choices.index(default) if default in choices else 0
+
+
+def _names(key: str, q: Question) -> list[str]:
+    return list(st.multiselect(q.label, q.choices, q.default, key=key, help=q.help))
+
+
+def _wholes(key: str, q: Question) -> list[int]:
+    return sorted(st.multiselect(q.label, sorted({*_DOUBLED, *q.default}), q.default, key=key, help=q.help))
+
+
+_WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
+    "text": _text,
+    "whole": _whole,
+    "real": _real,
+    "switch": _switch,
+    "choice": _choice,
+    "name": _name,
+    "names": _names,
+    "wholes": _wholes,
+}
+
+
+def ask_preset(form: str, questions: Sequence[Question]) -> None:
+    """A row of presets that fill in the training's questions; each can still be changed below."""
+    training = [q for q in questions if q.group == "training"]
+    if not training:
+        return
+
+    def fill_in() -> None:
+        wanted = PRESETS[st.session_state[f"{form}.preset"]]
+        for question in training:
+            st.session_state[key_of(form, question)] = wanted.get(question.path[-1], question.default)
+
+    st.selectbox(
+        "Preset",
+        list(PRESETS),
+        key=f"{form}.preset",
+        on_change=fill_in,
+        help="Fills in the training details below.",
+    )
+
+
+def show_command(command: str, spec_json: str) -> None:
+    """The same wish for the terminal and as JSON."""
+    with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
+        st.caption(plain("Run this in a terminal instead of pressing the button:"))
+        st.code(command, language="bash", wrap_lines=True)
+        st.caption(plain("The spec that is stored with the job:"))
+        st.code(spec_json, language="json")

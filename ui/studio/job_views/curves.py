@@ -1,0 +1,36 @@
+"""The curves of a job: losses while training and on held-out text, each with its words and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ui.present.charts.curves_and_bars import curves
+from ui.studio.shared.show_chart import show_picture
+from workbench.registry.cards import MetricPoint
+
+WHOLE = "all domains"
+_KINDS = {"Training loss": ("loss", "loss/"), "Held-out loss": ("dev_loss", "dev_loss/")}
+
+
+def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
+    """Training and held-out losses side by side; nothing while there are no points."""
+    found = {title: _of_kind(points, *names) for title, names in _KINDS.items()}
+    drawn = {title: line for title, line in found.items() if line}
+    if not drawn:
+        return
+    order = sorted({point.name for line in drawn.values() for point in line}, key=lambda name: (name == WHOLE, name))
+    for column, (title, line) in zip(st.columns(len(drawn)), drawn.items(), strict=True):
+        with column:
+            picture = curves(line, title, subject, order)
+            if picture:
+                show_picture(picture, f"{key}_{title.split()[0].lower()}")
+
+
+def _of_kind(points: Sequence[MetricPoint], whole: str, prefix: str) -> list[MetricPoint]:
+    """The points of one kind, named by their domain alone."""
+    names = {p.name: p.name.removeprefix(prefix) for p in points if p.name.startswith(prefix)}
+    if len(names) != 1:  # the mean of one domain is that domain
+        names[whole] = WHOLE
+    return [p.model_copy(update={"name": names[p.name]}) for p in points if p.name in names]

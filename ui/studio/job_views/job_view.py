@@ -1,0 +1,177 @@
+"""One job on the screen: live while it is unfinished, with its curve, its log and what can be asked of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from jobs.attempt.work import log_path
+from jobs.queue import submit
+from ui.present.failure_text import cause_of, next_step_of
+from ui.present.job_results import Sight, result_words, sight_of
+from ui.present.job_status import is_over, look_of, percent_of, places_of, sentence_of
+from ui.present.text.formatting import ago, clock, duration, plain, spoken
+from ui.present.throughput import COUNTED_AS, throughput_words
+from ui.studio.experts.forgetting import show_forgetting
+from ui.studio.experts.parents import show_posterior
+from ui.studio.job_views.curves import show_curves
+from ui.studio.job_views.mode_gate_history import show_gates
+from ui.studio.shared.notices import explained, keep, show_problem
+from workbench.job_records import jobs as rows
+from workbench.registry.cards import EventCard, JobCard
+from workbench.registry.database import reading
+from workbench.settings import get_settings
+
+LOG_BYTES = 8_000
+_LOOK_AGAIN = 1.0  # seconds
+
+
+def show_job(job_id: str, key: str = "job") -> None:
+    """A job's card. While it is unfinished it looks again each second and redraws the page at its end."""
+    with explained():
+        if is_over(_read(job_id)):
+            _draw(job_id, key)
+        else:
+            _live(job_id, key)
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live(job_id: str, key: str) -> None:
+    with explained():
+        if is_over(_read(job_id)):  # before it is drawn: a click on a button of a last look would be lost
+            st.rerun()
+        _draw(job_id, key)
+
+
+def show_line(job: JobCard) -> None:
+    """A job in two lines: what it is, its state, how far it is."""
+    look = look_of(job)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plain(job.title)}**")
+        st.badge(look.word, icon=look.icon, color=look.colour)
+    if not is_over(job):
+        st.progress(job.progress, text=plain(f"{percent_of(job)} % · {sentence_of(job)}"))
+
+
+def _read(job_id: str) -> JobCard:
+    with reading() as session:
+        return rows.get_job(session, job_id)
+
+
+def _draw(job_id: str, key: str) -> None:
+    with reading() as session:
+        job = rows.get_job(session, job_id)
+        happened, points = rows.events(session, job_id), rows.metrics(session, job_id)
+    with st.container(border=True):
+        show_line(job)
+        st.caption(plain(_times(job)))
+        _show_ending(job)
+        _show_actions(job, key)
+    show_curves(points, f"{key}_curves", subject=job.title)
+    show_forgetting(job, points, key)
+    show_gates(job, points, key)
+    if job.state == "done":
+        show_posterior(job.result, job.result.get("parent", ""), key)
+    _show_details(job, happened)
+
+
+def _times(job: JobCard) -> str:
+    told = [f"asked {ago(job.created_at)}", f"attempt {job.attempt}" if job.attempt else ""]
+    if job.started_at and job.finished_at:
+        told.append(f"took {duration(job.finished_at - job.started_at)}")
+    return " · ".join(filter(None, [*told, f"id {job.id}"]))
+
+
+def _show_ending(job: JobCard) -> None:
+    if job.error:
+        show_problem(spoken(cause_of(job)), next_step_of(job))
+    if words := result_words(job):
+        st.markdown(plain(words))
+    if measured := job.result.get("throughput"):
+        st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
+    if sight := sight_of(job):
+        _show_way(job, sight)
+
+
+def _show_way(job: JobCard, sight: Sight) -> None:
+    # A callback, because on the room's own page its widgets cannot be set once they are drawn.
+    if st.button(
+        sight.label, icon=sight.room.icon, key=f"see_{job.id}", on_click=st.session_state.update, args=(sight.chosen,)
+    ):
+        st.switch_page(sight.room.script)
+
+
+def _cancel(job_id: str) -> None:
+    submit.request_stop(job_id, "cancel")
+
+
+def _pause(job_id: str) -> None:
+    submit.request_stop(job_id, "pause")
+
+
+_ACTIONS: dict[str, tuple[str, str, str, Callable[[str], object]]] = {
+    "cancel": (
+        "Cancel",
+        ":material/stop:",
+        "Stops it; the work so far is kept, and Retry goes on from there.",
+        _cancel,
+    ),
+    "pause": ("Pause", ":material/pause:", "Stops at a checkpoint.", _pause),
+    "resume": ("Resume", ":material/play_arrow:", "Goes on from its last checkpoint.", submit.resume),
+    "retry": ("Retry", ":material/refresh:", "Starts again from its last checkpoint.", submit.retry),
+}
+
+
+def _show_actions(job: JobCard, key: str) -> None:
+    with st.container(horizontal=True):
+        for action, is_possible in places_of(job).items():
+            label, icon, help, act = _ACTIONS[action]
+            if st.button(label, icon=icon, help=help, key=f"{key}_{job.id}_{action}", disabled=not is_possible):
+                act(job.id)
+                st.rerun()
+        if is_over(job):
+            _offer_deletion(job, key)
+
+
+def _offer_deletion(job: JobCard, key: str) -> None:
+    with st.popover("Delete …", icon=":material/delete:"):
+        st.markdown("Deletes the job with its log and its checkpoints. What it made stays.")
+        if st.button("Delete for good", key=f"{key}_{job.id}_delete", type="primary"):
+            with explained():
+                _delete(job)
+
+
+def _delete(job: JobCard) -> None:
+    has_gone = submit.delete(job.id)
+    if st.session_state.get(f"{job.kind}.job") == job.id:
+        del st.session_state[f"{job.kind}.job"]  # the form that asked for it shows it no more
+    stays = "" if has_gone else " The job stays in the list, because something it made or a later job names it."
+    keep(f"The log and the checkpoints of {job.title} are deleted.{stays}")
+    st.rerun()
+
+
+def _show_details(job: JobCard, happened: list[EventCard]) -> None:
+    with st.expander("What happened", icon=":material/history:"):
+        for event in reversed(happened):
+            st.text(f"{clock(event.at)}  attempt {event.attempt}  {event.message}")
+    with st.expander("End of the log", icon=":material/terminal:"):
+        tail = log_tail(log_path(get_settings(), job.id))
+        st.code(tail or "The job has printed nothing yet.", language=None)
+    with st.expander("What was asked for, and what came of it", icon=":material/data_object:"):
+        told = {"spec": job.spec, "result": job.result}
+        st.code(json.dumps(told, indent=2, ensure_ascii=False), language="json")
+
+
+def log_tail(path: Path, num_bytes: int = LOG_BYTES) -> str:
+    """The last whole lines of a log file; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, 2) - num_bytes)
+            file.seek(start)
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    return text.split("\n", 1)[-1] if start else text

@@ -1,0 +1,130 @@
+"""Whom the gates of MoDE chose while they learned: the share of backbone and parts on each held-out domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+from plotly.subplots import make_subplots
+
+from ui.present.charts.chart import GREY, Picture, colour_of, label
+from ui.present.text.formatting import listed
+from ui.studio.shared.show_chart import show_picture
+from workbench.analysis.training_history import gate_names
+from workbench.registry.cards import JobCard, MetricPoint
+from workbench.registry.database import reading
+
+_PREFIX = "gate/"
+_MOST = 6  # domains that a sentence names
+_MARGIN = 0.01  # of a share: less is not told apart
+Looks = Mapping[str, Mapping[int, list[float]]]  # domain -> step -> share of the backbone and of each part
+
+
+def show_gates(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
+    """The picture of a training of MoDE; nothing for any other job."""
+    looks = looks_of(points)
+    if not looks:
+        return
+    with reading() as session:
+        names = gate_names(session, job.id)
+    show_picture(gates_picture(looks, names), f"{key}_gates")
+    st.caption("Means over the tokens of held-out text and over all blocks; the shares on a domain are 1 together.")
+
+
+def looks_of(points: Sequence[MetricPoint]) -> Looks:
+    """What was measured of the gates, by domain and step; an evaluation that is not whole yet is left out."""
+    shares: dict[str, dict[int, dict[int, float]]] = {}
+    for point in points:
+        if point.name.startswith(_PREFIX):
+            number, _, domain = point.name.removeprefix(_PREFIX).partition("/")
+            shares.setdefault(domain, {}).setdefault(point.step, {})[int(number)] = point.value
+    size = max((len(look) for steps in shares.values() for look in steps.values()), default=0)
+    return {
+        domain: {step: [look[n] for n in range(size)] for step, look in sorted(steps.items()) if len(look) == size}
+        for domain, steps in shares.items()
+    }
+
+
+def gates_picture(looks: Looks, names: Sequence[str]) -> Picture:
+    """A band for each, one picture for each domain beneath the other, so that a part has one colour everywhere."""
+    figure = make_subplots(
+        rows=len(looks),
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=0.35 / max(3, len(looks)),
+        subplot_titles=[label(domain, 60) for domain in looks],
+    )
+    for row, steps in enumerate(looks.values(), 1):
+        for place, name in enumerate(names):
+            colour = GREY if place == 0 else colour_of(place - 1)
+            figure.add_scatter(
+                x=list(steps),
+                y=[look[place] for look in steps.values()],
+                name=label(name),
+                legendgroup=str(place),
+                showlegend=row == 1,
+                stackgroup=str(row),
+                line={"color": colour, "width": 1},
+                mode="lines",
+                hovertemplate=f"{label(name)}: %{{y:.3f}}<extra></extra>",
+                row=row,
+                col=1,
+            )
+        figure.update_yaxes(range=[0, 1], title="share", row=row, col=1)
+    figure.update_xaxes(title="step (optimizer updates)", row=len(looks), col=1)
+    figure.update_layout(
+        height=140 + 130 * len(looks),
+        margin={"l": 8, "r": 8, "t": 60, "b": 8},
+        legend={"orientation": "h", "y": 1 + 28 / (72 + 130 * len(looks)), "yanchor": "bottom"},  # above the first name
+    )
+    return Picture(figure, _title(looks, names), _words(looks, names), _table(looks, names))
+
+
+def _last(looks: Looks) -> dict[str, list[float]]:
+    return {domain: list(steps.values())[-1] for domain, steps in looks.items() if steps}
+
+
+def _title(looks: Looks, names: Sequence[str]) -> str:
+    last = _last(looks)
+    at_home = [(place, name) for place, name in enumerate(names) if name in last and len(last) > 1]
+    if not at_home:
+        return "Whom the gates chose: a wider band has more say"
+    fits = [name for place, name in at_home if _has_more_say_at_home(last, name, place)]
+    if all(_spread(last, place) < _MARGIN for place, _ in at_home):
+        found = "the gates do not tell the domains apart yet"
+    elif len(at_home) == 1:
+        found = f"{at_home[0][1]} has {'more' if fits else 'no more'} say at home than elsewhere"
+    elif len(fits) == len(at_home):
+        found = "each part has more say at home than elsewhere"
+    else:
+        found = f"{len(fits)} of {len(at_home)} parts {'has' if len(fits) == 1 else 'have'} most say at home"
+    return f"Whom the gates chose: {found}; a wider band has more say"
+
+
+def _has_more_say_at_home(last: Mapping[str, Sequence[float]], home: str, place: int) -> bool:
+    """Whether a part weighs more on its domain than on each other, by a margin that can be seen."""
+    return all(look[place] + _MARGIN <= last[home][place] for domain, look in last.items() if domain != home)
+
+
+def _spread(last: Mapping[str, Sequence[float]], place: int) -> float:
+    """By how much a part's share differs between domains."""
+    shares = [look[place] for look in last.values()]
+    return max(shares) - min(shares)
+
+
+def _words(looks: Looks, names: Sequence[str]) -> str:
+    told = [
+        f"on {domain} {', '.join(f'{name} {share:.2f}' for name, share in zip(names, shares, strict=True))}"
+        for domain, shares in _last(looks).items()
+    ]
+    steps = max((step for looked in looks.values() for step in looked), default=0)
+    return f"Bands over the steps, for each domain. After {steps:,} steps: {listed(told, _MOST)}."
+
+
+def _table(looks: Looks, names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {"domain": domain, "step": step, **dict(zip(names, shares, strict=True))}
+        for domain, steps in looks.items()
+        for step, shares in steps.items()
+    ]

@@ -1,0 +1,67 @@
+"""Several jobs that were asked for as one: how many are done, those at work, what stopped, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from ui.present.job_status import is_over
+from ui.present.pages import JOBS
+from ui.present.text.formatting import counted, plain
+from ui.studio.job_views.job_view import show_line
+from ui.studio.job_views.pending_jobs import by_turn
+from ui.studio.shared.notices import explained, show_problem
+from workbench.errors import NotFound
+from workbench.job_records import jobs as rows
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+
+_LOOK_AGAIN = 2.0  # seconds
+_SHOWN = 6  # jobs at work
+
+
+def show_plan(key: str) -> None:
+    """The jobs whose ids the session keeps under KEY.jobs, live; nothing of one alone, which has a card of its own."""
+    ids: list[str] = st.session_state.get(f"{key}.jobs", [])
+    if len(ids) > 1:
+        _live(key, ids)
+
+
+@st.fragment(run_every=_LOOK_AGAIN)
+def _live(key: str, ids: Sequence[str]) -> None:
+    with explained():
+        jobs = _read(ids)
+        done = sum(job.state == "done" for job in jobs)
+        with st.container(border=True):
+            st.progress(done / max(1, len(jobs)), text=plain(f"{done} of {counted(len(jobs), 'job')} done"))
+            for job in by_turn(jobs)[:_SHOWN]:
+                show_line(job)
+            for job in jobs:
+                if job.state in ("failed", "cancelled"):
+                    show_problem(plain(f"{job.title}: {job.error or job.state}"), job.next_step or _GO_ON)
+            st.page_link(JOBS.script, label="See the jobs", icon=JOBS.icon)
+    _redraw_at_end(key, all(map(is_over, jobs)))
+
+
+def _read(ids: Sequence[str]) -> list[JobCard]:
+    """Those that have not been deleted since."""
+    found = []
+    with reading() as session:
+        for id in ids:
+            try:
+                found.append(rows.get_job(session, id))
+            except NotFound:
+                continue
+    return found
+
+
+def _redraw_at_end(key: str, is_ended: bool) -> None:
+    """The page around is drawn once more when the last job has ended: then there is something new to see."""
+    seen = f"{key}.ended"
+    if st.session_state.setdefault(seen, is_ended) != is_ended:
+        st.session_state[seen] = is_ended
+        st.rerun()
+
+
+_GO_ON = "Press the same button again: what is done stays done."

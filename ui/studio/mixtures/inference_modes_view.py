@@ -1,0 +1,91 @@
+"""The paper's ways to use experts side by side, asked of the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.missing_scores import gap_words
+from ui.present.text.formatting import plain
+from ui.present.text.inference_modes import NO_CACHED, ORACLE, WAYS, best_way, means, table_rows, trained_words
+from ui.present.text.oracle_gap import oracle_gap
+from ui.studio.job_views.pending_jobs import empty_until_scored
+from ui.studio.shared.background import fetched
+from ui.studio.shared.data_table import as_csv
+from ui.studio.shared.show_chart import show_picture
+from workbench.settings import get_settings
+
+
+def show_modes(mixture: str, split: str, state: str) -> None:
+    """Perplexities on every domain under each mode, and their means; `state` tells what is saved now."""
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    evidence = left.segmented_control(
+        "Evidence",
+        ["prefix", "last_token"],
+        default="prefix",
+        key="modes.evidence",
+        required=True,
+        help="What the posterior sees: the whole prefix (paper) or the last token (released code).",
+    )
+    blocks = right.number_input(
+        "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."
+    )
+    found = _ask(mixture, split, evidence, state, int(blocks))
+    if found is None or _is_empty(found, mixture, split):
+        return
+    st.table(
+        [*(_row(row["domain"], row) for row in found["domains"]), *(_row(m.title, m.by_way) for m in means(found))]
+    )
+    st.download_button(
+        "Download as CSV",
+        as_csv(list(table_rows(found))),
+        file_name="modes.csv",
+        mime="text/csv",
+        key="modes_download",
+        on_click="ignore",
+        icon=":material/download:",
+        type="tertiary",
+    )
+    st.caption(
+        "Perplexity per token, lower is better; bold is the lowest that needs no look at the answers. "
+        + " ".join(f"*{'as saved' if way == 'mixture' else way}*: {told}." for way, told in WAYS.items())
+        + f" *oracle*: {ORACLE}. {NO_CACHED.format(num_blocks=blocks)} {plain(trained_words(found))}"
+    )
+
+
+def show_oracle_gap(mixture: str, split: str, state: str) -> None:
+    """How far the mixture is from the best choice of one expert for each block."""
+    found = _ask(mixture, split, "prefix", state)
+    if found is not None and not _is_empty(found, mixture, split):
+        show_picture(oracle_gap(found["domains"]), "oracle_gap")
+        st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
+
+
+def _ask(mixture: str, split: str, evidence: str, state: str, blocks: int = 100) -> dict[str, Any] | None:
+    def ask() -> dict[str, Any]:
+        with Client(get_settings()) as client:
+            return client.modes(mixture=mixture, split=split, evidence=evidence, num_blocks=blocks)
+
+    wish = (mixture, split, evidence, state, blocks)  # once something else is saved, the answer is another
+    found: dict[str, Any] | None = fetched("modes", wish, ask, "Comparing the modes on the stored scores")
+    return found
+
+
+def _is_empty(found: dict[str, Any], mixture: str, split: str) -> bool:
+    if not found["domains"]:
+        empty_until_scored(gap_words(found["experts"], split), "Evaluate the mixture once.", mixture, split)
+    return not found["domains"]
+
+
+def _row(title: str, by_way: Any) -> dict[str, str]:
+    """One line of the table, as Markdown."""
+    best = best_way(by_way)
+
+    def told(way: str) -> str:
+        number = "—" if by_way[way] is None else f"{by_way[way]:,.2f}"
+        return f"**{number}**" if way == best else number
+
+    names = {way: "as saved" if way == "mixture" else way for way in (*WAYS, "oracle")}
+    return {"domain": plain(title), **{name: told(way) for way, name in names.items()}}

@@ -1,0 +1,125 @@
+"""Toggles, weights and the gate of a mixture, as chosen on this screen; nothing is saved by moving them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import streamlit as st
+
+from engine.config import GateConfig
+from ui.present.form_choices import with_clusterings
+from ui.present.pages import PLAYGROUND, POSTERIORS
+from ui.present.questions import Question, questions_of
+from ui.present.text.formatting import plain
+from ui.present.text.mixtures import inside_words
+from ui.studio.forms.widgets import ask
+from workbench.registry.cards import MemberCard, MixtureCard
+from workbench.specs import MixtureSpec
+
+HEAVIEST = 5.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen now for one mixture."""
+
+    active: tuple[str, ...]
+    weights: Mapping[str, float]
+    gate: Mapping[str, Any]
+
+    def wish(self, mixture: MixtureCard, split: str) -> dict[str, Any]:
+        """The body of a request to `/v1/workbench/mix`."""
+        weights = {name: self.weights[name] for name in self.active}
+        gate = dict(self.gate)
+        return {"mixture": mixture.name, "active": list(self.active), "weights": weights, "gate": gate, "split": split}
+
+
+def saved_choice(mixture: MixtureCard) -> Choice:
+    """What the registry holds."""
+    active = tuple(m.expert for m in mixture.members if m.active and m.enabled)
+    gate = asdict(GateConfig()) | mixture.gate
+    return Choice(active, {m.expert: m.weight for m in mixture.members}, gate)
+
+
+def state_of(mixture: MixtureCard) -> str:
+    """What is saved, as part of a question's identity: once something else is saved, the answer is another."""
+    saved = saved_choice(mixture)
+    return f"{saved.active} {saved.weights} {saved.gate}"
+
+
+def choose(mixture: MixtureCard) -> Choice:
+    """Draws the controls; what they say now."""
+    st.markdown("##### Who takes part, with which weight")
+    told = [_ask_member(mixture, member) for member in mixture.members]
+    active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
+    _point_to_parts(mixture)
+    weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
+    with st.expander("How weights come about (gate)", icon=":material/tune:"):
+        gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in with_clusterings(gate_questions())}
+    return Choice(active, weights, gate)
+
+
+def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
+    key = f"{_desk(mixture)}.{member.expert_id}"
+    switch, slider = st.columns([3, 2], vertical_alignment="center")
+    away = "" if member.enabled else " (disabled in the registry)"
+    is_on = switch.toggle(
+        plain(member.expert) + away,
+        member.active and member.enabled,
+        key=f"{key}.on",
+        disabled=not member.enabled,
+        wrap=True,
+    )
+    weight = slider.slider(
+        f"Weight of {plain(member.expert)}",
+        0.0,
+        max(HEAVIEST, member.weight),
+        member.weight,
+        0.05,
+        key=f"{key}.weight",
+        label_visibility="collapsed",
+        disabled=not is_on,
+    )
+    return is_on and member.enabled, weight
+
+
+def _point_to_parts(mixture: MixtureCard) -> None:
+    """What the parts of experts do, and where they are switched, since it is not here."""
+    if words := inside_words(mixture):
+        told = (
+            f"{words} Stored scores are of all parts together: what switching one does needs a forward pass, and is "
+            "computed on a text of yours on these pages."
+        )
+        st.caption(plain(told))
+        with st.container(horizontal=True):
+            for room in (POSTERIORS, PLAYGROUND):
+                st.page_link(room.script, label=f"Switch parts: {room.title}", icon=room.icon)
+
+
+def reset(mixture: MixtureCard) -> None:
+    """Puts the controls back to what the registry holds."""
+    for key in [key for key in st.session_state if str(key).startswith(f"{_desk(mixture)}.")]:
+        del st.session_state[key]
+
+
+def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
+    """Puts shares onto the sliders, the largest at 1; an expert without a share keeps its place."""
+    largest = max(shares.values())
+    for member in mixture.members:
+        if member.expert in shares:
+            st.session_state[f"{_desk(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
+
+
+def gate_questions() -> list[Question]:
+    """The gate's fields."""
+    return [question for question in questions_of(MixtureSpec, {}) if question.group == "gate"]
+
+
+def _with_saved(question: Question, mixture: MixtureCard) -> Question:
+    return replace(question, default=mixture.gate.get(question.path[-1], question.default))
+
+
+def _desk(mixture: MixtureCard) -> str:
+    return f"desk.{mixture.id}"

@@ -1,0 +1,69 @@
+"""What changes a mixture in the registry: saving a choice, a new mixture, deletion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+from pydantic import ValidationError
+
+from engine.config import GateConfig
+from ui.present.form_choices import with_clusterings
+from ui.present.questions import assemble, questions_of
+from ui.present.text.formatting import plain
+from ui.studio.forms.widgets import ask_all
+from ui.studio.mixtures.mixture_controls import Choice, reset
+from ui.studio.shared.notices import explained, keep
+from workbench.errors import BadSpec
+from workbench.registry import experts, mixtures
+from workbench.registry.cards import MixtureCard
+from workbench.registry.database import reading, transaction
+from workbench.specs import MixtureSpec, sentences
+
+
+def save_choice(mixture: MixtureCard, choice: Choice) -> None:
+    """Makes what is chosen the mixture's state, in one transaction."""
+    with explained():
+        with transaction() as session:
+            mixtures.arrange(session, mixture.name, choice.active, choice.weights)
+            mixtures.set_gate(session, mixture.name, GateConfig(**choice.gate))
+        reset(mixture)
+        keep(f"{mixture.name} is saved.")
+        st.rerun()
+
+
+def show_new_mixture() -> None:
+    """The form of a new mixture of experts that exist."""
+    with reading() as session:
+        names = [card.name for card in experts.list_experts(session)]
+    if not names:
+        return
+    with st.expander("New mixture", icon=":material/add:"):
+        questions = [q for q in questions_of(MixtureSpec, {"experts": names}) if q.path[-1] != "weights"]
+        answers = ask_all("mixture.new", with_clusterings(questions))
+        if st.button("Make the mixture", key="mixture.make", type="primary"):
+            with explained():
+                _make(assemble(answers))
+
+
+def _make(data: dict[str, Any]) -> None:
+    try:
+        spec = MixtureSpec.model_validate(data)
+    except ValidationError as error:
+        raise BadSpec(sentences(error)) from None
+    with transaction() as session:
+        mixtures.create_mixture(session, spec)
+    keep(f"{spec.name} is made.")
+    st.rerun()
+
+
+def show_deletion(mixture: MixtureCard) -> None:
+    """Deletes the composition after a second click; its experts stay."""
+    with st.popover("Delete this mixture …", icon=":material/delete:"):
+        st.markdown(plain(f"Deletes {mixture.name}. Its experts stay in the registry."))
+        if st.button("Delete for good", key=f"delete_{mixture.id}", type="primary"):
+            with explained():
+                with transaction() as session:
+                    mixtures.delete_mixture(session, mixture.name)
+                keep(f"{mixture.name} is deleted.")
+                st.rerun()

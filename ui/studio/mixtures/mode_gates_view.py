@@ -1,0 +1,76 @@
+"""The parts of MoDE experts on the screen: switches for a request, and what the gates weighed in its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from engine.events import BACKBONE
+from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
+from ui.present.charts.trajectories import leaders, legend, tinted_words
+from ui.present.text.formatting import counted, plain
+from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
+from ui.studio.shared.show_chart import show_picture
+from workbench.registry.cards import MixtureCard
+
+_ALL = "All, on average"
+
+
+def ask_parts(mixture: MixtureCard) -> dict[str, list[str]]:
+    """Switches for the parts of every expert that has some; those that are on, by expert."""
+    return {
+        member.expert: st.pills(
+            f"Active parts of {plain(member.expert)}",
+            member.parts,
+            selection_mode="multi",
+            default=member.parts,
+            format_func=plain,
+            key=f"inside.{mixture.id}.{member.expert_id}.parts",
+            help="Layers beside a frozen backbone (MoDE). With none chosen the backbone speaks alone.",
+        )
+        for member in mixture.members
+        if member.parts
+    }
+
+
+def show_inside(answer: Mapping[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
+    """What the gates weighed inside each expert that spoke; `parts` are all of each, so that each keeps its colour."""
+    for expert, names in parts.items():
+        if any(expert in one for one in answer["gate_weights"]):
+            _show_expert(expert, names, answer["tokens"], answer["gate_weights"])
+
+
+def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates: Gates) -> None:
+    st.markdown(f"##### Inside {plain(expert)}: each word stands on the colour of what weighed most, backbone or part")
+    blocks = range(num_blocks(gates, expert))
+    key = f"inside.{expert}"
+    chosen = st.segmented_control(
+        "Block",
+        [_ALL, *(str(block + 1) for block in blocks)],
+        default=_ALL,
+        key=f"{key}.block",
+        required=True,
+        help="Each block of layers has gates of its own; in each, the weights add up to 1.",
+    )
+    rows = rows_inside(gates, expert, parts, None if chosen == _ALL else int(chosen) - 1)
+    spoken = [token for token, one in zip(tokens, gates, strict=True) if expert in one]
+    st.html(legend([BACKBONE, *parts], leaders(rows)))
+    st.html(tinted_words(spoken, rows, [BACKBONE, *parts]))
+    st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
+    show_picture(gate_strip(spoken, rows, parts), f"{key}.strip")
+    show_picture(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
+
+
+def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
+    active = next(one[expert]["parts"] for one in gates if expert in one)
+    off = [part for part in parts if part not in active]
+    told = [
+        "Hover a word to read the weights; stronger is surer.",
+        f"Switched off, so their weight is 0: {', '.join(off)}." if off else "",
+        f"{counted(num_asleep, 'token')} of the text came without this expert, which had no weight and slept."
+        if num_asleep
+        else "",
+    ]
+    return " ".join(filter(None, told))

@@ -1,0 +1,101 @@
+"""Priors at the mixing desk: put a stored one onto it, keep what it says, estimate one on held-out text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.present.text.formatting import counted, plain
+from ui.studio.mixtures.mixture_controls import Choice, set_weights
+from ui.studio.shared.data_table import show_table
+from ui.studio.shared.notices import explained, keep
+from workbench.registry import corpora, priors
+from workbench.registry.cards import MixtureCard, PriorCard
+from workbench.registry.database import reading, transaction
+from workbench.settings import get_settings
+
+
+def show_priors(mixture: MixtureCard, choice: Choice) -> None:
+    """Stored priors and what can be done with them; the effect of one on the desk is seen at once."""
+    with reading() as session:
+        cards = priors.list_priors(session)
+        domains = [card.name for card in corpora.list_domains(session)]
+    if cards:
+        _show_stored(mixture, cards)
+    else:
+        st.caption("No prior is stored yet. Keep what the desk says as one, or estimate one on held-out text.")
+    keeping, estimating = st.columns(2, gap="large")
+    with keeping:
+        _offer_keeping(choice)
+    with estimating:
+        _offer_estimate(mixture, domains)
+
+
+def _show_stored(mixture: MixtureCard, cards: list[PriorCard]) -> None:
+    by_name = {card.name: card for card in cards}
+    card = by_name[st.selectbox("Stored prior", list(by_name), key="prior.chosen")]
+    ranked = sorted(card.shares.items(), key=lambda pair: -pair[1])
+    show_table([{"expert": name, "share": share} for name, share in ranked], "prior", f"Shares of {card.name}")
+    st.caption(plain(origin(card.source)))
+    strangers = [m.expert for m in mixture.members if m.expert not in card.shares]
+    with st.container(horizontal=True):
+        st.button(
+            "Put it on the desk",
+            icon=":material/tune:",
+            key="prior.use",
+            disabled=bool(strangers),
+            on_click=set_weights,
+            args=(mixture, card.shares),
+            help="Sets the weights above; its effect is seen at once, and nothing is saved until you save it.",
+        )
+        if st.button("Delete this prior", icon=":material/delete:", key="prior.delete"):
+            with explained():
+                _delete(card.name)
+    if strangers:
+        st.caption(plain(f"It cannot weigh this mixture: it has no share for {strangers[0]}."))
+
+
+def origin(source: Mapping[str, Any]) -> str:
+    """Where a prior comes from, in words."""
+    if not source:
+        return "Given by hand."
+    blocks = counted(source["num_blocks"], "block")
+    return (
+        f"Estimated on {blocks} of {source['block_size']} tokens of {source['split']} text of {source['domain']} with "
+        f"{source['mixture']}, evidence: {source['evidence']}."
+    )
+
+
+def _delete(name: str) -> None:
+    with transaction() as session:
+        priors.delete_prior(session, name)
+    keep(f"The prior {name} is deleted; mixtures keep the weights they have.")
+    st.rerun()
+
+
+def _offer_keeping(choice: Choice) -> None:
+    with st.form("prior.keep", border=False):
+        name = st.text_input("Keep the desk's weights as the prior", key="prior.keep.name", placeholder="its name")
+        if st.form_submit_button("Keep", icon=":material/bookmark_add:"):
+            with explained():
+                with transaction() as session:
+                    priors.give_prior(session, name, {expert: choice.weights[expert] for expert in choice.active})
+                keep(f"The prior {name} is kept.")
+                st.rerun()
+
+
+def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:
+    with st.form("prior.estimate", border=False):
+        name = st.text_input("Estimate a prior on held-out text", key="prior.estimate.name", placeholder="its name")
+        left, right = st.columns(2)
+        domain = left.selectbox("Domain", domains, key="prior.estimate.domain")
+        blocks = right.number_input("Blocks of dev text", 1, 10_000, 100, key="prior.estimate.blocks")
+        if st.form_submit_button("Estimate", icon=":material/calculate:"):
+            with explained():
+                with Client(get_settings()) as client:
+                    client.estimate_prior(name=name, mixture=mixture.name, domain=domain, num_blocks=int(blocks))
+                keep(f"The prior {name} is estimated.")
+                st.rerun()

@@ -1,0 +1,82 @@
+"""Tables: sortable, downloadable, with words for those who hear them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
+from typing import Any
+
+import streamlit as st
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def show_table(rows: Rows, key: str, words: str, *, on_select: Callable[[], None] | None = None) -> None:
+    """Rows as a table with its download; `on_select` is called when rows are ticked (see `ticked`)."""
+    height = min(36 * (len(rows) + 1) + 2, 400)
+    formats = dict.fromkeys(_counts(rows), "localized") | dict.fromkeys(_large(rows), "%.2f")
+    numbers = {name: st.column_config.NumberColumn(format=told) for name, told in formats.items()}
+    choose: dict[str, Any] = {"on_select": on_select, "selection_mode": "multi-row"} if on_select else {}
+    st.dataframe(
+        list(rows),
+        key=key,
+        hide_index=True,
+        height=height,
+        alt=words,
+        column_config=numbers or None,
+        placeholder="—",
+        **choose,
+    )
+    st.download_button(
+        "Download as CSV",
+        as_csv(rows),
+        file_name=f"{key}.csv",
+        mime="text/csv",
+        key=f"{key}_download",
+        on_click="ignore",
+        icon=":material/download:",
+        type="tertiary",
+    )
+
+
+def _counts(rows: Rows) -> list[str]:
+    """The columns of whole numbers large enough to need separators."""
+    columns = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
+    return [
+        name
+        for name, values in columns.items()
+        if all(type(value) in (int, NoneType) for value in values) and max(filter(None, values), default=0) >= 1000
+    ]
+
+
+def _large(rows: Rows) -> list[str]:
+    """The columns of numbers so large that nobody reads more than two digits behind their point."""
+    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in (rows[0] if rows else ())}
+    return [
+        name
+        for name, values in columns.items()
+        if values and all(type(value) is float for value in values) and min(values) >= 1 and max(values) >= 10
+    ]
+
+
+def ticked(key: str) -> list[int]:
+    """The places of the rows ticked in the table with this key."""
+    state = st.session_state.get(key)
+    return list(state["selection"]["rows"]) if state else []
+
+
+def as_csv(rows: Rows) -> str:
+    """Rows as CSV text; a cell that a spreadsheet would run as a formula is told as text."""
+    if not rows:
+        return ""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]))
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

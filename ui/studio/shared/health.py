@@ -1,0 +1,112 @@
+"""Is everything there that the studio needs? Each part with a sentence and, if need be, the next step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from ui.client import Client
+from ui.errors import ServerDown, ServerRefused
+from ui.present.text.formatting import counted, duration, size
+from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
+from ui.serving.doctor import Finding, check_artifacts
+from ui.serving.processes import WORKER, runs
+from workbench.registry.cards import JobCard
+from workbench.settings import Settings, get_settings
+
+PATIENCE_SECONDS = 20.0  # a queued job is due to start well within this, when somebody works
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How one part is: `is_well` is None where nothing can be told from here."""
+
+    part: str
+    is_well: bool | None
+    sentence: str
+    next_step: str = ""
+
+
+def signs_of_health(settings: Settings, jobs: Sequence[JobCard]) -> list[Sign]:
+    """API server, worker, device and disk; the artifacts only where something is wrong with them."""
+    api, device = api_signs(settings)
+    return [api, worker_sign(jobs), device, disk_sign(settings), *artifacts_signs(settings)]
+
+
+def api_signs(settings: Settings) -> tuple[Sign, Sign]:
+    """Of the API server, and of the device that it computes on."""
+    try:
+        with Client(settings) as client:
+            answer = client.health()
+    except (ServerDown, ServerRefused) as problem:
+        away = Sign("API server", False, problem.problem, problem.next_step)
+        return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
+    loaded = answer.get("loaded") or []
+    held = f"{counted(len(loaded), 'model')} in memory" if loaded else "no model in memory yet"
+    return Sign("API server", True, f"answers; {held}"), device_sign(answer)
+
+
+def device_sign(answer: Mapping[str, Any]) -> Sign:
+    """Of the device, as the API server's health tells it."""
+    if answer["device"] is None:
+        return Sign("Device", None, f"asked for “{answer['device_wish']}”; known once a model is loaded")
+    return Sign("Device", True, f"computes on “{answer['device']}”")
+
+
+def worker_sign(jobs: Sequence[JobCard], now: float | None = None) -> Sign:
+    """Of the worker, told by the jobs: a live lease is a proof of life, a job left waiting is not."""
+    now = time.time() if now is None else now
+    if any(job.state == "running" for job in jobs):
+        return Sign("Worker", True, "at work")
+    silent = [job for job in jobs if job.state == "interrupted"]
+    if silent:
+        return Sign("Worker", False, "a running job has fallen silent", "See that `workbench up` is still running.")
+    waiting = [now - job.created_at for job in jobs if job.state == "queued" and not job.after]
+    if waiting and max(waiting) > PATIENCE_SECONDS:
+        told = f"nobody has taken a job that was asked {duration(max(waiting))} ago"
+        return Sign("Worker", False, told, "Start it with `workbench up`.")
+    return idle_sign()
+
+
+def idle_sign() -> Sign:
+    """Of a worker that no job tells anything about: seen among this machine's processes, or perhaps elsewhere."""
+    if worker_runs_here():
+        return Sign("Worker", True, "waits for jobs")
+    return Sign("Worker", None, "none runs on this machine", "Start it with `workbench up`, unless one runs elsewhere.")
+
+
+@st.cache_data(ttl=10, show_spinner=False)
+def worker_runs_here() -> bool:
+    """Whether a process of this machine is a worker of this home."""
+    return runs(WORKER, get_settings())
+
+
+def disk_sign(settings: Settings) -> Sign:
+    """Of the disks that hold the home and the artifacts: the fuller one counts."""
+    free, folder = least_room(settings)
+    if free < ENOUGH_BYTES:
+        trash = _trashed_bytes(settings)
+        empty = f" `workbench registry trash empty` frees {size(trash)}." if trash else ""
+        step = f"Free some space: a full disk pauses jobs.{empty}"
+        return Sign("Disk", False, f"only {size(free)} free at {folder}", step)
+    return Sign("Disk", True, f"{size(free)} free")
+
+
+@st.cache_data(ttl=60, show_spinner=False)  # it may hold very many files
+def _trashed_bytes(_settings: Settings) -> int:
+    return trashed_bytes(_settings)
+
+
+def artifacts_signs(settings: Settings) -> list[Sign]:
+    """Of artifacts that do not belong to this registry, or that it lost the rows of."""
+    found = _artifacts_finding(settings)
+    return [] if found.ok else [Sign("Artifacts", False, found.finding, found.next_step)]
+
+
+@st.cache_data(ttl=60, show_spinner=False)  # the page looks every two seconds, and there may be many artifacts
+def _artifacts_finding(_settings: Settings) -> Finding:
+    return check_artifacts(_settings)

@@ -1,0 +1,85 @@
+"""What a screen says when something is missing or went wrong: cause and next step, never a traceback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import streamlit as st
+
+from engine.errors import Problem
+from ui.present.text.formatting import plain, spoken
+from workbench.errors import BadSpec
+
+log = logging.getLogger("workbench.studio")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turns a Problem of the block into its sentence and its next step. Also a decorator."""
+    try:
+        yield
+    except Problem as problem:
+        tell(problem)
+
+
+@contextmanager
+def nothing_hidden() -> Iterator[None]:
+    """The studio's outermost guard: our own mistakes are named too, with their traceback in the log only."""
+    try:
+        with explained():
+            yield
+    except Exception as mistake:
+        log.exception("A page failed")
+        st.error(
+            f"This page failed by a mistake of the workbench: {plain(type(mistake).__name__)}: "
+            f"{plain(mistake)}\n\n**Next step:** reload the page; the studio's log holds the details.",
+            icon=":material/bug_report:",
+        )
+
+
+def tell(problem: Problem) -> None:
+    """A Problem as a box: what is wrong, every complaint on its own line, what to do next."""
+    complaints = problem.complaints if isinstance(problem, BadSpec) else [_cause(problem)]
+    body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
+    show_problem(body, problem.next_step)
+
+
+def show_problem(body: str, next_step: str) -> None:
+    """A box with a cause (as Markdown) and the next step (as text)."""
+    told = f"\n\n**Next step:** {spoken(next_step)}" if next_step else ""
+    st.error(body + told, icon=":material/error:")
+
+
+def _cause(problem: Problem) -> str:
+    # str() of some errors adds a place (file and line) before the cause, and the next step after it.
+    return str(problem).removesuffix(problem.next_step).strip() or type(problem).__name__
+
+
+def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None) -> None:
+    """An empty state: why there is nothing here, what to do next, and the way there.
+
+    `chosen` is what stands in the widgets of that page when it opens.
+    """
+    with st.container(border=True):
+        st.markdown(f"**{spoken(why)}**  \n{spoken(next_step)}")
+        icon = ":material/arrow_forward:"
+        if page and chosen is None:
+            st.page_link(page, label=label, icon=icon)
+        elif page and st.button(
+            label, icon=icon, key=f"way.{label}.{why}", on_click=st.session_state.update, args=(chosen,)
+        ):
+            st.switch_page(page)
+
+
+def keep(message: str) -> None:
+    """A message that survives the rerun it causes; shown by the next `show_kept`."""
+    st.session_state["kept_message"] = message
+
+
+def show_kept() -> None:
+    """The message that was kept before the rerun, once."""
+    if message := st.session_state.pop("kept_message", ""):
+        st.success(plain(message), icon=":material/check:")

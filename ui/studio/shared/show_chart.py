@@ -1,0 +1,76 @@
+"""Shows a picture: title, chart, its words and its data table to read and download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import streamlit as st
+
+from ui.present.charts.chart import Picture
+from ui.present.text.formatting import plain
+from ui.studio.shared.data_table import show_table
+
+Way = Literal["points", "box", "lasso"]  # to select in a chart
+_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+_CONFIG_OF_MAPS = {
+    "displaylogo": False,
+    "displayModeBar": True,
+    "scrollZoom": True,
+    "plotGlPixelRatio": 1,  # of 2, Plotly's own, a processor without a graphics card draws half as often
+}
+
+LEGEND_PIXELS = 92  # the toolbar, and two rows of names beneath it
+
+
+def show_picture(
+    picture: Picture, key: str, on_select: Callable[[], None] | None = None, ways: Sequence[Way] = ("points",)
+) -> None:
+    """A chart with everything that belongs to it. `key` tells it apart from others on the page.
+
+    `on_select` is called when a point is clicked (see `clicked`), or an area drawn where `ways` allow it (see `areas`).
+    """
+    st.markdown(f"##### {plain(picture.title)}")
+    if (
+        sum(trace.showlegend is not False for trace in picture.figure.data) > 1
+    ):  # there is a legend then, and the toolbar must not stand on it
+        picture.figure.update_layout(margin_t=LEGEND_PIXELS)
+    choose: dict[str, Any] = {"on_select": on_select, "selection_mode": ways} if on_select else {}
+    config = _CONFIG_OF_MAPS if "lasso" in ways else _CONFIG
+    st.plotly_chart(picture.figure, key=f"{key}_chart", config=config, alt=picture.words, **choose)
+    st.caption(plain(picture.words))
+    with st.expander("The numbers as a table", icon=":material/table:"):
+        show_table(picture.table, key=f"{key}_table", words=picture.title)
+
+
+def clicked(key: str) -> tuple[int, int] | None:
+    """The place (x, y) of the point clicked last in the chart of this key; None when nothing is."""
+    state = st.session_state.get(f"{key}_chart")
+    points = state["selection"]["points"] if state else []
+    return (int(points[0]["x"]), int(points[0]["y"])) if points else None
+
+
+def clicked_point(key: str) -> tuple[int, int] | None:
+    """The place of the trace, and of its point, that was clicked last in the chart of this key; None for an area."""
+    selection = _selection(key)
+    if not selection or areas(key) or not selection["points"]:
+        return None
+    point = selection["points"][0]
+    return int(point["curve_number"]), int(point["point_index"])
+
+
+def areas(key: str) -> list[str]:
+    """The areas drawn in the chart of this key, each as the numbers x y of one corner after another."""
+    selection = _selection(key) or {}
+    lassos = [list(zip(one["x"], one["y"], strict=True)) for one in selection.get("lasso", [])]
+    boxes = [_corners(*one["x"], *one["y"]) for one in selection.get("box", [])]
+    return [" ".join(f"{x:.4f} {y:.4f}" for x, y in corners) for corners in (*lassos, *boxes)]
+
+
+def _corners(left: float, right: float, top: float, bottom: float) -> list[tuple[float, float]]:
+    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+
+
+def _selection(key: str) -> Any:
+    state = st.session_state.get(f"{key}_chart")
+    return state["selection"] if state else None

@@ -1,0 +1,109 @@
+"""Does an expert carry over to the domains that share its text? DEMix §4.4, figure 2: overlap beside specialization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import EngineError
+from workbench.analysis.evaluations import perplexity_table
+from workbench.registry.cards import ReportCard
+from workbench.registry.reports import list_reports
+from workbench.registry.tables import Domain, Expert
+
+Overlaps = Mapping[tuple[str, str], float]  # of two domains by name
+
+
+def affinity(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
+    """The specialization ratios of a mixture's experts (None: of all) beside the overlap of the domains.
+
+    `cells`: expert, domain, home (the expert's own domain), ratio and overlap, for every ratio there is. The overlap of
+    two domains is the one measured last, and None where there is none of their present text. `without_homes` and
+    `with_homes` (the paper's figure): r, t, p and num_cells, or None with the reason in `why_not`. `changed` and
+    `unmeasured` name domains without an overlap that holds, `unpaired` those that were never measured together;
+    `report` and `measured_at` are those of the newest measurement, None before the first.
+    """
+    reports = list_reports(session, kind="overlap")
+    hashes = dict(session.execute(select(Domain.name, Domain.data_sha256)).tuples().all())
+    overlaps = _overlaps(reports, hashes)
+    cells = _cells(session, mixture, split, overlaps)
+    named = {name for cell in cells for name in (cell["home"], cell["domain"]) if name}
+    holding = {name for pair in overlaps for name in pair}
+    changed = {name for report in reports for name in report.findings["domains"]} - holding
+    without_homes, why_not = _correlation(cells, with_homes=False)
+    return {
+        "cells": cells,
+        "without_homes": without_homes,
+        "with_homes": _correlation(cells, with_homes=True)[0],
+        "why_not": why_not,
+        "changed": sorted(named & changed),
+        "unmeasured": sorted(named - changed - holding),
+        "unpaired": _unpaired(cells, holding),
+        "report": reports[0].id if reports else None,
+        "measured_at": reports[0].created_at if reports else None,
+    }
+
+
+def _overlaps(reports: Sequence[ReportCard], hashes: Mapping[str, str]) -> Overlaps:
+    """Of every two domains the overlap that was measured last on the text that they have now."""
+    found: dict[tuple[str, str], float] = {}
+    for report in reports:  # the newest first
+        names = report.findings["domains"]
+        texts = zip(names, report.findings["data_sha256"], strict=True)
+        holds = {name for name, sha256 in texts if hashes.get(name, sha256) == sha256}
+        for one, row in zip(names, report.findings["overlap"], strict=True):
+            for other, value in zip(names, row, strict=True):
+                if one in holds and other in holds:
+                    found.setdefault((one, other), value)
+    return found
+
+
+def _unpaired(cells: Sequence[Mapping[str, Any]], holding: Set[str]) -> list[str]:
+    """Domains that were measured, but never together: `law and sea`."""
+    missing = [cell for cell in cells if cell["overlap"] is None]
+    pairs = {tuple(sorted((cell["home"], cell["domain"]))) for cell in missing}
+    return [" and ".join(pair) for pair in sorted(pairs) if holding >= set(pair)]
+
+
+def _cells(session: Session, mixture: str | None, split: str, overlaps: Overlaps) -> list[dict[str, Any]]:
+    table = perplexity_table(session, mixture, split)
+    homes = dict(session.execute(select(Expert.name, Domain.name).join(Expert.domain)).tuples().all())
+    return [
+        {
+            "expert": expert,
+            "domain": domain,
+            "home": homes.get(expert, ""),
+            "ratio": ratio,
+            "overlap": overlaps.get((homes.get(expert, ""), domain)),
+        }
+        for expert, row in zip(table["experts"], table["specialization"], strict=True)
+        for domain, ratio in zip(table["domains"], row, strict=True)
+        if ratio is not None
+    ]
+
+
+def _correlation(cells: list[dict[str, Any]], *, with_homes: bool) -> tuple[dict[str, Any] | None, str]:
+    """Pearson's r of the cells, or None and why there is none."""
+    from engine.text.overlap import correlation  # here: SciPy takes a second to wake
+
+    rows, columns = (list(dict.fromkeys(cell[name] for cell in cells)) for name in ("expert", "domain"))
+    places = {(cell["expert"], cell["domain"]): cell for cell in cells}
+    homes = {cell["expert"]: cell["home"] for cell in cells}
+
+    def matrix(name: str) -> list[list[float]]:
+        found = [[places.get((row, column), {}).get(name) for column in columns] for row in rows]
+        return [[math.nan if value is None else value for value in row] for row in found]
+
+    at_home = [columns.index(homes[row]) if homes[row] in columns else -1 for row in rows]
+    try:
+        found = correlation(
+            matrix("ratio") or [[]], matrix("overlap") or [[]], homes=at_home or [-1], with_homes=with_homes
+        )
+    except EngineError as error:
+        return None, str(error)
+    return asdict(found), ""

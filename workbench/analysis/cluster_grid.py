@@ -1,0 +1,113 @@
+"""A gate of clusters at every temperature and top-k at once, from stored scores and distances (C-BTM table 9).
+
+Shapes: E experts, X tokens, G temperatures, J numbers of experts kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError
+from workbench.analysis.scores import load, load_distances, scored_domains
+from workbench.generation import Plan, gate_of, plan
+from workbench.registry.tables import Evaluation
+from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from engine.mixing.base import Gate
+
+# Those of table 9, then higher ones: the squared distances between standardised vectors are a hundred times as large.
+TEMPERATURES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+def cluster_grid(
+    session: Session, storage: Storage, mixture: str, *, split: str = "test", temperatures: Sequence[float] = ()
+) -> dict[str, Any]:
+    """Perplexities of a mixture by temperature (rows) and top-k (columns), experts alike in their prior.
+
+    `perplexity` is over all tokens, and `domains` holds each text's own. Temperatures are the given ones, or else
+    a usual choice with the paper's and the mixture's among them; top-ks are the powers of two, and all experts.
+    Raises MixtureError for a gate that looks at no clusters, ScoresError for text whose distances were not measured.
+    """
+    began = time.perf_counter()
+    planned = plan(session, storage, mixture)
+    if planned.route is None:
+        problem = f"“{mixture}” must have a cluster gate, but its gate is “{planned.gate.kind}”."
+        raise MixtureError(problem, "Choose a mixture that `workbench cluster train` made, or give this one the gate.")
+    told = temperatures or {*TEMPERATURES, planned.gate.temperature}
+    top_ks = _top_ks(len(planned.experts))
+    rows = [
+        {
+            "domain": domain,
+            "num_tokens": evaluations[0].num_tokens,
+            "perplexity": _grid(session, storage, planned, evaluations, sorted(told), top_ks),
+        }
+        for domain, evaluations in scored_domains(session, planned, split).items()
+    ]
+    return {
+        "mixture": mixture,
+        "experts": [expert.name for expert in planned.experts],
+        "split": split,
+        "temperatures": sorted(told),
+        "top_ks": top_ks,
+        "perplexity": _over_all(rows),
+        "domains": rows,
+        "saved": {"temperature": planned.gate.temperature, "top_k": planned.gate.top_k or len(planned.experts)},
+        "distance_power": planned.gate.distance_power,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _top_ks(num_experts: int) -> list[int]:
+    powers = [1 << power for power in range(num_experts.bit_length())]
+    return sorted({*(k for k in powers if k < num_experts), num_experts})
+
+
+def _grid(
+    session: Session,
+    storage: Storage,
+    planned: Plan,
+    evaluations: Sequence[Evaluation],
+    temperatures: Sequence[float],
+    top_ks: Sequence[int],
+) -> list[list[float]]:
+    """Perplexities [G][J] on one text that all experts were scored on."""
+    from engine.inference.scores import as_blocks
+    from engine.mixing.cluster_gate_grid import grid, grid_of
+
+    distances = load_distances(session, storage, planned, evaluations[0])
+    scores_EX, block_size = load(storage, evaluations)
+    if planned.clusters is not None and planned.gate.kind == "cluster":
+        looked_at = distances.frozen(planned.gate.freeze_after)
+        squared_EX: Tensor = looked_at.further_KX[list(planned.clusters)].double() + looked_at.nearest_X.double()
+        found_GJ = grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=planned.gate.distance_power)
+    else:
+        blocks_ENT, num_tokens = as_blocks(scores_EX, block_size), scores_EX.shape[1]
+        found_GJ = grid_of(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
+    values: list[list[float]] = found_GJ.tolist()
+    return values
+
+
+def _gate_at(planned: Plan, temperature: float) -> Gate:
+    """The plan's gate at a temperature, without a top-k, experts alike in their prior."""
+    alike = tuple(replace(expert, weight=1.0) for expert in planned.experts)
+    return gate_of(replace(planned, experts=alike, gate=replace(planned.gate, temperature=temperature, top_k=None)))
+
+
+def _over_all(rows: Sequence[dict[str, Any]]) -> list[list[float]]:
+    """The perplexities over the tokens of all texts; [] for none."""
+    if not rows:
+        return []
+    tokens = [row["num_tokens"] for row in rows]
+    mean_GJ = np.average(np.log([row["perplexity"] for row in rows]), axis=0, weights=tokens)
+    values: list[list[float]] = np.exp(mean_GJ).tolist()
+    return values

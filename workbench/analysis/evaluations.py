@@ -1,0 +1,202 @@
+"""Evaluations: how well each expert predicts each domain's held-out text, and who is at home where.
+
+Perplexities of a mixture can be had from those of its experts' tokens, accuracies cannot: which token a mixture finds
+most probable depends on all tokens. So an accuracy is always that of one expert by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, joinedload
+
+from engine.statistics.perplexity import perplexity_of
+from workbench.errors import BadSpec
+from workbench.registry.cards import EvaluationCard
+from workbench.registry.corpora import domain_row
+from workbench.registry.experts import expert_row
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.tables import Artifact, Evaluation, Expert
+
+USUAL_BLOCK, USUAL_TOKENS = 256, 20_000  # of a mixture that tells neither by its scores nor by its training
+
+Table = list[list[float | None]]
+
+
+def register_evaluation(
+    session: Session,
+    *,
+    expert_id: str,
+    domain_id: str,
+    split: str,
+    block_size: int,
+    num_tokens: int,
+    log_likelihood: float,
+    artifact: Artifact,
+    num_correct: int | None = None,
+    job_id: str | None = None,
+) -> EvaluationCard:
+    """An expert's log-likelihood on a domain, summed (nats); a second one of the same measure replaces it.
+
+    `num_correct` counts the tokens that it found the most probable ones; None where that is not known.
+    """
+    if num_tokens < 1 or not math.isfinite(log_likelihood):
+        raise BadSpec([f"There must be scored tokens, but there are {num_tokens} with {log_likelihood} nats."])
+    measure = {
+        "expert_id": expert_id,
+        "domain_id": domain_id,
+        "split": split,
+        "block_size": block_size,
+        "num_tokens": num_tokens,
+    }
+    row = session.scalar(select(Evaluation).filter_by(**measure)) or Evaluation(**measure)
+    before: Artifact | None = row.artifact
+    row.log_likelihood, row.num_correct = log_likelihood, num_correct
+    row.artifact, row.job_id = artifact, job_id
+    session.add(row)
+    session.flush()
+    if before is not None and before is not artifact:
+        _forget_unused(session, [before])
+    return _card(row)
+
+
+def list_evaluations(
+    session: Session, *, expert: str | None = None, domain: str | None = None, split: str | None = None
+) -> list[EvaluationCard]:
+    """Evaluations by expert and domain, the newest first within each."""
+    wish = _chosen(session, expert, domain).options(joinedload(Evaluation.expert), joinedload(Evaluation.domain))
+    if split is not None:
+        wish = wish.where(Evaluation.split == split)
+    cards = [_card(row) for row in session.scalars(wish)]
+    return sorted(cards, key=lambda card: (card.expert, card.domain, -card.created_at))
+
+
+def measure_for(
+    session: Session, mixture: str, split: str, block_size: int | None = None, max_tokens: int | None = None
+) -> tuple[int, int]:
+    """The block size and the most tokens of a domain to score a mixture with; what is given stands.
+
+    The rest is that of its stored scores as they are shown, so that new ones stand beside them; without any, the block
+    size is that of its experts' training.
+    """
+    experts = _experts(session, mixture)
+    rows = session.scalars(
+        select(Evaluation).where(Evaluation.expert_id.in_([one.id for one in experts]), Evaluation.split == split)
+    ).all()
+    shown = _comparable(rows)
+    trained = [one.config["block_size"] for one in experts if "block_size" in one.config]
+    sizes = [row.block_size for row in shown] or trained or [USUAL_BLOCK]
+    usual = Counter(sizes).most_common(1)[0][0]
+    most = max((row.num_tokens for row in shown if row.block_size == usual), default=USUAL_TOKENS)
+    return block_size or usual, max_tokens or most
+
+
+def perplexity_table(session: Session, mixture: str | None, split: str = "test") -> dict[str, Any]:
+    """Perplexities of a mixture's experts (None: of all) on every domain they were scored on.
+
+    `experts`, `domains`, `perplexity` and `accuracy` (expert × domain) and `specialization`: the ratio to the
+    perplexity of the domain's own expert, above 1 where an expert is worse than that. None stands where nothing was
+    measured. All numbers of a domain are of the same tokens: of several measures the one most experts share;
+    `measures` holds the {block_size, num_tokens} of each domain.
+    """
+    return table_of(session, _experts(session, mixture), split)
+
+
+def table_of(session: Session, experts: Sequence[Expert], split: str) -> dict[str, Any]:
+    """The same of these experts, in this order."""
+    wish = select(Evaluation).options(joinedload(Evaluation.domain)).where(Evaluation.split == split)
+    rows = session.scalars(wish.where(Evaluation.expert_id.in_([one.id for one in experts]))).all()
+    domains = sorted({row.domain.name for row in rows})
+    shown = _comparable(rows)
+    cells = {(row.expert_id, row.domain.name): row for row in shown}
+    measures = {row.domain.name: {"block_size": row.block_size, "num_tokens": row.num_tokens} for row in shown}
+
+    def cells_of(number: Callable[[Evaluation], float | None]) -> Table:
+        rows = [[cells.get((one.id, domain)) for domain in domains] for one in experts]
+        return [[None if cell is None else number(cell) for cell in row] for row in rows]
+
+    table = cells_of(perplexity)
+    return {
+        "experts": [one.name for one in experts],
+        "domains": domains,
+        "measures": [measures[domain] for domain in domains],
+        "perplexity": table,
+        "accuracy": cells_of(accuracy),
+        "specialization": _specialization(table, [one.domain.name if one.domain else None for one in experts], domains),
+    }
+
+
+def perplexity(row: Evaluation) -> float:
+    """exp of the mean negative log-likelihood per token."""
+    return perplexity_of(-row.log_likelihood / row.num_tokens)
+
+
+def accuracy(row: Evaluation) -> float | None:
+    """The share of tokens that the expert found the most probable ones; None where they were not counted."""
+    return None if row.num_correct is None else row.num_correct / row.num_tokens
+
+
+def _experts(session: Session, mixture: str | None) -> list[Expert]:
+    if mixture is not None:
+        return [member.expert for member in mixture_row(session, mixture).members]
+    return list(session.scalars(select(Expert).options(joinedload(Expert.domain)).order_by(Expert.name)))
+
+
+def _comparable(rows: Sequence[Evaluation]) -> list[Evaluation]:
+    """Of each domain the evaluations of one measure: the most common, and of these the newest."""
+    common = Counter(_measure(row) for row in rows)
+    newest = {_measure(row): row.created_at for row in sorted(rows, key=lambda row: row.created_at)}
+    best: dict[str, tuple[str, int, int]] = {}
+    for measure in common:
+        domain = measure[0]
+        best[domain] = max(best.get(domain, measure), measure, key=lambda one: (common[one], newest[one]))
+    return [row for row in rows if _measure(row) == best[row.domain_id]]
+
+
+def _measure(row: Evaluation) -> tuple[str, int, int]:
+    return row.domain_id, row.block_size, row.num_tokens
+
+
+def _specialization(table: Table, homes: Sequence[str | None], domains: Sequence[str]) -> Table:
+    own = [_own(table, homes, column, domain) for column, domain in enumerate(domains)]
+    return [
+        [None if value is None or base is None else value / base for value, base in zip(row, own, strict=True)]
+        for row in table
+    ]
+
+
+def _own(table: Table, homes: Sequence[str | None], column: int, domain: str) -> float | None:
+    """Of several experts of one domain the best is its own."""
+    values = [row[column] for row, home in zip(table, homes, strict=True) if home == domain]
+    return min((value for value in values if value is not None), default=None)
+
+
+def _chosen(session: Session, expert: str | None, domain: str | None) -> Select[Evaluation]:
+    wish = select(Evaluation)
+    if expert is not None:
+        wish = wish.where(Evaluation.expert_id == expert_row(session, expert).id)
+    if domain is not None:
+        wish = wish.where(Evaluation.domain_id == domain_row(session, domain).id)
+    return wish
+
+
+def _forget_unused(session: Session, artifacts: Sequence[Artifact]) -> None:
+    for artifact in artifacts:
+        users = select(func.count()).where(Evaluation.artifact_id == artifact.id)
+        if not session.scalar(users):
+            session.delete(artifact)
+
+
+def _card(row: Evaluation) -> EvaluationCard:
+    same = ("split", "block_size", "num_tokens", "created_at")
+    return EvaluationCard(
+        **{name: getattr(row, name) for name in same},
+        expert=row.expert.name,
+        domain=row.domain.name,
+        perplexity=perplexity(row),
+        accuracy=accuracy(row),
+    )

@@ -1,0 +1,85 @@
+"""The parent proposed before a training (DEMix §6): whom a new domain's text is taken for, by stored scores."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.errors import ScoresError
+from workbench.analysis.scores import PAPER_BLOCKS, load, shared_scores
+from workbench.registry.corpora import domain_row
+from workbench.registry.experts import can_be_parent, first_of_line
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.tables import Evaluation, Expert, Mixture
+from workbench.store.storage import Storage
+
+
+def is_scored(session: Session, mixture: str, domain: str, split: str = "dev") -> bool:
+    """Whether `nearest` has an answer: a block of the domain is scored under every expert of the mixture."""
+    row = mixture_row(session, mixture)
+    return bool(_possible(row)) and _scores(session, row, domain, split) is not None
+
+
+def nearest(
+    session: Session, storage: Storage, mixture: str, domain: str, *, split: str = "dev", num_blocks: int = PAPER_BLOCKS
+) -> dict[str, Any]:
+    """The `parent`, and the `posterior` of every possible one of the mixture by name, as the training would choose.
+
+    The posterior is the mean at the ends of `num_blocks` scored blocks, evenly spread, from equal shares in each; the
+    answer says how many there were, and of which `block_size`. `learning_rate` is what a training takes that is told
+    none: a tenth of what the parent's line was trained with at first (None where that is not known). Raises
+    ScoresError when an expert is not scored.
+    """
+    from engine.inference.scores import whole_blocks
+    from engine.mixing.posterior import PosteriorGate, estimate_prior
+    from engine.text.eval_sample import spread
+
+    row = mixture_row(session, mixture)
+    if not _possible(row):
+        raise ScoresError(
+            f"“{mixture}” must hold an expert whose copy can be trained, but all of its experts are of MoDE.",
+            "Train an expert of its own beside the backbone: workbench mode train.",
+        )
+    scores = _scores(session, row, domain, split)
+    if scores is None:
+        raise ScoresError(
+            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}” to propose a parent, but "
+            "is not.",
+            f"Score it: {score_line(mixture, domain, split)}. Or train without naming a parent: the job looks first.",
+        )
+    experts = _possible(row)
+    blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))
+    blocks_ENT = blocks_ENT[:, spread(blocks_ENT.shape[1], num_blocks)]
+    shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
+    parent = experts[shares.index(max(shares))]
+    return {
+        "mixture": mixture,
+        "domain": domain,
+        "parent": parent.name,
+        "posterior": dict(zip([one.name for one in experts], shares, strict=True)),
+        "num_blocks": blocks_ENT.shape[1],
+        "block_size": blocks_ENT.shape[2],
+        "split": split,
+        "learning_rate": _tenth(first_of_line(parent)),
+    }
+
+
+def _possible(row: Mixture) -> list[Expert]:
+    return [member.expert for member in row.members if can_be_parent(member.expert)]
+
+
+def score_line(mixture: str, domain: str, split: str = "dev") -> str:
+    """The command that scores what a proposal needs."""
+    return f"workbench eval run {shlex.quote(mixture)} --domains {shlex.quote(domain)} --split {split}"
+
+
+def _scores(session: Session, row: Mixture, domain: str, split: str) -> dict[str, Evaluation] | None:
+    experts = _possible(row)
+    return shared_scores(session, experts, domain_row(session, domain).id, split, num_blocks=1)
+
+
+def _tenth(first: Expert) -> float | None:
+    rate = first.config.get("learning_rate")
+    return None if rate is None else rate / 10

@@ -1,0 +1,90 @@
+"""Whom each domain's text is taken for: posteriors from stored scores, as maps and block by block (DEMix §5.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import Evidence
+from workbench.analysis.scores import PAPER_BLOCKS, load, scored_domains
+from workbench.generation import plan
+from workbench.registry.tables import Domain, Expert
+from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Estimate = Literal["updating", "mean"]
+
+
+def posterior_map(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    split: str = "dev",
+    num_blocks: int = PAPER_BLOCKS,
+    evidence: Evidence = "prefix",
+    newest_weight: float = 0.7,
+    estimate: Estimate = "updating",
+) -> dict[str, Any]:
+    """The belief in each expert that takes part after the first `num_blocks` whole blocks of every scored domain.
+
+    `estimate="updating"` is figure 4 of the paper: the prior that the updating method has learnt by then, which the
+    newest blocks rule; `"mean"` is the mean end-of-block posterior, as in a cached prior. Both start from equal shares.
+    A row of `domains` holds `posterior` [expert] and its `trajectory` [expert][0 … blocks] (figures 7 and 8);
+    `stable_after` counts the blocks after which no share is more than 0.05 from its last value, and is None where that
+    is in the last tenth of them. `num_blocks` of a row is less than asked for where there is less text; a domain
+    without a whole block is named in `too_short`.
+    """
+    from engine.inference.scores import whole_blocks
+    from engine.mixing.inference_modes import stable_after
+
+    planned = plan(session, storage, mixture)
+    roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
+    homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
+    rows, too_short = [], []
+    for domain, evaluations in scored_domains(session, planned, split).items():
+        scores_EX, block_size = load(storage, evaluations)
+        blocks_ENT = whole_blocks(scores_EX, block_size)[:, :num_blocks]
+        if not blocks_ENT.shape[1]:
+            too_short.append(domain)
+            continue
+        path_EN = _path(blocks_ENT, evidence, newest_weight, estimate)
+        rows.append(
+            {
+                "domain": domain,
+                "role": roles[domain],
+                "num_blocks": blocks_ENT.shape[1],
+                "block_size": block_size,
+                "posterior": path_EN[:, -1].tolist(),
+                "trajectory": path_EN.tolist(),
+                "stable_after": stable_after(path_EN),
+            }
+        )
+    return {
+        "experts": [expert.name for expert in planned.experts],
+        "homes": [homes.get(expert.id, "") for expert in planned.experts],
+        "split": split,
+        "evidence": evidence,
+        "estimate": estimate,
+        "num_blocks": num_blocks,
+        "newest_weight": newest_weight,
+        "domains": rows,
+        "too_short": too_short,
+    }
+
+
+def _path(blocks_ENT: Tensor, evidence: Evidence, newest_weight: float, estimate: Estimate) -> Tensor:
+    """The belief [E, N+1] before each block and after the last."""
+    from engine.mixing.inference_modes import running_mean, trajectory
+    from engine.mixing.posterior import PosteriorGate, UpdatingGate
+
+    num_experts, _, block_size = blocks_ENT.shape
+    equal = [1.0] * num_experts
+    if estimate == "mean":
+        return running_mean(PosteriorGate(equal, evidence), blocks_ENT)
+    gate = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)
+    return trajectory(gate, blocks_ENT)

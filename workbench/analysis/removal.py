@@ -1,0 +1,249 @@
+"""Removal (DEMix §7, table 7) from stored scores: with an expert, without it, and without its domain from the start.
+
+Every mixture of the comparison weighs its own experts by a cached prior, estimated on exactly the dev blocks asked for
+of the domain that is scored; that of the mixture without the expert is estimated without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import Evidence
+from engine.errors import MixtureError
+from workbench.analysis.retrained_baselines import Retrained, retrained_without
+from workbench.analysis.scores import PAPER_BLOCKS, load, shared_scores
+from workbench.analysis.unlearning import what_stays
+from workbench.errors import NotFound
+from workbench.registry.cards import ReportCard
+from workbench.registry.corpora import domain_row
+from workbench.registry.experts import ancestors, parts_of
+from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.registry.reports import list_reports
+from workbench.registry.tables import Domain, Evaluation, Expert, Mixture
+from workbench.store.storage import Storage
+
+COLUMNS = ("with_expert", "without_expert", "without_domain")  # the paper's +Expert, –Expert, –Domain
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The experts (in the mixtures' order) of each column; no `retrained` where –Domain is left out."""
+
+    domain: Domain
+    with_expert: tuple[Expert, ...]
+    without_expert: tuple[Expert, ...]
+    retrained: Retrained | None = None
+
+    @property
+    def without_domain(self) -> tuple[Expert, ...]:
+        """The experts of the third column; none where nothing was retrained."""
+        return self.retrained.experts if self.retrained else ()
+
+    def heirs(self) -> list[str]:
+        """The experts that are left and know the domain more closely: of it, or made of the one removed."""
+        (removed,) = set(self.with_expert) - set(self.without_expert)
+        return [
+            one.name
+            for one in self.without_expert
+            if one.domain_id == removed.domain_id or removed in ancestors(one) or removed.id in parts_of(one)
+        ]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A mixture on a domain: its perplexity, and the share of each expert (by id) in its prior."""
+
+    perplexity: float
+    prior: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """All columns on the same tokens of one domain; `why` says what keeps one from being known."""
+
+    domain: str
+    num_tokens: int = 0
+    block_size: int = 0
+    with_expert: Column | None = None
+    without_expert: Column | None = None
+    without_domain: Column | None = None
+    why: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """The numbers as JSON; None where a column is not known."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        known = {name: column.perplexity if column else None for name, column in columns.items()}
+        return {
+            "domain": self.domain,
+            "num_tokens": self.num_tokens,
+            "block_size": self.block_size,
+            **known,
+            "why": self.why,
+        }
+
+
+def removal_table(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    retrained: Mapping[str, str] | None = None,
+    split: str = "test",
+    evidence: Evidence = "prefix",
+    num_blocks: int = PAPER_BLOCKS,
+) -> dict[str, Any]:
+    """Table 7: `rows` holds every expert that takes part, on its own domain; nothing is computed anew.
+
+    `not_removed` says of each what of its domain stays in the mixture. `retrained` names for a domain the mixture that
+    was trained without it.
+    """
+    told = dict(retrained or {})
+    members = [expert for expert in taking_part(mixture_row(session, mixture)) if expert.domain is not None]
+    homes = [expert.domain.name for expert in members if expert.domain is not None]
+    for domain in told:
+        if domain not in homes:
+            raise NotFound(f"domain of an expert in “{mixture}”", domain, homes)
+    rows = []
+    for expert, home in zip(members, homes, strict=True):
+        sides = sides_of(session, mixture, expert.name, told.get(home))
+        row = removal_row(session, storage, sides, home, split=split, evidence=evidence, num_blocks=num_blocks)
+        rows.append({"expert": expert.name, **row.told(), "not_removed": what_stays(session, mixture, expert)})
+    return {"mixture": mixture, "split": split, "evidence": evidence, "num_blocks": num_blocks, "rows": rows}
+
+
+def sides_of(session: Session, mixture: str, expert: str, retrained: str | None = None) -> Sides:
+    """Who is in which column. The expert counts as switched on; the others as the mixture has them.
+
+    Raises NotFound or MixtureError when there is nothing to compare.
+    """
+    row = mixture_row(session, mixture)
+    removed = _member(row, expert)
+    if removed.domain is None:
+        raise MixtureError(f"“{expert}” must be of one domain, but was trained on several.", "Choose another expert.")
+    whole = taking_part(row, removed)
+    left = tuple(one for one in whole if one is not removed)
+    if not left:
+        raise MixtureError(
+            f"“{mixture}” must have another expert that is on and weighs something, but has only “{expert}”.",
+            "Switch another one on, or choose a mixture that holds more.",
+        )
+    never = retrained_without(session, retrained, removed) if retrained else None
+    return Sides(removed.domain, whole, left, never)
+
+
+def removal_row(
+    session: Session,
+    storage: Storage,
+    sides: Sides,
+    domain: str,
+    *,
+    split: str = "test",
+    block_size: int | None = None,
+    evidence: Evidence = "prefix",
+    num_blocks: int = PAPER_BLOCKS,
+) -> Row:
+    """All columns on one domain, on the longest text that was scored under all of them (of a block size, if given)."""
+    domain_id, never = domain_row(session, domain).id, sides.without_domain
+    why = ""
+    found = shared_scores(session, [*sides.with_expert, *never], domain_id, split, block_size)
+    if found is None and never:
+        why, never = f"The retrained mixture is not scored on the same {split} text.", ()
+        found = shared_scores(session, sides.with_expert, domain_id, split, block_size)
+    if found is None:
+        return Row(domain, why=f"The {split} text is not scored under every expert that takes part.")
+    num_tokens, size = next((one.num_tokens, one.block_size) for one in found.values())
+    columns: dict[str, Column] = {}
+    for name, experts in zip(COLUMNS, (sides.with_expert, sides.without_expert, never), strict=True):
+        priors = shared_scores(session, experts, domain_id, "dev", size, num_blocks)
+        if priors is None:
+            why = f"Fewer than {num_blocks} dev blocks of {size} tokens are scored under every expert that takes part."
+        elif experts:
+            columns[name] = _column(storage, experts, found, priors, num_blocks, evidence)
+    return Row(domain, num_tokens, size, **columns, why=why)
+
+
+def removal_reports(session: Session, expert: str) -> list[ReportCard]:
+    """The certificates of an expert's removal, the newest first; of one that is gone by the name it had."""
+    there = session.scalar(select(Expert.id).where(Expert.name == expert))
+    reports = list_reports(session, kind="removal", about_id=there)
+    return reports if there else [one for one in reports if one.findings["expert"] == expert]
+
+
+def verdict(findings: Mapping[str, Any]) -> str:
+    """What a certificate says, in words, from its findings."""
+    own, identity = findings["perplexity"][0], findings["identity"]
+    heirs = ", ".join(f"“{name}”" for name in findings["heirs"])
+    told = (
+        _identity_words(findings, identity),
+        f"Of its domain or begun as its copy, and still there: {heirs}." if heirs else "",
+        _cost_words(own),
+        _extraction_words(findings["extraction"]),
+    )
+    return " ".join(filter(None, told))
+
+
+def _identity_words(findings: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+    mixture, expert = findings["mixture"], findings["expert"]
+    if identity["holds"]:
+        return (
+            f"“{mixture}” without “{expert}” is, to the last bit, the mixture that never loaded it "
+            f"({identity['num_numbers']:,} log-probabilities compared)."
+        )
+    if identity["num_not_finite"]:
+        return (
+            f"NOT certified: {identity['num_not_finite']:,} of {identity['num_numbers']:,} log-probabilities of "
+            f"“{mixture}” without “{expert}” are no numbers, so they show nothing."
+        )
+    return (
+        f"NOT certified: “{mixture}” without “{expert}” is not the mixture that never loaded it: "
+        f"{identity['num_different']:,} of {identity['num_numbers']:,} log-probabilities differ."
+    )
+
+
+def _cost_words(own: Mapping[str, Any]) -> str:
+    before, after, never = (own[name] for name in COLUMNS)
+    told = f"Perplexity on {own['domain']} goes from {before:,.2f} to {after:,.2f} ({after / before - 1:+.1%})"
+    return f"{told}." if never is None else f"{told}; trained without the domain it is {never:,.2f}."
+
+
+def _extraction_words(found: Mapping[str, Any]) -> str:
+    means, change = found["means"], found["changes"]["without_expert"]["match"]
+    with_it, without = (f"{means[name]['match']['mean']:.1%}" for name in COLUMNS[:2])
+    low, high = (f"{change[bound] * 100:+.1f}" for bound in ("low", "high"))
+    bounds = f"{found['confidence']:.0%} interval of the change: {low} to {high} percentage points"
+    shown = "" if change["low"] > 0 or change["high"] < 0 else ", so no change is shown"
+    return (
+        f"Going on from its training text, {with_it} of the tokens are the true ones with it and {without} without "
+        f"({bounds}{shown})."
+    )
+
+
+def _member(row: Mixture, expert: str) -> Expert:
+    names = [member.expert.name for member in row.members]
+    if expert not in names:
+        raise NotFound(f"expert in “{row.name}”", expert, names)
+    return row.members[names.index(expert)].expert
+
+
+def _column(
+    storage: Storage,
+    experts: Iterable[Expert],
+    scored: Mapping[str, Evaluation],
+    dev: Mapping[str, Evaluation],
+    num_blocks: int,
+    evidence: Evidence,
+) -> Column:
+    from engine.inference.scores import mixed_perplexity, whole_blocks
+    from engine.mixing.posterior import PosteriorGate, estimate_prior
+
+    ids = [expert.id for expert in experts]
+    uniform = PosteriorGate([1.0] * len(ids), evidence)
+    shares = estimate_prior(uniform, whole_blocks(*load(storage, [dev[id] for id in ids])), num_blocks).tolist()
+    cached = PosteriorGate(shares, evidence)
+    mixed = mixed_perplexity(cached, *load(storage, [scored[id] for id in ids]))
+    return Column(mixed, dict(zip(ids, shares, strict=True)))

@@ -1,0 +1,134 @@
+"""What a replication reads from the registry: stored scores, curves of its trainings, overlaps of its domains."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload
+
+from engine.files import Kept
+from workbench.analysis.cluster_routing import distances_key
+from workbench.job_records import jobs
+from workbench.registry.cards import ReportCard
+from workbench.registry.reports import list_reports
+from workbench.registry.tables import Clustering, Domain, Evaluation, Expert, SeedModel
+from workbench.replications.demix.evidence import Overlap
+from workbench.replications.scored import ScoreKey, Stored
+from workbench.replications.sizes import Size
+from workbench.store.artifacts import find_artifact
+from workbench.store.storage import Storage
+
+REPORT = "replication"  # the kind of its reports
+_TERMS = 5  # as many as tables 2 to 7 of C-BTM print
+HELD_OUT = "dev_loss/"  # what a training's curve of a domain's held-out loss is called
+
+
+def stored_scores(
+    session: Session, storage: Storage, size: Size, domains: Sequence[str], job_ids: Collection[str]
+) -> dict[ScoreKey, Stored]:
+    """The scores on these domains of the experts that these jobs made, of the most tokens that the size asks for.
+
+    Its name alone does not make an expert one of the replication's: another may have been trained under it.
+    Nothing is hashed here: a transaction must be short.
+    """
+    most = {"test": size.test_tokens, "dev": size.dev_tokens}
+    query = (
+        select(Expert.name, Domain.name, Evaluation)
+        .join(Evaluation.expert)
+        .join(Evaluation.domain)
+        .options(joinedload(Evaluation.artifact))
+        .where(Domain.name.in_(domains), Evaluation.block_size == size.block_size)
+        .where(Expert.job_id.in_(job_ids))
+        .order_by(Evaluation.num_tokens)
+    )
+    return {
+        (expert, domain, row.split): Stored(storage.kept(row.artifact), row.num_tokens)
+        for expert, domain, row in session.execute(query)
+        if row.num_tokens <= most[row.split]
+    }
+
+
+def num_parameters(session: Session, job_ids: Collection[str]) -> dict[str, int]:
+    """The parameters of the seed models and experts that these jobs made, by name."""
+    of_seeds = select(SeedModel.name, SeedModel.num_parameters).where(SeedModel.job_id.in_(job_ids))
+    of_experts = select(Expert.name, Expert.num_parameters).where(Expert.job_id.in_(job_ids))
+    return dict(session.execute(of_seeds.union_all(of_experts)).tuples().all())
+
+
+def stored_distances(
+    session: Session,
+    storage: Storage,
+    clusterings: Sequence[str],
+    scores: Mapping[ScoreKey, Stored],
+    block_size: int,
+    job_ids: Collection[str],
+) -> dict[tuple[str, str], Stored]:
+    """By clustering and domain, how far the test text that was scored is from the clusters that these jobs found."""
+    measures = {(domain, one.num_tokens) for (_, domain, split), one in scores.items() if split == "test"}
+    tokenizers = set(session.scalars(select(Expert.tokenizer_sha256).where(Expert.job_id.in_(job_ids)).distinct()))
+    ids = dict(session.execute(select(Domain.name, Domain.id)).tuples().all())
+    found: dict[tuple[str, str], Stored] = {}
+    for row in session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids))):
+        for (domain, num_tokens), tokenizer in product(sorted(measures), tokenizers):
+            key = distances_key(row.artifact_id, ids[domain], tokenizer, "test", block_size, num_tokens)
+            if row.name in clusterings and (artifact := find_artifact(session, key)) is not None:
+                found[row.name, domain] = Stored(storage.kept(artifact), num_tokens)
+    return found
+
+
+def classifications(session: Session, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """What the few-shot classifications among these jobs found, by job."""
+    found = list_reports(session, kind="classification")
+    return {one.job_id: one.findings for one in found if one.job_id is not None and one.job_id in job_ids}
+
+
+@dataclass(frozen=True)
+class FoundClusters:
+    """A clustering that a replication made: its files, its sources, how far it goes with them, its clusters' words."""
+
+    kept: Kept
+    sources: tuple[str, ...]
+    information: float
+    terms: tuple[tuple[str, ...], ...]
+
+
+def found_clusters(session: Session, storage: Storage, job_ids: Collection[str]) -> dict[str, FoundClusters]:
+    """The clusterings that these jobs made, by name."""
+    rows = session.scalars(select(Clustering).where(Clustering.job_id.in_(job_ids)))
+    return {row.name: _found_clusters(storage, row) for row in rows}
+
+
+def _found_clusters(storage: Storage, row: Clustering) -> FoundClusters:
+    terms = tuple(tuple(cluster.terms[:_TERMS]) for cluster in row.clusters)
+    sources = tuple(source["name"] for source in row.sources)
+    information = row.metrics["overlap"]["normalised_mutual_information"]
+    return FoundClusters(storage.kept(row.artifact), sources, information, terms)
+
+
+def held_out_losses(session: Session, job_id: str) -> dict[str, list[tuple[int, float]]]:
+    """The curve of each domain's held-out loss (nats per token) in a training, as step and value."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for point in jobs.metrics(session, job_id):
+        if point.name.startswith(HELD_OUT):
+            found.setdefault(point.name.removeprefix(HELD_OUT), []).append((point.step, point.value))
+    return found
+
+
+def newest_report(session: Session, name: str) -> ReportCard | None:
+    """The newest report of a replication; None while there is none."""
+    return next((one for one in list_reports(session, kind=REPORT) if one.findings["name"] == name), None)
+
+
+def overlap_by(session: Session, job_id: str) -> Overlap | None:
+    """The overlap of every two domains that a job measured; None while there is none."""
+    report = next((one for one in list_reports(session, kind="overlap") if one.job_id == job_id), None)
+    if report is None:
+        return None
+    names, matrix = report.findings["domains"], report.findings["overlap"]
+    return {
+        (one, names[j]): float(share) for one, row in zip(names, matrix, strict=True) for j, share in enumerate(row)
+    }

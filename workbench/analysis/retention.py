@@ -1,0 +1,254 @@
+"""Learned and kept: experts on what they were to learn against what they were not to forget (MoDE table 1)."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError
+from workbench.analysis.evaluations import table_of
+from workbench.analysis.training_history import retained_by
+from workbench.registry.corpora import domain_row
+from workbench.registry.experts import domains_of, expert_row
+from workbench.registry.seeds import made_of
+from workbench.registry.tables import Domain, Evaluation, Expert, MixtureMember
+from workbench.specs import Evaluate
+
+
+def retention(
+    session: Session, retain: str, *, targets: Sequence[str] = (), experts: Sequence[str] = (), split: str = "test"
+) -> dict[str, Any]:
+    """Accuracy and perplexity of experts on the targets and on the domain `retain`, by stored scores alone.
+
+    No experts named: all that were scored on `retain` and share the tokenizer that most of these have, the rest is
+    `left_out`; no targets named: what trained them. The expert that their seed
+    is a copy of stands with them (`is_seed`) and says what there was to keep. `rows` holds {expert, method, is_seed,
+    num_parts, num_parameters, accuracy, perplexity, learned, kept, is_ahead}: `accuracy` and `perplexity` by domain,
+    `learned` (mean over the targets; of perplexities the geometric one) and `kept` as {accuracy, perplexity}, and so
+    `is_ahead`: whether no other has learned and kept more. None where nothing is known. All numbers of a domain are of
+    the same tokens: `measures` holds the {domain, block_size, num_tokens} of what is known, `missing` the {experts,
+    domains, why, command} of what is not, and `wishes` the {spec, command} of evaluations after which nothing is: of
+    all these experts, with one number of tokens. Raises MixtureError where experts share no tokenizer.
+    """
+    rows, left_out = [expert_row(session, name) for name in experts], list[Expert]()
+    if not rows:
+        rows, left_out = _of_one_tokenizer(_scored_on(session, domain_row(session, retain).id, split))
+    _require_one_tokenizer(rows)
+    known = _seeds_of(session, rows)
+    rows += [one for one in known if one not in rows]
+    domains = [*(targets or _learned_by([row for row in rows if row not in known] or rows, retain)), retain]
+    for name in domains:
+        domain_row(session, name)
+    found = _Found(table_of(session, rows, split), split)
+    told = [{**_row(row, found, domains), "is_seed": row in known} for row in rows]
+    for number in ("accuracy", "perplexity"):
+        _mark_ahead(told, number)
+    missing = [*_missing(session, rows, found, domains)]
+    return {
+        "retain": retain,
+        "targets": domains[:-1],
+        "split": split,
+        "rows": told,
+        "left_out": [row.name for row in left_out],
+        "measures": [{"domain": name, **found.measures[name]} for name in domains if name in found.measures],
+        "missing": missing,
+        "wishes": [*_wishes(session, rows, found, missing)],
+    }
+
+
+def likely(session: Session, experts: Sequence[str]) -> dict[str, list[str]]:
+    """What a comparison of these experts is likely to be asked for: `retain` holds all domains, `targets` what they
+    learned, without what the expert learned that their seed is a copy of.
+
+    Those domains come first that most of their trainings were to retain, then those that fewest of them learned, of
+    these the ones that the copied expert had learned, and then the ones that most of them were scored on.
+    """
+    rows = [expert_row(session, name) for name in experts]
+    known = _seeds_of(session, rows)
+    learners = [row for row in rows if row not in known] or rows
+    learned = Counter(name for row in learners for name in domains_of(row))
+    scored = _times_scored(session, rows)
+    retained, knew = retained_by(session, experts), _learned_by(known, "")
+    domains = session.scalars(select(Domain.name).order_by(Domain.name))
+    order = sorted(domains, key=lambda name: (-retained[name], learned[name], name not in knew, -scored[name]))
+    return {"retain": order, "targets": list(learned)}
+
+
+def _times_scored(session: Session, rows: Sequence[Expert]) -> Counter[str]:
+    """On how many of these experts each domain has a score."""
+    ids = [row.id for row in rows]
+    pairs = select(Domain.name, Evaluation.expert_id).join(Evaluation.domain).where(Evaluation.expert_id.in_(ids))
+    return Counter(name for name, _ in session.execute(pairs.distinct()))
+
+
+class _Found:
+    """The table of evaluations, asked by names."""
+
+    def __init__(self, table: Mapping[str, Any], split: str) -> None:
+        self.split = split
+        self.measures: dict[str, dict[str, int]] = dict(zip(table["domains"], table["measures"], strict=True))
+        self._cells = {
+            (number, expert, domain): value
+            for number in ("accuracy", "perplexity")
+            for expert, row in zip(table["experts"], table[number], strict=True)
+            for domain, value in zip(table["domains"], row, strict=True)
+        }
+
+    def __call__(self, number: str, expert: str, domain: str) -> float | None:
+        return self._cells.get((number, expert, domain))
+
+
+def _scored_on(session: Session, domain_id: str, split: str) -> list[Expert]:
+    scored = select(Evaluation.expert_id).where(Evaluation.domain_id == domain_id, Evaluation.split == split)
+    return list(session.scalars(select(Expert).where(Expert.id.in_(scored)).order_by(Expert.name)))
+
+
+def _seeds_of(session: Session, rows: Sequence[Expert]) -> list[Expert]:
+    """The experts that these began from, where their seed model is a copy of one."""
+    return [one for one in dict.fromkeys(made_of(session, row.seed) for row in rows) if one is not None]
+
+
+def _learned_by(rows: Sequence[Expert], retain: str) -> list[str]:
+    return list(dict.fromkeys(domain for row in rows for domain in domains_of(row) if domain != retain))
+
+
+def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert]]:
+    """Those that share the most common tokenizer, of equally common ones that of the newest expert; and the rest."""
+    counts = Counter(row.tokenizer_sha256 for row in rows)
+    common = max(rows, key=lambda row: (counts[row.tokenizer_sha256], row.created_at), default=None)
+    chosen = [row for row in rows if common is not None and row.tokenizer_sha256 == common.tokenizer_sha256]
+    return chosen, [row for row in rows if row not in chosen]
+
+
+def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
+    for row in rows[1:]:
+        if row.tokenizer_sha256 != rows[0].tokenizer_sha256:
+            raise MixtureError(
+                f"“{rows[0].name}” and “{row.name}” must share their tokenizer to be compared per token, but do not.",
+                "Name experts that were made from one seed.",
+            )
+
+
+def _row(row: Expert, found: _Found, domains: Sequence[str]) -> dict[str, Any]:
+    numbers = {
+        number: {domain: found(number, row.name, domain) for domain in domains} for number in ("accuracy", "perplexity")
+    }
+    *targets, retain = domains
+    accuracy, perplexity = ([values[domain] for domain in targets] for values in numbers.values())
+    return {
+        "expert": row.name,
+        "method": row.method,
+        "num_parts": len(row.config.get("parts", ())),
+        "num_parameters": row.num_parameters,
+        **numbers,
+        "learned": {"accuracy": _mean(accuracy), "perplexity": _geometric_mean(perplexity)},
+        "kept": {number: values[retain] for number, values in numbers.items()},
+        "is_ahead": {},
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def _geometric_mean(values: Sequence[float | None]) -> float | None:
+    mean = _mean([None if value is None else math.log(value) for value in values])
+    return None if mean is None else math.exp(mean)
+
+
+def _mark_ahead(rows: Sequence[dict[str, Any]], number: str) -> None:
+    """Who is not behind another in both; higher accuracies and lower perplexities are better."""
+    sign = 1 if number == "accuracy" else -1
+    places = {
+        row["expert"]: (sign * row["learned"][number], sign * row["kept"][number])
+        for row in rows
+        if row["learned"][number] is not None and row["kept"][number] is not None
+    }
+    for row in rows:
+        own = places.get(row["expert"])
+        row["is_ahead"][number] = own and not any(
+            learned >= own[0] and kept >= own[1] and (learned, kept) != own for learned, kept in places.values()
+        )
+
+
+# what is missing ---------------------------------------------------------------------------------------
+
+NOT_SCORED, NOT_COUNTED = "not scored on the same text", "scored before right tokens were counted"
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Why a number is missing, and the mixture whose evaluation makes it; empty for an expert that is in none."""
+
+    why: str
+    mixture: str
+
+
+def _missing(
+    session: Session, rows: Sequence[Expert], found: _Found, domains: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """What is missing, by the command that brings it: evaluations of one mixture for one reason."""
+    mixtures = _mixtures(session, rows)
+    gaps: dict[_Gap, list[tuple[str, str]]] = {}
+    for row in rows:
+        for domain in domains:
+            if found("accuracy", row.name, domain) is None:
+                why = NOT_SCORED if found("perplexity", row.name, domain) is None else NOT_COUNTED
+                gaps.setdefault(_Gap(why, mixtures.get(row.id, "")), []).append((row.name, domain))
+    for gap, cells in gaps.items():
+        names, some = ([*dict.fromkeys(column)] for column in zip(*cells, strict=True))
+        host = gap.mixture or min(mixtures.values(), default="MIXTURE")
+        wish = _evaluation(host, [] if gap.mixture else names, some, found, again=gap.why == NOT_COUNTED)
+        yield {"experts": names, "domains": some, "why": gap.why, "command": _command(wish)}
+
+
+def _wishes(
+    session: Session, rows: Sequence[Expert], found: _Found, missing: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """One evaluation for each reason; of what no other expert was scored on as long, all are scored."""
+    mixtures = _mixtures(session, rows)
+    if not mixtures:
+        return
+    members = Counter(mixtures.values())
+    host = min(members, key=lambda name: (-members[name], name))
+    for why in (NOT_SCORED, NOT_COUNTED):
+        gaps = [gap for gap in missing if gap["why"] == why]
+        some = [*dict.fromkeys(name for gap in gaps for name in gap["domains"])]
+        asked = {name for gap in gaps for name in gap["experts"]} if why == NOT_COUNTED else {row.name for row in rows}
+        also = [row.name for row in rows if row.name in asked and mixtures.get(row.id) != host]
+        if some:
+            wish = _evaluation(host, also, some, found, again=why == NOT_COUNTED)
+            yield {"spec": wish.model_dump(mode="json"), "command": _command(wish)}
+
+
+def _evaluation(mixture: str, experts: list[str], domains: list[str], found: _Found, *, again: bool) -> Evaluate:
+    """An evaluation with the measure of the longest text that any number here is of."""
+    most = max(found.measures.values(), key=lambda one: one["num_tokens"], default=None)
+    measure = {"block_size": most["block_size"], "max_tokens": max(100, most["num_tokens"])} if most else {}
+    wish = {"mixture": mixture, "experts": experts, "domains": domains, "split": found.split, "again": again}
+    return Evaluate.model_validate(wish | measure)
+
+
+def _command(wish: Evaluate) -> str:
+    command = ["workbench", "eval", "run", wish.mixture]
+    command += ["--experts", ",".join(wish.experts)] if wish.experts else []
+    command += ["--domains", ",".join(wish.domains), "--split", wish.split]
+    if wish.max_tokens:
+        command += ["--block-size", str(wish.block_size), "--max-tokens", str(wish.max_tokens)]
+    return shlex.join([*command, *(["--again"] if wish.again else [])])
+
+
+def _mixtures(session: Session, rows: Sequence[Expert]) -> dict[str, str]:
+    """The mixture of each expert by id, the first by name where there are several."""
+    members = session.scalars(select(MixtureMember).where(MixtureMember.expert_id.in_([row.id for row in rows])))
+    names = sorted(((one.mixture.name, one.expert_id) for one in members), reverse=True)
+    return {expert_id: name for name, expert_id in names}

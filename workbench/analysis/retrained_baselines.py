@@ -1,0 +1,237 @@
+"""Mixtures trained without a domain, as far as the registry knows: what stands for –Domain (DEMix table 7).
+
+A domain is told by its id and its text, and not by its name: the same text may have been imported twice, and another
+text may have the name by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import MixtureError
+from engine.training.methods import METHODS
+from workbench.registry.experts import AVERAGE, ancestors, expert_row, origins, put_together_of
+from workbench.registry.mixtures import mixture_row, taking_part
+from workbench.registry.seeds import made_of
+from workbench.registry.tables import Domain, Expert, Job, Mixture
+
+OWN, OF_BASE = "sources", "base_sources"  # in the config of an expert: the texts that trained it, and its base with it
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """A mixture none of whose experts, bases or ancestors was trained on a domain, by its experts that take part."""
+
+    mixture: str
+    experts: tuple[Expert, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text that something was trained on, under the name that it had then; without an id it is not known which."""
+
+    name: str = ""
+    id: str = ""
+    data_sha256: str = ""
+    corpus_id: str = ""
+    place: str = ""  # that it was imported from
+
+    @classmethod
+    def of(cls, row: Domain) -> Source:
+        """The text of a domain."""
+        return cls(row.name, row.id, row.data_sha256, row.corpus_id, row.corpus.source)
+
+    def same_as(self, domain: Domain) -> str:
+        """How it is a domain's text, in words; empty: it is not.
+
+        Two imports from one place are one text: either may have taken less of it.
+        """
+        if not self.id:
+            return ""
+        if self.id == domain.id:
+            return f", as “{self.name}”"
+        if self.data_sha256 == domain.data_sha256:
+            return f", as “{self.name}”: the same text"
+        if self.corpus_id != domain.corpus_id and self.place == domain.corpus.source:
+            return f", as “{self.name}”: text of the same source"
+        return ""
+
+
+def sources_told(session: Session, domain_ids: Iterable[str]) -> list[dict[str, Any]]:
+    """The texts of domains as the config of an expert keeps them."""
+    rows = (session.get(Domain, id) for id in domain_ids)
+    return [asdict(Source.of(row) if row else Source()) for row in rows]
+
+
+def name_now(session: Session, expert: Expert, name: str) -> str:
+    """What a domain is called now that had this name when it trained an expert."""
+    if expert.domain is not None:
+        return expert.domain.name
+    ids = [source.id for source in _own(session, expert) if source.name == name]
+    row = session.get(Domain, ids[0]) if ids and ids[0] else None
+    return row.name if row else name
+
+
+def retrained_without(session: Session, mixture: str, removed: Expert) -> Retrained:
+    """The mixture as one that was trained without an expert's domain; raises MixtureError when it is not."""
+    experts = taking_part(mixture_row(session, mixture))
+    if objection := _objection(session, experts, removed):
+        raise MixtureError(
+            f"“{mixture}” must be trained without the domain of “{removed.name}”, from a seed with its tokenizer, "
+            f"but {objection}.",
+            "Train one on the other domains: workbench train demix.",
+        )
+    return Retrained(mixture, experts)
+
+
+def candidates(session: Session, expert: str) -> list[str]:
+    """The mixtures that can stand for –Domain when an expert is removed."""
+    removed = expert_row(session, expert)
+    rows = session.scalars(select(Mixture).order_by(Mixture.name))
+    return [row.name for row in rows if not _objection(session, taking_part(row), removed)]
+
+
+def _objection(session: Session, experts: Iterable[Expert], removed: Expert) -> str:
+    """Why experts cannot stand for –Domain; empty when they can."""
+    if not experts:
+        return "none of its experts is on"
+    if removed.domain is None:
+        return "that was trained on several"
+    for one in experts:
+        if one.tokenizer_sha256 != removed.tokenizer_sha256:
+            return f"“{one.name}” has another: perplexities per token do not compare"
+        if found := seen(session, one, removed.domain):
+            return f"“{one.name}” or what it was trained from has seen it{found}"
+        if told := unknown(session, one):
+            return f"it is not known whether “{one.name}” or what it was trained from has seen it: {told}"
+    return ""
+
+
+# what trained an expert -----------------------------------------------------------------------------
+
+
+def seen(session: Session, expert: Expert, domain: Domain, *, with_bases: bool = True) -> str:
+    """Under which name an expert, its base or an ancestor was trained on a domain's text; empty: on none of it.
+
+    Without bases only what trained the experts themselves counts.
+    """
+    if any(one.data_sha256 == domain.data_sha256 for one in (expert, *origins(session, expert))):
+        return ": the same text"
+    return _first(source.same_as(domain) for source in _all(session, expert, with_bases))
+
+
+def unknown(session: Session, expert: Expert, *, with_bases: bool = True) -> str:
+    """Why a text that nobody named may have trained an expert, its base or an ancestor, too; empty: all are known."""
+    return _first(_not_known(source) for source in _all(session, expert, with_bases))
+
+
+def seen_by_base(session: Session, expert: Expert, domain: Domain) -> str:
+    """The same as `seen` of the base that an expert stands on alone, with all that it was made of."""
+    beneath = _first(seen(session, part, domain) for part in _beneath(session, expert))
+    return beneath or _first(source.same_as(domain) for source in _of_bases(session, expert))
+
+
+def unknown_by_base(session: Session, expert: Expert) -> str:
+    """The same as `unknown` of that base."""
+    beneath = _first(unknown(session, part) for part in _beneath(session, expert))
+    return beneath or _first(_not_known(source) for source in _of_bases(session, expert))
+
+
+def _first(told: Iterable[str]) -> str:
+    return next(filter(None, told), "")
+
+
+def _not_known(source: Source) -> str:
+    if source.id:
+        return ""
+    return f"which text “{source.name}” was is not recorded" if source.name else "which text trained it is not recorded"
+
+
+def _all(session: Session, expert: Expert, with_bases: bool) -> Iterator[Source]:
+    """What trained an expert and all that it comes of; without bases that of the experts themselves."""
+    for one in (expert, *origins(session, expert)):
+        yield from _own(session, one)
+        if with_bases:
+            yield from _of_base(session, one)
+        yield from _of_lost_copy(session, one)
+
+
+def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
+    """What trained an expert's base: that is the parent's, or a copy of it that was trained on."""
+    for one in (expert, *ancestors(expert)):
+        yield from _of_base(session, one)
+        yield from _of_lost_copy(session, one)
+
+
+def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
+    """The experts that its base was made of: those of an average, and the one that its seed is a copy of."""
+    for one in (expert, *ancestors(expert)):
+        if one.method == AVERAGE:
+            yield from put_together_of(session, one)
+        if (copied := made_of(session, one.seed)) is not None:
+            yield copied
+
+
+def _of_lost_copy(session: Session, expert: Expert) -> list[Source]:
+    """An unknown text where the seed is a copy of an expert, but of which one is lost."""
+    seed = expert.seed
+    is_copy = seed is not None and seed.source.startswith("expert:")
+    return [Source()] if is_copy and made_of(session, seed) is None else []
+
+
+def _own(session: Session, expert: Expert) -> list[Source]:
+    """What an expert itself was trained on."""
+    if kept := expert.config.get(OWN):
+        return [Source(**one) for one in kept]
+    if expert.domain is not None:
+        return [Source.of(expert.domain)]
+    return [_named(session, name, expert.created_at) for name in expert.config.get("domains", ())] or [Source()]
+
+
+def _of_base(session: Session, expert: Expert) -> list[Source]:
+    """What trained an expert's base; nothing where that is a seed as it came."""
+    if expert.base.kind == "seed":
+        return []
+    job = session.get(Job, expert.base.job_id) if expert.base.job_id else None
+    if job is not None and job.kind == "make-seed":  # whose domains trained a tokenizer
+        return []
+    on_it = session.scalars(select(Expert).where(Expert.base_id == expert.base_id).order_by(Expert.name)).all()
+    if kept := next((one.config[OF_BASE] for one in on_it if one.config.get(OF_BASE)), None):
+        return [Source(**one) for one in kept]
+    return _of_older_base(session, on_it, job)
+
+
+def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -> list[Source]:
+    """What trained a base of the version before, which kept names: told by the experts that were trained with it.
+
+    A name counts only where these do not tell all: it may be that of another text by now.
+    """
+    if job is None:
+        alone = [source for one in on_it if _took_all(one) for source in _own(session, one)]
+        return alone or [Source()]
+    together = [one for one in on_it if one.job_id == job.id or (one.job_id is None and one.parent_id is None)]
+    found = list(dict.fromkeys(source for one in together for source in _own(session, one)))
+    names = [name for name in (*job.spec.get("domains", ()), job.spec.get("domain")) if name]
+    if len({source.id for source in found if source.id}) < len(names):
+        found += [_named(session, name, job.finished_at) for name in names]
+    return found or [Source()]
+
+
+def _took_all(expert: Expert) -> bool:
+    """Whether all that trained an expert's base trained this expert, too."""
+    if expert.config.get("whole") or expert.method == AVERAGE:
+        return True
+    return any(name == expert.method and method.only_expert for name, method in METHODS.items())
+
+
+def _named(session: Session, name: str, at: float | None) -> Source:
+    """The text that had a name at some time; not known where the domain is gone or renamed, or made later."""
+    row = session.scalar(select(Domain).where(Domain.name == name))
+    if row is None or (at is not None and row.created_at > at):
+        return Source(name)
+    return Source.of(row)

@@ -1,0 +1,293 @@
+"""Questions about mixing answered from stored scores: exact, without a forward pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload
+
+from engine.config import Evidence, GateConfig
+from engine.errors import ScoresError
+from engine.files import Kept
+from workbench.analysis.cluster_routing import key_of
+from workbench.analysis.evaluations import perplexity
+from workbench.generation import Plan, gate_of, plan
+from workbench.registry.experts import domains_of
+from workbench.registry.tables import Domain, Evaluation, Expert
+from workbench.store.artifacts import find_artifact
+from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from engine.clusters.distances import Distances
+
+PAPER_BLOCKS = 100  # DEMix §5.1: “100 sequences”
+Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block size
+Shares = tuple[dict[str, float], dict[str, Any]]  # of each expert by id, and where they come from
+
+
+def mix_scores(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    active: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    gate: GateConfig | None = None,
+    split: str = "test",
+) -> dict[str, Any]:
+    """Every domain's perplexity under the mixture and under each expert alone."""
+    began = time.perf_counter()
+    planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
+    names = [expert.name for expert in planned.experts]
+    rows = []
+    for domain, evaluations in scored_domains(session, planned, split).items():
+        by_expert = dict(zip(names, map(perplexity, evaluations), strict=True))
+        rows.append(
+            {
+                "domain": domain,
+                "num_tokens": evaluations[0].num_tokens,
+                "block_size": evaluations[0].block_size,
+                "perplexity": mixed_perplexity(session, storage, planned, evaluations),
+                "best_expert": min(by_expert, key=by_expert.__getitem__),
+                "perplexity_by_expert": by_expert,
+            }
+        )
+    return {"experts": names, "domains": rows, "seconds": time.perf_counter() - began}
+
+
+def compare_modes(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    *,
+    split: str = "test",
+    evidence: Evidence = "prefix",
+    newest_weight: float = 0.7,
+    num_blocks: int = PAPER_BLOCKS,
+) -> dict[str, Any]:
+    """Every domain's perplexity under each of the paper's modes (tables 3 and 5); `domains` holds a row each.
+
+    The cached prior of a domain is estimated on `num_blocks` blocks of its dev split, and None where that was not
+    scored or is shorter. Beside the modes stand `mixture`, with the gate and weights that are saved, and `oracle`, the
+    best expert of each block in hindsight; log(mixture / oracle) is the oracle gap in nats per token. `is_trained` says
+    whether the domain trained an expert that takes part; `averages` holds the mean perplexity over the domains that did
+    (`train`) and over the others (`novel`), None where a domain has no number: means of other domains must not be
+    compared.
+    """
+    from engine.mixing.inference_modes import compare_modes as compare
+
+    planned = plan(session, storage, mixture)
+    homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
+    owners = [homes.get(expert.id) for expert in planned.experts]
+    roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
+    trained = {name for expert in planned.experts for name in domains_of(session.get_one(Expert, expert.id))}
+    held_out = scored_domains(session, planned, "dev")
+    rows = []
+    for domain, evaluations in scored_domains(session, planned, split).items():
+        prior_E = _cached_prior(storage, held_out.get(domain, ()), num_blocks, evidence)
+        scores_EX, block_size = load(storage, evaluations)
+        own = owners.index(domain) if domain in owners else None
+        modes = compare(
+            scores_EX, block_size, own=own, cached_prior_E=prior_E, evidence=evidence, newest_weight=newest_weight
+        )
+        rows.append(
+            {
+                "domain": domain,
+                "role": roles[domain],
+                "is_trained": domain in trained,
+                "num_tokens": evaluations[0].num_tokens,
+                **asdict(modes),
+                "mixture": mixed_perplexity(session, storage, planned, evaluations),
+            }
+        )
+    groups = {"train": True, "novel": False}
+    averages = {name: _averages([row for row in rows if row["is_trained"] is group]) for name, group in groups.items()}
+    return {"experts": [expert.name for expert in planned.experts], "domains": rows, "averages": averages}
+
+
+def _averages(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The mean of each perplexity; None where one is missing, and {} for no rows."""
+    names = [name for name in rows[0] if name not in ("domain", "role", "is_trained", "num_tokens")] if rows else []
+    columns = {name: [row[name] for row in rows] for name in names}
+    return {name: None if None in column else sum(column) / len(column) for name, column in columns.items()}
+
+
+def scored_domains(
+    session: Session, planned: Plan, split: str, *, block_size: int | None = None, max_tokens: int | None = None
+) -> dict[str, list[Evaluation]]:
+    """Domains on which every planned expert was scored on the same tokens, with the scores in the plan's order.
+
+    The tokens are those that most members of the model were scored on, whether they take part or not: a toggle must
+    not change the text that is compared. A block size, and a most number of tokens, narrow the choice.
+    """
+    common: dict[str, dict[str, Evaluation]] = {}
+    sets = _sets(session, planned, split, block_size, max_tokens)
+    for (name, _, _), by_expert in sorted(sets.items(), key=lambda item: (len(item[1]), item[0])):
+        common[name] = by_expert  # the last is the most common, and of those the longest
+    ids = [expert.id for expert in planned.experts]
+    return {name: [rows[id] for id in ids] for name, rows in sorted(common.items()) if all(id in rows for id in ids)}
+
+
+def scored_sets(session: Session, planned: Plan, split: str) -> dict[Measure, list[Evaluation]]:
+    """Every text that all planned experts were scored on, by its measure, with the scores in the plan's order."""
+    ids = [expert.id for expert in planned.experts]
+    sets = _sets(session, planned, split)
+    return {measure: [rows[id] for id in ids] for measure, rows in sets.items() if all(id in rows for id in ids)}
+
+
+def _sets(
+    session: Session, planned: Plan, split: str, block_size: int | None = None, max_tokens: int | None = None
+) -> dict[Measure, dict[str, Evaluation]]:
+    """The scores of the model's members on each text, by expert."""
+    query = (
+        select(Domain.name, Evaluation)
+        .join(Evaluation.domain)
+        .options(joinedload(Evaluation.artifact))
+        .where(Evaluation.expert_id.in_(planned.member_ids), Evaluation.split == split)
+        .order_by(Domain.name)
+    )
+    if block_size is not None:
+        query = query.where(Evaluation.block_size == block_size)
+    if max_tokens is not None:
+        query = query.where(Evaluation.num_tokens <= max_tokens)
+    sets: dict[Measure, dict[str, Evaluation]] = {}
+    for name, row in session.execute(query):
+        sets.setdefault((name, row.num_tokens, row.block_size), {})[row.expert_id] = row
+    return sets
+
+
+def shared_scores(
+    session: Session,
+    experts: Iterable[Expert],
+    domain_id: str,
+    split: str,
+    block_size: int | None = None,
+    num_blocks: int = 0,
+) -> dict[str, Evaluation] | None:
+    """The longest measure that all experts share, as evaluations by expert id; None when they share none.
+
+    It holds at least so many whole blocks, of a block size if one is given.
+    """
+    ids = [expert.id for expert in experts]
+    rows = select(Evaluation).where(
+        Evaluation.expert_id.in_(ids), Evaluation.domain_id == domain_id, Evaluation.split == split
+    )
+    sets: dict[tuple[int, int], dict[str, Evaluation]] = {}
+    for row in session.scalars(rows):
+        if block_size in (None, row.block_size) and row.num_tokens // row.block_size >= num_blocks:
+            sets.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
+    shared = [measure for measure, found in sets.items() if len(found) == len(ids)]
+    return sets[max(shared)] if shared else (None if ids else {})
+
+
+def load(storage: Storage, evaluations: Sequence[Evaluation]) -> tuple[Tensor, int]:
+    """The scores [E, tokens] behind evaluations of one text, and their block size; each folder is checked once."""
+    from engine.inference.scores import open_scores
+
+    return open_scores([_checked(storage.kept(evaluation.artifact)) for evaluation in evaluations])
+
+
+def places(storage: Storage, evaluation: Evaluation) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where in its split each scored block begins, and in which of its documents."""
+    from engine.inference.scores import block_documents, block_starts
+
+    folder = _checked(storage.kept(evaluation.artifact))
+    return block_starts(folder), block_documents(folder)
+
+
+def hits(storage: Storage, evaluation: Evaluation) -> NDArray[np.bool_] | None:
+    """Which tokens the expert found the most probable ones [tokens]; None where that was not kept."""
+    from engine.inference.scores import token_hits
+
+    return token_hits(_checked(storage.kept(evaluation.artifact)))
+
+
+def mixed_perplexity(session: Session, storage: Storage, planned: Plan, evaluations: Sequence[Evaluation]) -> float:
+    """The perplexity of a plan's mixture, by its gate, on one text that all its experts were scored on."""
+    from engine.inference.scores import mixed_perplexity as mixed
+
+    distances = None if planned.route is None else load_distances(session, storage, planned, evaluations[0])
+    return mixed(gate_of(planned), *load(storage, evaluations), distances)
+
+
+def load_distances(session: Session, storage: Storage, planned: Plan, evaluation: Evaluation) -> Distances:
+    """The distances of a scored text to the centres of a plan's clustering; raises ScoresError when there are none."""
+    from engine.clusters.distances import open_distances, require_same_text
+
+    assert planned.route is not None
+    found = find_artifact(session, key_of(planned.route, evaluation, planned.tokenizer_sha256))
+    if found is None:
+        raise ScoresError(
+            f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
+            f"“{planned.model}” must be measured, but are not.",
+            f"Save the gate in the mixture and evaluate it again: workbench eval run {planned.model}.",
+        )
+    folder = _checked(storage.kept(found))
+    require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
+    return open_distances(folder)
+
+
+@lru_cache(maxsize=4096)
+def _checked(kept: Kept) -> Path:
+    kept.check()
+    return kept.folder
+
+
+def estimate_shares(
+    session: Session,
+    storage: Storage,
+    mixture: str,
+    domain: str,
+    *,
+    split: str = "dev",
+    num_blocks: int = PAPER_BLOCKS,
+    evidence: Evidence = "prefix",
+) -> Shares:
+    """Each expert's share (by id) on exactly `num_blocks` scored blocks of a domain, and where it comes from.
+
+    Raises ScoresError when the domain was not scored under all experts, MixtureError when there are fewer blocks.
+    """
+    planned = plan(session, storage, mixture)
+    evaluations = scored_domains(session, planned, split).get(domain)
+    if evaluations is None:
+        raise ScoresError(
+            f"The {split} text of “{domain}” must be scored under every expert of “{mixture}”, but is not.",
+            f"Score it: workbench eval run {mixture} --split {split}.",
+        )
+    prior_E = _estimate(storage, evaluations, num_blocks, evidence)
+    shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))
+    source = {
+        "mixture": mixture,
+        "domain": domain,
+        "split": split,
+        "num_blocks": num_blocks,
+        "block_size": evaluations[0].block_size,
+        "evidence": evidence,
+    }
+    return shares, source
+
+
+def _cached_prior(
+    storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence
+) -> Tensor | None:
+    if not evaluations or evaluations[0].num_tokens < num_blocks * evaluations[0].block_size:
+        return None
+    return _estimate(storage, evaluations, num_blocks, evidence)
+
+
+def _estimate(storage: Storage, evaluations: Sequence[Evaluation], num_blocks: int, evidence: Evidence) -> Tensor:
+    from engine.inference.scores import whole_blocks
+    from engine.mixing.posterior import PosteriorGate, estimate_prior
+
+    gate = PosteriorGate([1.0] * len(evaluations), evidence)
+    return estimate_prior(gate, whole_blocks(*load(storage, evaluations)), num_blocks)

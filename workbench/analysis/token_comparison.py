@@ -1,0 +1,115 @@
+"""Where two experts differ on a domain: its passages and tokens, from stored scores and stored tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload
+
+from engine.errors import ScoresError
+from workbench.analysis.scores import load, places
+from workbench.registry.corpora import domain_row
+from workbench.registry.experts import expert_row
+from workbench.registry.tables import Domain, Evaluation, Expert
+from workbench.store.artifacts import find_artifact
+from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from engine.text.blocks import Tokens
+    from engine.text.tokenizer import Tokenizer
+
+Differences = NDArray[np.float64]
+
+
+def contrast(
+    session: Session,
+    storage: Storage,
+    domain: str,
+    expert: str,
+    rival: str,
+    *,
+    split: str = "test",
+    num_passages: int = 3,
+    max_tokens: int = 200,
+) -> dict[str, Any]:
+    """The scored passages of a domain on which an expert does worst and best against a rival, token by token.
+
+    A passage is a block of text that was scored by itself. A difference is log p(expert) − log p(rival) in nats: above
+    0 the expert predicted the token better. `worst` and `best` hold passages with the number of the `document` they
+    begin in (from 0), their `mean` difference over all their `num_tokens`, and of the first `max_tokens` the `tokens`
+    as text and their `differences`. `overall` is the mean over all tokens.
+    Raises ScoresError when the two were not scored on the same tokens, or the tokens are gone.
+    """
+    first, second, row = expert_row(session, expert), expert_row(session, rival), domain_row(session, domain)
+    pair = _pair(session, row, [first, second], split)
+    tokens, tokenizer = _text(session, storage, row, first, split)
+    (better_X, worse_X), block_size = load(storage, pair)
+    passages = _passages((better_X.double() - worse_X.double()).numpy(), block_size)
+    starts_N, documents_N = places(storage, pair[0])
+    ranked = sorted(range(len(passages)), key=lambda n: (float(passages[n].mean()), n))
+
+    def told(n: int) -> dict[str, Any]:
+        differences, start = passages[n], int(starts_N[n]) + 1
+        shown = tokenizer.stream(tokens.array[start - 1 : start].tolist())
+        ids = tokens.array[start : start + len(differences)][:max_tokens].tolist()
+        return {
+            "document": int(documents_N[n]),
+            "mean": float(differences.mean()),
+            "num_tokens": len(differences),
+            "tokens": [shown.push(id) for id in ids],
+            "differences": differences[:max_tokens].tolist(),
+        }
+
+    return {
+        "domain": domain,
+        "expert": expert,
+        "rival": rival,
+        "split": split,
+        "num_passages": len(passages),
+        "num_documents": len(set(documents_N.tolist())),
+        "overall": float(np.concatenate(passages).mean()),
+        "worst": [told(n) for n in ranked[:num_passages]],
+        "best": [told(n) for n in reversed(ranked[num_passages:][-num_passages:])],
+    }
+
+
+def _pair(session: Session, domain: Domain, experts: Sequence[Expert], split: str) -> list[Evaluation]:
+    """The evaluations of both experts on the most tokens that both were scored on."""
+    query = (
+        select(Evaluation)
+        .options(joinedload(Evaluation.artifact))
+        .where(Evaluation.domain_id == domain.id, Evaluation.split == split)
+        .where(Evaluation.expert_id.in_([expert.id for expert in experts]))
+    )
+    measures: dict[tuple[int, int], dict[str, Evaluation]] = {}
+    for row in session.scalars(query):
+        measures.setdefault((row.num_tokens, row.block_size), {})[row.expert_id] = row
+    whole = [measure for measure, rows in measures.items() if len(rows) == len({expert.id for expert in experts})]
+    if not whole:
+        names = " and ".join(f"“{expert.name}”" for expert in experts)
+        raise ScoresError(
+            f"{names} must be scored on the same {split} text of “{domain.name}” to be compared, but are not.",
+            "Evaluate a mixture that holds both.",
+        )
+    return [measures[max(whole)][expert.id] for expert in experts]
+
+
+def _text(session: Session, storage: Storage, domain: Domain, expert: Expert, split: str) -> tuple[Tokens, Tokenizer]:
+    from engine.text.blocks import Tokens
+    from engine.text.tokenizer import load_tokenizer
+
+    artifact = find_artifact(session, f"tokens:{domain.id}:{expert.tokenizer_sha256}")
+    if artifact is None:
+        raise ScoresError(
+            f"The tokens of “{domain.name}” must be kept to be shown, but are gone.", "Evaluate the mixture again."
+        )
+    return Tokens.open(storage.path(artifact.id), split), load_tokenizer(storage.path(expert.base_id))
+
+
+def _passages(difference_X: Differences, block_size: int) -> list[Differences]:
+    """The scored tokens block by block; the last may be shorter."""
+    return np.split(difference_X, range(block_size, len(difference_X), block_size))

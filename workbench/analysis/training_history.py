@@ -1,0 +1,119 @@
+"""How an expert's training went, evaluation by evaluation: held-out losses, and of MoDE what the gates gave to whom."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.events import BACKBONE
+from workbench.errors import NotFound
+from workbench.job_records.jobs import events, metrics
+from workbench.job_records.preconditions import made_by
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.registry.experts import domains_of
+from workbench.registry.tables import Expert, Job
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
+from workbench.training_specs import TrainDemix
+
+_IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
+
+
+def course_of(session: Session, expert: str) -> dict[str, Any]:
+    """Of each domain on which it was judged: `steps`, and at each the held-out `losses` (nats per token) and `gates`.
+
+    `gates` are the mean weights of the backbone and each part by their names, in their order; none unless it is of
+    MoDE. `retained` says of a domain that it is not trained on. Where several were trained at once, each was judged on
+    its own domains alone. The expert may still be in training. Raises NotFound.
+    """
+    job = _job_of(session, expert)
+    spec = parse_spec(job.spec)
+    names = gate_names(session, job.id)
+    losses, gates = defaultdict[str, dict[int, float]](dict), defaultdict[str, dict[int, dict[str, float]]](dict)
+    for point in metrics(session, job.id):
+        kind, _, rest = point.name.partition("/")
+        if kind == "dev_loss" and rest:
+            losses[rest][point.step] = point.value
+        elif kind == "gate":
+            number, _, domain = rest.partition("/")
+            gates[domain].setdefault(point.step, {})[names[int(number)]] = point.value
+    others = _judged_on_by_others(session, expert, spec)
+    retained = set(getattr(spec, "retain", ())) | set(getattr(spec, "watch", ()))
+    return {
+        "expert": expert,
+        "job": job.id,
+        "state": job.state,
+        "domains": [
+            {
+                "domain": name,
+                "retained": name in retained,
+                "steps": list(found),
+                "losses": list(found.values()),
+                "gates": [gates[name].get(step, {}) for step in found],
+            }
+            for name, found in losses.items()
+            if name not in others
+        ],
+    }
+
+
+def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
+    """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
+    if not isinstance(spec, TrainDemix) or len(spec.experts) == 1:
+        return set()
+    row = session.scalar(select(Expert).where(Expert.name == expert))
+    return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
+
+
+def retained_by(session: Session, experts: Sequence[str]) -> Counter[str]:
+    """How many of these experts were trained with an eye on each domain that they were not to forget (`retain`)."""
+    of_experts = select(Job).join(Expert, Expert.job_id == Job.id).where(Expert.name.in_(experts))
+    return Counter(name for job in session.scalars(of_experts) for name in getattr(parse_spec(job.spec), "retain", ()))
+
+
+def _job_of(session: Session, expert: str) -> Job:
+    """The job that trained an expert, or is at it."""
+    row = session.scalar(select(Expert).where(Expert.name == expert))
+    if row is not None and row.job_id is not None and (job := session.get(Job, row.job_id)):
+        return job
+    unfinished = select(Job).where(Job.state.in_(["queued", "running", "paused"])).order_by(Job.created_at.desc())
+    for job in session.scalars(unfinished):
+        if ("expert", expert) in made_by(parse_spec(job.spec)):
+            return job
+    raise NotFound("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
+
+
+def gate_names(session: Session, job_id: str) -> list[str]:
+    """Who is meant by the numbers of a job's gates, the backbone first; nobody where it is not of MoDE.
+
+    The parts of a composition from before their names were written down have numbers alone, until it is done.
+    """
+    job = session.get_one(Job, job_id)
+    spec = parse_spec(job.spec)
+    if isinstance(spec, TrainMode):
+        return [BACKBONE, *spec.parts]
+    if not isinstance(spec, ComposeMode):
+        return []
+    told = job.result["parts"] if job.state == "done" else _parts_told(session, job_id)
+    return [BACKBONE, *(told or _numbered(session, job_id))]
+
+
+def parts_sentence(parts: Sequence[str]) -> str:
+    """What a job says of the parts that it trains, for `gate_names` to read back: no name has a comma in it."""
+    return f"{_IN_ORDER}{_JOINT.join(parts)}."
+
+
+def _parts_told(session: Session, job_id: str) -> list[str]:
+    """The parts that a job named when it last began to train; none where it named none."""
+    said = (one.message for one in reversed(events(session, job_id)) if one.message.startswith(_IN_ORDER))
+    return next((told.removeprefix(_IN_ORDER).removesuffix(".").split(_JOINT) for told in said), [])
+
+
+def _numbered(session: Session, job_id: str) -> list[str]:
+    """A number for each part that was measured."""
+    numbers = (int(one.name.split("/")[1]) for one in metrics(session, job_id) if one.name.startswith("gate/"))
+    return [f"part {number}" for number in range(1, max(numbers, default=0) + 1)]

@@ -1,0 +1,371 @@
+"""From a model's name and a request to a plan, and from a plan to tokens and posteriors.
+
+A plan is read in one short transaction that is closed before the first token. Toggles, weights and gates belong to the
+plan; the loaded model knows nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import GateConfig, SamplingConfig
+from engine.errors import MixtureError
+from engine.events import Done, Echo, Token
+from engine.files import Kept
+from workbench.analysis.cluster_routing import Route, find_route
+from workbench.errors import NoModel, NotFound
+from workbench.registry.experts import part_names
+from workbench.registry.tables import Expert, Mixture
+from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from engine.clusters.artifact import Clustering
+    from engine.clusters.distances import GrowingContext
+    from engine.inference.ensemble import Ensemble, Group
+    from engine.inference.prompt import Prompt
+    from engine.mixing.base import Gate
+    from engine.models.demix_files import Limits
+    from engine.text.tokenizer import Tokenizer
+
+Value = TypeVar("Value")
+_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
+_NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, which the bound in bytes does not count
+
+
+@dataclass(frozen=True)
+class PlannedExpert:
+    """An expert that takes part: its weights on disk and its share of the prior."""
+
+    id: str
+    name: str
+    sha256: str
+    folder: Path
+    weight: float
+    base: Kept
+    parts: tuple[str, ...] | None = None  # of an expert of MoDE: those that are active; none is its backbone alone
+
+    @property
+    def kept(self) -> Kept:
+        """Where its weights lie, and what they must hash to."""
+        return Kept(self.folder, self.sha256)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything one answer needs; only experts that weigh something are in it."""
+
+    model: str
+    experts: tuple[PlannedExpert, ...]
+    member_ids: tuple[str, ...]  # all experts of the model, those too that take no part
+    tokenizer_sha256: str
+    gate: GateConfig
+    route: Route | None = None  # of a cluster gate
+
+    @property
+    def base(self) -> Kept:
+        """The first expert's base; its tokenizer is that of all."""
+        return self.experts[0].base
+
+    @property
+    def clusters(self) -> tuple[int, ...] | None:
+        """The cluster of each expert; None where one is of none, so that nearness alone cannot weigh them."""
+        known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
+        return known if self.route and len(known) == len(self.route.clusters) else None
+
+    def by_base(self) -> dict[Kept, list[PlannedExpert]]:
+        """The experts on each base: what they share, and what it must hash to."""
+        found: dict[Kept, list[PlannedExpert]] = {}
+        for expert in self.experts:
+            found.setdefault(expert.base, []).append(expert)
+        return found
+
+    def files(self) -> dict[Kept, dict[str, Kept]]:
+        """Where the weights of the experts on each base lie, by their ids."""
+        return {base: {expert.id: expert.kept for expert in experts} for base, experts in self.by_base().items()}
+
+    def manifest(self) -> dict[str, Any]:
+        """Which files, experts and weights make the answer."""
+        return {
+            "model": self.model,
+            "experts": [
+                {
+                    "id": e.id,
+                    "name": e.name,
+                    "sha256": e.sha256,
+                    "weight": e.weight,
+                    "base_sha256": e.base.sha256,
+                    "parts": e.parts,
+                }
+                for e in self.experts
+            ],
+            "tokenizer_sha256": self.tokenizer_sha256,
+            "gate": asdict(self.gate),
+            "clustering_sha256": self.route.clustering.sha256 if self.route else None,
+        }
+
+
+@dataclass(frozen=True)
+class _Member:
+    expert: Expert
+    weight: float
+    on: bool
+
+
+def plan(
+    session: Session,
+    storage: Storage,
+    model: str,
+    *,
+    active: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
+    gate: GateConfig | None = None,
+    parts: Mapping[str, Collection[str]] | None = None,
+) -> Plan:
+    """The plan of a request to a mixture or an expert, by name.
+
+    `active` names the experts that take part (None: those that are on in the mixture); `weights` replaces their
+    weights, and leaves those it does not name at 0. `parts` names the parts of an expert of MoDE that are active: all
+    of one that it does not name, the backbone alone where none is named. Raises NotFound, or MixtureError when no
+    expert is left or those that are do not go together.
+    """
+    members, stored_gate = _members(session, model)
+    asked = parts or {}
+    _require_known(model, members, [*(active or ()), *(weights or ()), *asked])
+    for member in members:
+        _require_parts(member.expert, asked.get(member.expert.name))
+    chosen = _choose(model, members, active, weights)
+    _require_one_tokenizer([member.expert for member in chosen])
+    chosen_gate = gate or stored_gate
+    return Plan(
+        model,
+        tuple(_planned(storage, member, asked) for member in chosen),
+        tuple(member.expert.id for member in members),
+        chosen[0].expert.tokenizer_sha256,
+        chosen_gate,
+        find_route(session, storage, chosen_gate, [member.expert for member in chosen]),
+    )
+
+
+def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
+    """The gate of a plan. `follow` is what a cluster gate follows a growing text with; stored ones need none."""
+    from engine.mixing.cluster import Routing
+    from engine.mixing.gates import make_gate
+
+    routing = Routing(planned.route.clusters, follow) if planned.route else None
+    return make_gate(planned.gate, [expert.weight for expert in planned.experts], routing)
+
+
+def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
+    first = experts[0]
+    for one in experts[1:]:
+        if one.tokenizer_sha256 != first.tokenizer_sha256:
+            raise MixtureError(
+                f"Experts must share a tokenizer to be mixed token by token, but “{one.name}” and “{first.name}” "
+                "do not.",
+                "Switch one of them off.",
+            )
+
+
+def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
+    mixture = session.scalar(select(Mixture).where(Mixture.name == model))
+    if mixture is not None:
+        members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
+        return members, _GATE.validate_python(mixture.gate)
+    expert = session.scalar(select(Expert).where(Expert.name == model))
+    if expert is None:
+        of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
+        raise NoModel(model, *of_both)
+    return [_Member(expert, 1.0, expert.enabled)], GateConfig()
+
+
+def _require_known(model: str, members: Sequence[_Member], asked: Sequence[str]) -> None:
+    names = [member.expert.name for member in members]
+    for name in asked:
+        if name not in names:
+            raise NotFound(f"expert in “{model}”", name, names)
+
+
+def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
+    there = part_names(expert)
+    if asked is not None and not there:
+        raise MixtureError(
+            f"“{expert.name}” must be an expert of MoDE to have parts, but is one of “{expert.method}” instead.",
+            "Leave its parts out, or switch the whole expert off.",
+        )
+    for name in asked or ():
+        if name not in there:
+            raise NotFound(f"part of “{expert.name}”", name, there)
+
+
+def _choose(
+    model: str, members: Sequence[_Member], active: Sequence[str] | None, weights: Mapping[str, float] | None
+) -> list[_Member]:
+    chosen = []
+    for member in members:
+        name = member.expert.name
+        on = member.on if active is None else name in active and member.expert.enabled
+        weight = member.weight if weights is None else weights.get(name, 0.0)
+        if on and weight > 0:
+            chosen.append(_Member(member.expert, weight, True))
+    if not chosen:
+        raise _nobody(model, [member.expert.name for member in members if not member.expert.enabled])
+    return chosen
+
+
+def _nobody(model: str, disabled: Sequence[str]) -> MixtureError:
+    if disabled == [model]:
+        told = f"The expert “{model}” must be enabled to answer, but is disabled in the registry."
+        return MixtureError(told, f"Enable it on the page Experts, or with `workbench expert enable {model}`.")
+    of_these = f" Disabled in the registry: {', '.join(disabled)}." if disabled else ""
+    return MixtureError(
+        f"“{model}” must have at least one active expert with a weight above 0, but has none.{of_these}",
+        "Switch an expert on.",
+    )
+
+
+def _planned(storage: Storage, member: _Member, asked: Mapping[str, Collection[str]]) -> PlannedExpert:
+    expert = member.expert
+    return PlannedExpert(
+        expert.id,
+        expert.name,
+        expert.artifact.sha256,
+        storage.path(expert.artifact_id),
+        member.weight,
+        storage.kept(expert.base),
+        _active_parts(expert, asked.get(expert.name)),
+    )
+
+
+def _active_parts(expert: Expert, asked: Collection[str] | None) -> tuple[str, ...] | None:
+    """In the order of the expert, whatever order was asked for: the same parts say the same to the last bit."""
+    there = part_names(expert)
+    return tuple(name for name in there if asked is None or name in asked) if there else None
+
+
+class Host:
+    """The one holder of weights in a process: loads what plans ask for, bounded in bytes."""
+
+    def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto") -> None:
+        from engine.device import choose_device
+        from engine.inference.model_cache import ModelCache
+
+        self._cache = ModelCache(cache_bytes, choose_device(device))
+        self._tokenizers: dict[Kept, Tokenizer] = {}
+        self._stops: dict[Kept, frozenset[int]] = {}  # the tokens that end an answer of a model on each base
+        self._limits: dict[Kept, Limits] = {}
+        self._reading = Lock()  # the first to read a base wakes transformers, which two threads must not do at once
+        self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
+
+    def stream(
+        self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
+    ) -> Iterator[Token | Done]:
+        """Tokens of one answer as they come; the weights behind each, and the gates, are keyed by expert name."""
+        from engine.inference.generate import generate
+
+        models, tokenizer = self._models(plan), self._tokenizer(plan)
+        names = {expert.id: expert.name for expert in plan.experts}
+        ends = self._stop_ids(plan)
+        for event in generate(models, list(names), self._gate(plan), tokenizer, prompt, sampling, stop, ends):
+            if isinstance(event, Token):
+                event = replace(event, weights=_named(event.weights, names), gates=_named(event.gates, names))
+            yield event
+
+    def require_readable(self, plan: Plan, prompt: Prompt) -> None:
+        """Refuses a prompt that the models of a plan cannot read, without tokenizing it or loading them."""
+        from engine.inference.prompt import require_readable
+
+        limits = [self._limits_of(base) for base in plan.by_base()]
+        require_readable(prompt, self._tokenizer(plan), min(limits, key=lambda one: one.max_positions))
+
+    def echo(self, plan: Plan, prompt: Prompt) -> Echo:
+        """A prompt token by token, with the log-probability that the mixture gave each (nats)."""
+        from engine.inference.generate import read_prompt
+
+        models, keys = self._models(plan), [expert.id for expert in plan.experts]
+        return read_prompt(models, keys, self._gate(plan), self._tokenizer(plan), prompt)
+
+    def posterior(self, plan: Plan, text: str) -> dict[str, Any]:
+        """The text token by token: the weights before each, and the log-probability the mixture gave it (nats).
+
+        `gate_weights` holds those inside experts of MoDE: [token][expert] → {"backbone": [block], "parts": {name: …}}.
+        """
+        from engine.inference.generate import read_text
+
+        models, tokenizer = self._models(plan), self._tokenizer(plan)
+        reading = read_text(models, [expert.id for expert in plan.experts], self._gate(plan), tokenizer, text)
+        names = {expert.id: expert.name for expert in plan.experts}
+        gates = [{names[key]: asdict(one) for key, one in told.items()} for told in reading.pop("gates")]
+        return {"experts": list(names.values()), **reading, "gate_weights": gates}
+
+    def loaded(self) -> list[dict[str, Any]]:
+        """Bases in memory, with the ids of the experts loaded on each."""
+        return [{"base_sha256": base, "experts": experts} for base, experts in self._cache.loaded().items()]
+
+    def _models(self, plan: Plan) -> Ensemble:
+        """The experts of each base; a base is in memory from when it is asked for, as long as there is room."""
+        from engine.inference.ensemble import Ensemble
+
+        return Ensemble(tuple(self._group(base, experts) for base, experts in plan.by_base().items()))
+
+    def _group(self, base: Kept, experts: Sequence[PlannedExpert]) -> Group:
+        from engine.inference.ensemble import Group
+
+        limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
+        parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
+        return Group(
+            tuple(kept),
+            lambda: self._cache.get(base, kept).open(list(kept), parts),
+            limits.max_positions,
+            limits.vocab_size,
+        )
+
+    def _limits_of(self, base: Kept) -> Limits:
+        from engine.models.demix_files import read_limits
+
+        with self._reading:
+            if base not in self._limits:
+                self._limits[base] = read_limits(base.folder)
+        return self._limits[base]
+
+    def _gate(self, plan: Plan) -> Gate:
+        from engine.clusters.distances import GrowingContext
+
+        return gate_of(plan, lambda: GrowingContext(self._clustering(plan), self._tokenizer(plan)))
+
+    def _clustering(self, plan: Plan) -> Clustering:
+        assert plan.route is not None
+        return self._clusterings(plan.route.clustering, plan.route.seed)
+
+    def _tokenizer(self, plan: Plan) -> Tokenizer:
+        from engine.text.tokenizer import load_tokenizer
+
+        if plan.base not in self._tokenizers:
+            self._tokenizers[plan.base] = load_tokenizer(plan.base.folder)
+        return self._tokenizers[plan.base]
+
+    def _stop_ids(self, plan: Plan) -> frozenset[int]:
+        """What ends an answer: whatever ends it for a model on any of the bases."""
+        for base in plan.by_base():
+            if base not in self._stops:
+                self._stops[base] = self._tokenizer(plan).stop_ids_of(base.folder)
+        return frozenset().union(*(self._stops[base] for base in plan.by_base()))
+
+
+def _named(told: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Value]:
+    """By the experts' names what is keyed by their ids."""
+    return {names[key]: value for key, value in told.items()}
+
+
+def _open_clustering(kept: Kept, seed: Kept | None) -> Clustering:
+    from engine.clusters.artifact import open_clustering  # here, because only clusters need scikit-learn
+
+    return open_clustering(kept, seed)

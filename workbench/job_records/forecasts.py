@@ -1,0 +1,118 @@
+"""What a training of MoDE will take, told before it starts: memory and disk counted, time by what was measured here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import AdaptingConfig
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.flops import Learning, training_flops
+from engine.models.flops import Shape
+from workbench.analysis.mode_parts import composition, mode_complaints
+from workbench.errors import BadSpec, NotFound
+from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.registry.experts import expert_row
+from workbench.registry.seeds import seed_row
+from workbench.registry.tables import Expert, Job, SeedModel
+
+_BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
+_CHECKPOINTS = 2  # that lie beside each other
+_JOBS = 50  # of the newest, to find a speed in
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is trained beside what."""
+
+    seed: SeedModel
+    experts: tuple[ModeConfig, ...]
+    learning: Learning | None  # None: nothing is trained
+    num_domains: int
+    training: AdaptingConfig
+
+
+def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] | None:
+    """What the training takes; None where it cannot be, or the registry does not know all that it begins from.
+
+    `num_learning` and `num_beside` are the parameters that learn and all that stand beside the backbone's `num_frozen`
+    (matrices and gates; norms and biases are not counted). Bytes: `memory` of weights, gradients and Adam's moments,
+    without activations; `disk` of the expert; `checkpoints` as long as it trains. `num_tokens` and `num_flops` of all
+    updates. `seconds`, by the speed of the newest training here, `measured_by`; None before the first. One of the same
+    kind and backbone goes before any other; `is_alike` says whether there was one, and `seconds_between` is the least
+    and the most by all of those (None: it is a guess from another training).
+    """
+    if mode_complaints(session, spec):
+        return None
+    try:
+        work = _of_training(session, spec) if isinstance(spec, TrainMode) else _of_composition(session, spec)
+    except (NotFound, BadSpec):
+        return None
+    shape, training = Shape.of(work.seed.config), work.training
+    beside = sum(_num_parameters(shape, one) for one in work.experts)
+    learning = {"experts": beside, "gates": sum(_gates(shape, one) for one in work.experts), None: 0}[work.learning]
+    tokens, flops = 0, 0
+    if work.learning is not None:
+        tokens = training.block_size * training.sequences_per_domain * training.accumulate * work.num_domains
+        tokens *= training.num_steps
+        flops = tokens * training_flops(shape, training.block_size, work.experts, work.learning)
+    speeds, is_alike = _speeds(session, spec.kind, work.seed.name)
+    seconds = [flops / speed for speed, _ in speeds] if flops else []
+    return {
+        "num_learning": learning,
+        "num_beside": beside,
+        "num_frozen": work.seed.num_parameters,
+        "memory": _BYTES * (work.seed.num_parameters + beside + 3 * learning),
+        "disk": _BYTES * beside,
+        "checkpoints": _CHECKPOINTS * _BYTES * 3 * learning,
+        "num_tokens": tokens,
+        "num_flops": flops,
+        "seconds": seconds[0] if seconds else None,
+        "measured_by": speeds[0][1] if speeds else None,
+        "is_alike": is_alike,
+        "seconds_between": (min(seconds), max(seconds)) if seconds and is_alike else None,
+    }
+
+
+def _of_training(session: Session, spec: TrainMode) -> _Work:
+    experts = (spec.shape,) * spec.num_parts
+    return _Work(seed_row(session, spec.seed_model), experts, "experts", len(spec.domains), spec.training)
+
+
+def _of_composition(session: Session, spec: ComposeMode) -> _Work:
+    rows = [expert_row(session, name) for name in spec.experts]
+    experts = tuple(ModeConfig(**part.shape) for part in composition(rows, spec))
+    if rows[0].seed is None:
+        raise NotFound("seed model", f"of {rows[0].name}", [])
+    learning: Learning | None = ("gates" if spec.frozen else "experts") if spec.domains else None
+    return _Work(rows[0].seed, experts, learning, len(spec.domains), spec.training)
+
+
+def _num_parameters(shape: Shape, expert: ModeConfig) -> int:
+    layer = (shape.projections + shape.ffn) // 2  # two operations for each number of a matrix
+    return expert.num_blocks * expert.expert_layers * layer + _gates(shape, expert)
+
+
+def _gates(shape: Shape, expert: ModeConfig) -> int:
+    return expert.num_blocks * (shape.width + 1)
+
+
+def _speeds(session: Session, kind: str, seed: str) -> tuple[list[tuple[float, str]], bool]:
+    """Operations per second and titles, newest first: of this kind and backbone if any (True), else all."""
+    done = select(Job).where(Job.state == "done").order_by(Job.finished_at.desc()).limit(_JOBS)
+    measured = [(job, job.result.get("throughput", {}).get("flops_per_second")) for job in session.scalars(done)]
+    known = [(job, speed) for job, speed in measured if speed]
+    alike = [(job, speed) for job, speed in known if job.kind == kind and _backbone(session, job) == seed]
+    return [(speed, job.title) for job, speed in alike or known], bool(alike)
+
+
+def _backbone(session: Session, job: Job) -> str | None:
+    """The name of the seed model that a training began from, directly or by its experts."""
+    if "seed_model" in job.spec:
+        return str(job.spec["seed_model"])
+    first = next(iter(job.spec.get("experts", ())), None)
+    row = session.scalar(select(Expert).where(Expert.name == first))
+    return row.seed.name if row is not None and row.seed is not None else None

@@ -1,0 +1,332 @@
+"""The life of a job as everybody but its worker sees it: asked for, listed, stopped, resumed, tried again.
+
+What the worker does (claim, renew, record, finish) is in `leases`. Whatever happens to a job leaves an event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal, or_, select, update
+from sqlalchemy.orm import Session
+
+from workbench.errors import BadSpec, JobError, NotFound
+from workbench.job_records.leases import end_waiting, tell, waits
+from workbench.registry.cards import EventCard, JobCard, MetricPoint
+from workbench.registry.tables import (
+    Artifact,
+    Clustering,
+    Corpus,
+    Evaluation,
+    Expert,
+    Job,
+    JobDependency,
+    JobEvent,
+    Metric,
+    Report,
+    SeedModel,
+)
+from workbench.registry.valid_text import plain
+from workbench.settings import get_settings
+from workbench.specs import Spec, parse_spec
+
+StopRequest = Literal["cancel", "pause"]
+NEWEST = 200  # jobs that a list holds unless asked for more
+UNFINISHED = ("queued", "running", "paused")
+
+
+# asking -------------------------------------------------------------------------------------------
+
+
+def create_job(
+    session: Session, spec: Spec, title: str | None = None, after: Iterable[str] = (), priority: int = 0
+) -> str:
+    """The id of a new queued job that starts once the jobs `after` are done."""
+    wish = spec.model_dump(mode="json")
+    before = [_row(session, one) for one in dict.fromkeys(after)]
+    job = Job(kind=wish["kind"], title=plain(title or title_of(spec))[:300], spec=wish, priority=priority)
+    session.add(job)
+    session.flush()
+    session.add_all(JobDependency(job_id=job.id, after_id=one.id) for one in before)
+    tell(session, job.id, "Queued.")
+    if any(one.state in ("failed", "cancelled") for one in before):
+        end_waiting(session)
+    return job.id
+
+
+def wait_for(session: Session, job_id: str, after: Iterable[str]) -> None:
+    """Lets a job that has not begun wait for these, too."""
+    present = set(session.scalars(select(JobDependency.after_id).where(JobDependency.job_id == job_id)))
+    session.add_all(JobDependency(job_id=job_id, after_id=one) for one in dict.fromkeys(after) if one not in present)
+    session.flush()
+
+
+# Where the kind alone does not read well.
+_KINDS = {
+    "selfcheck": "Self-check",
+    "overlap": "Measure overlap",
+    "replicate": "Report on",
+    "replicate-cbtm": "Report on",
+    "replicate-mode": "Report on",
+    "cluster-part": "Part of clustering",
+    "make-cluster-domains": "Make domains of",
+    "merge-clusters": "Merge clusters of",
+    "split-cluster": "Split a cluster of",
+    "pin-documents": "Pin documents in",
+    "classify": "Classify few-shot by",
+    "average-experts": "Average into",
+    "train-mode": "Train MoDE expert",
+    "compose-mode": "Compose experts into",
+}
+
+
+def title_of(spec: Spec) -> str:
+    """What a job is called when nobody named it, such as *Train expert law*."""
+    wish = spec.model_dump()
+    kind = _KINDS.get(wish["kind"]) or wish["kind"].replace("-", " ").capitalize()
+    told = (wish.get(field) for field in ("name", "expert", "mixture", "clustering"))
+    return f"{kind} {next(filter(None, told), '')}".strip()
+
+
+def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
+    """Asks a running job to stop; one that nobody works on stops at once. Asking twice is fine."""
+    job = _row(session, job_id, lock=True)
+    final = "cancelled" if how == "cancel" else "paused"
+    if job.state == final:
+        return
+    if job.state not in UNFINISHED:
+        raise _wrong_state(job, "unfinished", f"to {how} it")
+    if job.state != "running" or (job.lease_until or 0.0) < time.time():
+        _stop_now(session, job, final)
+    elif job.stop_requested != "cancel":  # a pause does not take a cancel back
+        job.stop_requested = how
+        tell(session, job_id, f"Asked to {how}.")
+
+
+def resume(session: Session, job_id: str) -> None:
+    """Queues a paused job again; it goes on from its last checkpoint."""
+    job = _row(session, job_id, lock=True)
+    if job.state != "paused":
+        raise _wrong_state(job, "paused", "to resume it")
+    _queue_again(session, job, "Resumed.")
+
+
+def retry(session: Session, job_id: str) -> None:
+    """Queues a failed or cancelled job again, with those that ended only because they waited for it."""
+    job = _row(session, job_id, lock=True)
+    if job.state not in ("failed", "cancelled"):
+        raise _wrong_state(job, "failed or cancelled", "to try it again")
+    if before := _failed_before(session, job_id):
+        raise JobError(
+            f"The job must wait for jobs that can be done, but “{before[0]}” is not.",
+            f"Try “{before[0]}” first.",
+        )
+    _queue_again(session, job, "Tried again.")
+    for one in _ended_in_the_queue(session, job_id):
+        is_queued = _row(session, one).state == "queued"  # by way of another that waited for this job, too
+        if not is_queued and not _failed_before(session, one):
+            retry(session, one)
+
+
+def set_priority(session: Session, job_id: str, priority: int) -> None:
+    """Of the jobs that wait, one of higher priority starts first (usual: 0); what runs keeps running."""
+    job = _row(session, job_id, lock=True)
+    if job.state not in UNFINISHED:
+        raise _wrong_state(job, "unfinished", "to change its priority")
+    job.priority = priority
+    tell(session, job_id, f"Its priority is {priority} now.")
+
+
+def delete_job(session: Session, job_id: str) -> bool:
+    """Deletes an ended job with its story and curves; whoever calls removes its files before the commit.
+
+    False, and the row stays, while something that it made or a job that came after it names it.
+    """
+    job = _row(session, job_id, lock=True)
+    if job.state in UNFINISHED:
+        raise JobError(f"The job must have ended to be deleted, but is {job.state} instead.", "Cancel it first.")
+    if _is_named(session, job_id):
+        tell(session, job_id, "Its log and checkpoints were deleted.")
+        return False
+    for table in (JobEvent, Metric, JobDependency):
+        session.execute(delete(table).where(table.job_id == job_id))
+    session.delete(job)
+    return True
+
+
+def _is_named(session: Session, job_id: str) -> bool:
+    columns = (
+        JobDependency.after_id,
+        *(table.job_id for table in (Artifact, Corpus, Clustering, SeedModel, Expert, Evaluation, Report)),
+    )
+    return any(session.scalar(select(column).where(column == job_id).limit(1)) for column in columns)
+
+
+def _row(session: Session, job_id: str, lock: bool = False) -> Job:
+    job = session.get(Job, job_id, populate_existing=True, with_for_update=lock)
+    if job is None:
+        known = session.scalars(select(Job.id).order_by(Job.created_at.desc()).limit(12))
+        raise NotFound("job", job_id, known)
+    return job
+
+
+_ALTERNATIVES = {
+    "queued": "It is in the queue already.",
+    "running": "Wait until it has stopped.",
+    "paused": "Resume it instead, with `workbench jobs resume {id}` or on its page.",
+    "failed": "Try it again instead, with `workbench jobs retry {id}` or on its page.",
+    "cancelled": "Try it again instead, with `workbench jobs retry {id}` or on its page.",
+    "done": "Submit a new job instead.",
+}
+
+
+def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
+    told = f"The job must be {wanted} {purpose}, but is {job.state} instead."
+    return JobError(told, _ALTERNATIVES[job.state].format(id=job.id))
+
+
+def _stop_now(session: Session, job: Job, state: str) -> None:
+    job.state, job.stop_requested, job.owner = state, "", ""
+    job.lease_until = job.eta_seconds = None
+    job.finished_at = time.time() if state == "cancelled" else None
+    tell(session, job.id, f"{state.capitalize()}.")
+    end_waiting(session)
+
+
+def _queue_again(session: Session, job: Job, message: str) -> None:
+    job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
+    job.attempt, job.sent_at, job.finished_at = 0, None, None  # asked by a person: all attempts anew
+    tell(session, job.id, message)
+    end_waiting(session)
+
+
+def _failed_before(session: Session, job_id: str) -> list[str]:
+    wish = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
+    return list(session.scalars(wish.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"]))))
+
+
+def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
+    wish = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
+    # Who was cancelled by a person has no error.
+    with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
+    never_started = wish.where(JobDependency.after_id == job_id, with_another, Job.attempt == 0)
+    return list(session.scalars(never_started))
+
+
+# waking workers -----------------------------------------------------------------------------------
+
+
+def due(session: Session, now: float, resend_seconds: float | None = None) -> list[str]:
+    """Ids of queued jobs that could start and were not sent to the broker lately, the most urgent first."""
+    if resend_seconds is None:
+        resend_seconds = get_settings().reconcile_seconds
+    wish = select(Job.id).where(Job.state == "queued", ~waits())
+    wish = wish.where(or_(Job.sent_at.is_(None), Job.sent_at <= now - resend_seconds))
+    return list(session.scalars(wish.order_by(Job.priority.desc(), Job.created_at, Job.id)))
+
+
+def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
+    """Notes that a hint about these jobs is on its way."""
+    wish = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
+    session.execute(wish.execution_options(synchronize_session=False))
+
+
+# reading ------------------------------------------------------------------------------------------
+
+
+def get_job(session: Session, job_id: str) -> JobCard:
+    """One job as it stands."""
+    return _cards(session, [_row(session, job_id)])[0]
+
+
+def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
+    """These jobs as they stand, in their order; one that is gone is left out."""
+    wish = select(Job).where(Job.id.in_(ids)).execution_options(populate_existing=True)
+    cards = {card.id: card for card in _cards(session, list(session.scalars(wish)))}
+    return [cards[one] for one in ids if one in cards]
+
+
+def find_wishes(session: Session, wishes: Sequence[Spec]) -> list[JobCard | None]:
+    """For each wish the newest job that asks exactly for it; None where nobody asked yet."""
+    kinds = {wish.model_dump()["kind"] for wish in wishes}
+    asked = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
+    newest = {_wish_of(job): job for job in session.scalars(asked)}
+    found = [newest.get(wish.model_dump_json()) for wish in wishes]
+    cards = {card.id: card for card in _cards(session, [job for job in found if job])}
+    return [cards[job.id] if job else None for job in found]
+
+
+def _wish_of(job: Job) -> str:
+    """What a job asks for; one from before a field was added asks for its default."""
+    try:
+        return str(parse_spec(job.spec).model_dump_json())
+    except BadSpec:
+        return ""
+
+
+def list_jobs(
+    session: Session,
+    *,
+    state: str | Iterable[str] | None = None,
+    kind: str | None = None,
+    limit: int = NEWEST,
+    offset: int = 0,
+) -> list[JobCard]:
+    """The newest jobs, the newest first; `state` (or several) as a card shows it, `interrupted` included."""
+    wish = select(Job).order_by(Job.created_at.desc(), Job.id).limit(limit).offset(offset)
+    if kind is not None:
+        wish = wish.where(Job.kind == kind)
+    if state is not None:
+        wish = wish.where(_shown_state(time.time()).in_([state] if isinstance(state, str) else list(state)))
+    return _cards(session, list(session.scalars(wish.execution_options(populate_existing=True))))
+
+
+def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
+    """Ids of jobs that begin so, the newest first."""
+    wish = select(Job.id).where(Job.id.startswith(start, autoescape=True))
+    return list(session.scalars(wish.order_by(Job.created_at.desc(), Job.id).limit(limit)))
+
+
+def count_by_state(session: Session) -> dict[str, int]:
+    """How many jobs are in each state, as cards show it."""
+    state = _shown_state(time.time()).label("shown")
+    return {one.shown: one.num for one in session.execute(select(state, func.count().label("num")).group_by(state))}
+
+
+def events(session: Session, job_id: str) -> list[EventCard]:
+    """What happened to a job, in order."""
+    _row(session, job_id)
+    rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
+    return [EventCard(at=one.at, attempt=one.attempt, message=one.message) for one in rows]
+
+
+def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
+    """Points of a job's curves, by name and step."""
+    _row(session, job_id)
+    wish = select(Metric).where(Metric.job_id == job_id, Metric.step > after_step)
+    if name is not None:
+        wish = wish.where(Metric.name == name)
+    rows = session.scalars(wish.order_by(Metric.name, Metric.step).execution_options(populate_existing=True))
+    return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
+
+
+def _shown_state(now: float) -> ColumnElement[str]:
+    silent = and_(Job.state == "running", Job.lease_until < now)
+    return case((silent, literal("interrupted", String)), else_=Job.state)
+
+
+def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
+    now = time.time()
+    after: dict[str, list[str]] = {job.id: [] for job in jobs}
+    wish = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
+    for one in session.scalars(wish.order_by(JobDependency.after_id)):
+        after[one.job_id].append(one.after_id)
+    return [_card(job, after[job.id], now) for job in jobs]
+
+
+def _card(job: Job, after: list[str], now: float) -> JobCard:
+    is_silent = job.state == "running" and (job.lease_until or 0.0) < now
+    same = {name: getattr(job, name) for name in JobCard.model_fields if name not in ("state", "after")}
+    return JobCard(**same, state="interrupted" if is_silent else job.state, after=after)

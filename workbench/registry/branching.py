@@ -1,0 +1,86 @@
+"""Which trained expert a cluster's model begins from in a second iteration: the one that saw most of its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.registry.clusterings import clustering_row
+from workbench.registry.experts import domains_of
+from workbench.registry.mixtures import members_of
+from workbench.registry.tables import Domain, Expert
+from workbench.store.storage import Storage
+
+if TYPE_CHECKING:
+    from engine.clusters.sources import Ids
+
+Shares = dict[str, float]  # of a cluster's documents, by the name of the expert that was trained on them
+
+
+@dataclass(frozen=True)
+class Heritage:
+    """What is on disk of a clustering, and of the domains that trained each expert of a mixture, in its order."""
+
+    clustering: Path
+    domains: dict[str, list[Path]]  # by the expert's name
+
+
+def heritage(session: Session, storage: Storage, clustering: str, mixture: str) -> Heritage:
+    """Where to look for the documents that clusters share with the experts of a mixture; raises NotFound."""
+    experts, _ = members_of(session, mixture)
+    folders = {one.name: domain_folders(session, storage, one) for one in experts}
+    return Heritage(storage.path(clustering_row(session, clustering).artifact_id), folders)
+
+
+def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[Path]:
+    """The documents of the domains that trained an expert, as far as they are still there."""
+    rows = session.scalars(select(Domain).where(Domain.name.in_(domains_of(expert))))
+    return [storage.path(row.artifact_id) / row.folder for row in rows]
+
+
+def shared_documents(found: Heritage) -> dict[int, Shares]:
+    """For each cluster by its number, the share of its documents that each expert was given; by content hash.
+
+    Held-out documents count, too: a domain of a cluster holds its documents whole. Clusters without documents are
+    left out.
+    """
+    import numpy as np
+
+    from engine.clusters.documents import load_documents
+    from engine.clusters.sources import places_of
+
+    documents = load_documents(found.clustering)
+    sizes = np.bincount(documents.labels_N)
+    shares: dict[int, Shares] = {int(number): {} for number in np.flatnonzero(sizes)}
+    for expert, folders in found.domains.items():
+        is_known_N = places_of(documents.ids_N, _ids(folders)) >= 0
+        counts = np.bincount(documents.labels_N[is_known_N], minlength=len(sizes))
+        for number, of_expert in shares.items():
+            of_expert[expert] = float(counts[number] / sizes[number])
+    return shares
+
+
+def share_of(domain: Path, folders: Sequence[Path]) -> float:
+    """The share of a domain's documents that other domains hold."""
+    from engine.clusters.sources import places_of
+
+    own = _ids([domain])
+    return float((places_of(own, _ids(folders)) >= 0).mean()) if len(own) else 0.0
+
+
+def nearest_kin(shares: Mapping[str, float]) -> str | None:
+    """The expert with the largest share, of equal ones the first; None where nobody has any."""
+    expert = max(shares, key=shares.__getitem__, default=None)
+    return expert if expert is not None and shares[expert] > 0 else None
+
+
+def _ids(folders: Iterable[Path]) -> Ids:
+    from engine.clusters.sources import document_ids
+    from engine.text.split import SPLITS
+
+    return document_ids(list(folders), SPLITS)

@@ -1,0 +1,54 @@
+"""The domains that were made of clusters' documents: what they are called, and of which cluster each is after edits.
+
+One that another domain replaced, or whose cluster was merged away, is a former domain: experts that were trained on it
+are still weighed by a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.registry.names import free_name
+from workbench.registry.tables import Cluster, Clustering, Corpus, Domain
+
+_FORMER = "former_domains"  # of Clustering.metrics
+
+
+def former_domains(row: Clustering) -> dict[str, str]:
+    """The id of the cluster that each former domain was made of, or that this was merged into, by the domain's id."""
+    return dict(row.metrics.get(_FORMER, {}))
+
+
+def keep_former(row: Clustering, former: Mapping[str, str], merged: Sequence[tuple[Cluster, Cluster]] = ()) -> None:
+    """Notes the former domains; those of clusters merged away, and their own with them, go to the ones merged into.
+
+    `merged` holds each cluster that is gone with the one that it went into.
+    """
+    into = {gone.id: cluster.id for gone, cluster in merged}
+    own = {str(gone.domain_id): cluster.id for gone, cluster in merged if gone.domain_id}
+    carried = {domain: into.get(cluster, cluster) for domain, cluster in former.items()} | own
+    row.metrics = {**row.metrics, _FORMER: carried}
+
+
+def set_domains(session: Session, row: Clustering, domain_ids: dict[int, str]) -> None:
+    """Notes the domains that were made of clusters' documents, by the numbers of the clusters; keeps former ones."""
+    wanted = [cluster for cluster in row.clusters if cluster.number in domain_ids]
+    keep_former(row, former_domains(row) | {one.domain_id: one.id for one in wanted if one.domain_id})
+    for cluster in wanted:
+        cluster.domain, cluster.stale = session.get_one(Domain, domain_ids[cluster.number]), False
+    session.flush()
+
+
+def domain_names(session: Session, row: Clustering) -> dict[int, str]:
+    """A free name CLUSTERING/NUMBER for the domain of each cluster that has none, or an outdated one."""
+    taken = set(session.scalars(select(Domain.name).where(Domain.name.startswith(f"{row.name}/", autoescape=True))))
+    wanted = [cluster for cluster in row.clusters if cluster.domain_id is None or cluster.stale]
+    return {cluster.number: free_name(f"{row.name}/{cluster.number}", ".", taken) for cluster in wanted}
+
+
+def corpus_name(session: Session, row: Clustering) -> str:
+    """A free name for the corpus of these domains: that of the clustering, later with a number."""
+    return free_name(row.name, " ", set(session.scalars(select(Corpus.name))))

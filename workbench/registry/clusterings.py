@@ -1,0 +1,330 @@
+"""Clusterings: registered whole, described, changed, deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from engine.files import Kept
+from workbench.errors import BadSpec, JobError, NotFound
+from workbench.registry.cards import ClusterCard, ClusteringCard
+from workbench.registry.cluster_domains import former_domains, keep_former
+from workbench.registry.experts import changed_domains
+from workbench.registry.names import by_name, clean_name, ensure_free, free_name
+from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
+from workbench.registry.tables import Artifact, Cluster, Clustering, Corpus, Domain, Expert, Mixture
+from workbench.registry.valid_text import plain
+from workbench.store.artifacts import forget_made_from
+from workbench.store.storage import Storage
+
+NAMED_AFTER = 3  # terms in the name of a cluster that nobody named
+_LONGEST = 60  # characters of such a name
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What is known of a cluster; `before` is the number it had, None for a new one, `changed` if its documents did.
+
+    `merged` are the numbers of those that went into it.
+    """
+
+    num_documents: int
+    terms: list[str]
+    representatives: list[str]
+    before: int | None = None
+    changed: bool = False
+    merged: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """A domain that a clustering was made from, as it is now; `kept` is None when it is gone or its text another."""
+
+    name: str
+    kept: Kept | None
+    folder: str
+    licence: str = ""
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ClusteringFiles:
+    """What work on a clustering needs to know, read from the registry in one go."""
+
+    id: str
+    name: str
+    artifact_id: str
+    kept: Kept
+    seed: Kept | None
+    sources: list[SourceFiles]
+    numbers: dict[str, int]  # by name
+
+    def number(self, cluster: str) -> int:
+        """The number of a cluster, told by number or name; raises NotFound with the names there are."""
+        if cluster in self.numbers:
+            return self.numbers[cluster]
+        if cluster.isdecimal() and int(cluster) < len(self.numbers):
+            return int(cluster)
+        raise NotFound(f"cluster in “{self.name}”", cluster, [f"{n} ({name})" for name, n in self.numbers.items()])
+
+
+# reading ------------------------------------------------------------------------------------------
+
+
+def list_clusterings(session: Session) -> list[ClusteringCard]:
+    """All clusterings by name."""
+    around = [selectinload(Clustering.clusters).joinedload(Cluster.domain), joinedload(Clustering.artifact)]
+    return [
+        _card(session, row) for row in session.scalars(select(Clustering).options(*around).order_by(Clustering.name))
+    ]
+
+
+def get_clustering(session: Session, name: str) -> ClusteringCard:
+    """One clustering with its clusters."""
+    return _card(session, clustering_row(session, name))
+
+
+def clustering_row(session: Session, name: str) -> Clustering:
+    """The row of a clustering; raises NotFound with the names there are."""
+    return by_name(session, Clustering, "clustering", name)
+
+
+def clustering_files(session: Session, storage: Storage, name: str) -> ClusteringFiles:
+    """Where a clustering and the text of its documents lie; nothing is hashed here."""
+    row = clustering_row(session, name)
+    return ClusteringFiles(
+        row.id,
+        row.name,
+        row.artifact_id,
+        storage.kept(row.artifact),
+        storage.kept(row.seed.artifact) if row.seed else None,
+        [_source_files(session, storage, source) for source in row.sources],
+        {cluster.name: cluster.number for cluster in row.clusters},
+    )
+
+
+def _source_files(session: Session, storage: Storage, source: dict[str, Any]) -> SourceFiles:
+    """The very domain, or another of its name that holds the same text."""
+    row = session.get(Domain, source["id"])
+    if row is None:
+        row = session.scalar(select(Domain).where(Domain.name == source["name"]))
+    if row is None or row.data_sha256 != source["data_sha256"]:
+        return SourceFiles(source["name"], None, "")
+    return SourceFiles(source["name"], storage.kept(row.artifact), row.folder, row.corpus.licence, row.num_bytes)
+
+
+# registering --------------------------------------------------------------------------------------
+
+
+def register_clustering(
+    session: Session,
+    *,
+    id: str,
+    name: str,
+    config: dict[str, Any],
+    sources: list[Any],
+    num_fitted: int,
+    metrics: dict[str, Any],
+    clusters: Sequence[ClusterFacts],
+    artifact: Artifact,
+    seed_id: str | None = None,
+    job_id: str | None = None,
+) -> ClusteringCard:
+    """A new clustering whose files are kept already; each cluster is called after its first terms."""
+    ensure_free(session, Clustering, "clustering", name)
+    row = Clustering(
+        id=id,
+        name=name,
+        config=config,
+        sources=sources,
+        num_fitted=num_fitted,
+        metrics=metrics,
+        artifact=artifact,
+        num_documents=sum(one.num_documents for one in clusters),
+        seed_id=seed_id,
+        job_id=job_id,
+    )
+    row.clusters = _clusters({}, clusters)
+    session.add(row)
+    session.flush()
+    return _card(session, row)
+
+
+def replace_clusters(
+    session: Session, id: str, was: str, artifact: Artifact, metrics: dict[str, Any], clusters: Sequence[ClusterFacts]
+) -> ClusteringCard:
+    """A clustering after an edit: the clusters that stay keep names, notes and domains; those that changed are stale.
+
+    Domains of clusters that are merged away become former ones of the cluster that they went into.
+    `was` is the id of the artifact that the edit began with. Raises JobError when another edit came first.
+    """
+    row = require_unedited(session, id, was)
+    old = row.artifact
+    before = {cluster.number: cluster for cluster in row.clusters}
+    for number, cluster in before.items():
+        cluster.number = -1 - number  # out of the way: numbers are unique
+    session.flush()
+    former = former_domains(row)
+    row.clusters = _clusters(before, clusters)
+    row.artifact, row.metrics = artifact, metrics
+    merged = [(before[n], before[one.before]) for one in clusters if one.before is not None for n in one.merged]
+    keep_former(row, former, merged)
+    session.flush()
+    forget_made_from(session, old.id)
+    session.delete(old)
+    return _card(session, row)
+
+
+def require_unedited(session: Session, id: str, was: str) -> Clustering:
+    """The row of a clustering whose artifact is still the one that work on it began with; else JobError."""
+    row = session.get(Clustering, id)
+    if row is None or row.artifact_id != was:
+        raise JobError("The clustering must stay as it was while it is worked on, but it changed.", "Try again.")
+    return row
+
+
+def _clusters(before: dict[int, Cluster], facts: Sequence[ClusterFacts]) -> list[Cluster]:
+    """The rows in the order of their numbers, old ones where there are."""
+    kept = [before.get(one.before) if one.before is not None else None for one in facts]
+    taken = {row.name for row in kept if row}
+    rows = []
+    for number, (one, row) in enumerate(zip(facts, kept, strict=True)):
+        if row is None:
+            row = Cluster(name=_name_after(one.terms, number, taken), stale=False)
+            taken.add(row.name)
+        row.number, row.num_documents = number, one.num_documents
+        row.terms, row.representatives = one.terms, one.representatives
+        row.stale = row.domain_id is not None and (row.stale or one.changed)
+        rows.append(row)
+    return rows
+
+
+def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
+    """A name out of the first terms; with the number where another cluster has it, or there are none."""
+    name = plain(" ".join(term.strip("#") for term in terms[:NAMED_AFTER])).replace(",", "")[:_LONGEST].strip()
+    if name and name not in taken and not name.isdecimal():
+        return name
+    return free_name(f"{name} #{number}".strip(), ".", taken)
+
+
+# editing what is in rows alone --------------------------------------------------------------------
+
+
+def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
+    """Gives a cluster another name; nothing else changes, and no expert becomes stale.
+
+    Raises InUse while an unfinished job names it.
+    """
+    row = clustering_row(session, clustering)
+    _rename(session, row, cluster_row(row, cluster), new_name)
+    session.flush()
+    return _card(session, row)
+
+
+def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
+    """Gives a cluster, told by its id, another name and notes; raises BadSpec when it is gone.
+
+    For who saw the cluster some time ago: an edit gives its number to another one. Raises InUse for another name while
+    an unfinished job names it.
+    """
+    found = session.get(Cluster, id)
+    if found is None:
+        raise BadSpec(
+            [f"The cluster to call “{name}” must still be there, but was merged into another one."],
+            "Look at the clusters again.",
+        )
+    _rename(session, found.clustering, found, name)
+    found.notes = plain(notes)
+    session.flush()
+    return _card(session, found.clustering)
+
+
+def _rename(session: Session, row: Clustering, found: Cluster, new_name: str) -> None:
+    new_name = clean_name("cluster", new_name)
+    if new_name.isdecimal():
+        raise BadSpec([f"A cluster's name must not be a number, but is “{new_name}” instead."], "Choose a word.")
+    if any(one.name == new_name and one is not found for one in row.clusters):
+        raise BadSpec([f"Another cluster of “{row.name}” is called “{new_name}” already."], "Choose another name.")
+    if new_name != found.name:
+        fields = ["cluster", "clusters"]
+        refuse_renaming("cluster", found.name, unfinished_jobs(session, fields, [found.name], row.name))
+    found.name = new_name
+
+
+def note_cluster(session: Session, clustering: str, cluster: str, notes: str) -> ClusteringCard:
+    """Writes notes on a cluster; replaces what was there."""
+    row = clustering_row(session, clustering)
+    cluster_row(row, cluster).notes = plain(notes)
+    session.flush()
+    return _card(session, row)
+
+
+def cluster_row(row: Clustering, cluster: str) -> Cluster:
+    """A cluster by its name or number; raises NotFound with the names there are."""
+    for one in row.clusters:
+        if one.name == cluster:
+            return one
+    if cluster.isdecimal() and int(cluster) < len(row.clusters):
+        return row.clusters[int(cluster)]
+    raise NotFound(f"cluster in “{row.name}”", cluster, [f"{one.number} ({one.name})" for one in row.clusters])
+
+
+# deleting -----------------------------------------------------------------------------------------
+
+
+def delete_clustering(session: Session, name: str) -> None:
+    """Deletes a clustering with its map; the domains made of it stay.
+
+    Raises InUse when an expert was trained on a cluster, or a mixture's gate or a job needs the clustering.
+    """
+    row = clustering_row(session, name)
+    trained = select(Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
+    gates = session.scalars(select(Mixture))
+    users: dict[str, Iterable[str]] = {
+        "expert": session.scalars(trained),
+        "mixture": [mixture.name for mixture in gates if mixture.gate.get("clustering") == row.id],
+        "job": unfinished_jobs(session, ["clustering"], [name]),
+    }
+    refuse_if_used("clustering", name, users)
+    session.execute(update(Corpus).where(Corpus.clustering_id == row.id).values(clustering_id=None))
+    artifact = row.artifact
+    session.delete(row)
+    session.flush()
+    forget_made_from(session, artifact.id)
+    session.delete(artifact)
+
+
+# cards --------------------------------------------------------------------------------------------
+
+
+def _card(session: Session, row: Clustering) -> ClusteringCard:
+    trained = _trained(session, row)
+    changed = changed_domains(session)
+    same = ("id", "name", "config", "num_documents", "num_fitted", "metrics", "job_id", "created_at")
+    return ClusteringCard(
+        **{name: getattr(row, name) for name in same},
+        sources=[source["name"] for source in row.sources],
+        seed=row.seed.name if row.seed else None,
+        clusters=[_cluster_card(one, trained.get(one.domain_id or "", [])) for one in row.clusters],
+        stale_experts=sorted(name for domain in changed for name in trained.get(domain, [])),
+        size_bytes=row.artifact.size_bytes,
+    )
+
+
+def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
+    same = ("id", "number", "name", "num_documents", "terms", "representatives", "stale", "notes")
+    values = {name: getattr(row, name) for name in same}
+    return ClusterCard(**values, domain=row.domain.name if row.domain else None, experts=experts)
+
+
+def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
+    """The names of the experts trained on each domain that was made of this clustering, by the domain's id."""
+    wish = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
+    found: dict[str, list[str]] = {}
+    for domain_id, name in session.execute(wish.order_by(Expert.name)):
+        found.setdefault(str(domain_id), []).append(name)
+    return found

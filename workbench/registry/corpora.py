@@ -1,0 +1,179 @@
+"""Corpora and their domains: registered whole, listed, looked into, deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from workbench.errors import BadSpec, StorageError
+from workbench.registry.cards import CorpusCard, DomainCard
+from workbench.registry.experts import domains_of
+from workbench.registry.names import by_name, clean_name, ensure_free
+from workbench.registry.references import refuse_if_used, unfinished_jobs
+from workbench.registry.tables import Artifact, Cluster, Clustering, Corpus, Domain, Evaluation, Expert
+from workbench.registry.valid_text import plain
+from workbench.store.artifacts import forget_made_from, forget_scores
+from workbench.store.storage import Storage
+
+
+def list_corpora(session: Session) -> list[CorpusCard]:
+    """All corpora by name."""
+    rows = session.scalars(select(Corpus).options(selectinload(Corpus.domains)).order_by(Corpus.name))
+    return [_corpus_card(row) for row in rows]
+
+
+def get_corpus(session: Session, name: str) -> CorpusCard:
+    """One corpus, with the report of its import."""
+    return _corpus_card(by_name(session, Corpus, "corpus", name))
+
+
+def list_domains(session: Session, role: str | None = None) -> list[DomainCard]:
+    """All domains by name; `role` is train or novel."""
+    wish = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
+    if role is not None:
+        wish = wish.where(Domain.role == role)
+    return [_domain_card(row) for row in session.scalars(wish)]
+
+
+def get_domain(session: Session, name: str) -> DomainCard:
+    """One domain."""
+    return _domain_card(domain_row(session, name))
+
+
+def domain_row(session: Session, name: str) -> Domain:
+    """The row of a domain; raises NotFound with the names there are."""
+    return by_name(session, Domain, "domain", name)
+
+
+def training_domains(session: Session) -> list[str]:
+    """The names of all training domains but those that were made of clusters, whose text they hold again."""
+    wish = select(Domain.name).join(Corpus).where(Domain.role == "train", Corpus.clustering_id.is_(None))
+    return list(session.scalars(wish.order_by(Domain.name)))
+
+
+def preview_documents(
+    session: Session, storage: Storage, name: str, split: str = "train", limit: int = 20, offset: int = 0
+) -> list[dict[str, Any]]:
+    """Some documents of a domain: id, text, source, group."""
+    from engine.text.split import read_split  # here, because only previews need Arrow
+
+    domain = domain_row(session, name)
+    folder = storage.path(domain.artifact_id) / domain.folder
+    if not folder.is_dir():
+        raise StorageError(f"The text of “{name}” is not in {folder}.", "Restore it from a copy, or import it again.")
+    return list(islice(read_split(folder, split), offset, offset + limit))
+
+
+def register_corpus(
+    session: Session,
+    *,
+    name: str,
+    role: str,
+    source: str,
+    artifact: Artifact,
+    summary: Mapping[str, Any],
+    report: Mapping[str, Any],
+    licence: str = "",
+    clustering_id: str | None = None,
+    job_id: str | None = None,
+) -> CorpusCard:
+    """The corpus with all domains of the summary that engine.text.split wrote, or nothing of it."""
+    ensure_free(session, Corpus, "corpus", name)
+    names = [clean_name("domain", one["name"] or name) for one in summary["domains"]]
+    _refuse_taken(session, names)
+    row = Corpus(
+        name=name,
+        source=plain(source),
+        licence=licence,
+        report=dict(report),
+        clustering_id=clustering_id,
+        job_id=job_id,
+    )
+    row.domains = [
+        _new_domain(domain, role, artifact, one) for domain, one in zip(names, summary["domains"], strict=True)
+    ]
+    session.add(row)
+    session.flush()
+    return _corpus_card(row)
+
+
+def delete_corpus(session: Session, name: str) -> None:
+    """Deletes a corpus with its domains and every score on them; raises InUse when experts or jobs need them."""
+    corpus = by_name(session, Corpus, "corpus", name)
+    ids = [domain.id for domain in corpus.domains]
+    names = [domain.name for domain in corpus.domains]
+    users: dict[str, Iterable[str]] = {
+        "expert": [one.name for one in session.scalars(select(Expert)) if set(names) & set(domains_of(one))],
+        "clustering": [one.name for one in session.scalars(select(Clustering)) if _is_source(one, ids)],
+        "job": unfinished_jobs(session, ["domain", "domains", "watch", "retain"], names),
+    }
+    refuse_if_used("corpus", name, users)
+    for cluster in session.scalars(select(Cluster).where(Cluster.domain_id.in_(ids))):
+        cluster.domain, cluster.stale = None, False
+    forget_scores(session, Evaluation.domain_id.in_(ids))
+    artifacts = {domain.artifact for domain in corpus.domains}
+    for domain in corpus.domains:
+        forget_made_from(session, domain.id)
+        session.delete(domain)
+    for row in [corpus, *artifacts]:
+        session.delete(row)
+
+
+def _is_source(clustering: Clustering, domain_ids: Sequence[str]) -> bool:
+    return any(source["id"] in domain_ids for source in clustering.sources)
+
+
+def _refuse_taken(session: Session, names: Sequence[str]) -> None:
+    taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
+    twice = sorted({name for name in names if names.count(name) > 1})
+    complaints = [f"A domain called “{name}” exists already." for name in taken]
+    complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
+    if complaints:
+        raise BadSpec(complaints, "Choose other names, or delete the corpus that holds them.")
+
+
+def _new_domain(name: str, role: str, artifact: Artifact, summary: Mapping[str, Any]) -> Domain:
+    return Domain(
+        name=name,
+        role=role,
+        artifact=artifact,
+        folder=summary["folder"],
+        splits=summary["splits"],
+        **{key: summary[key] for key in ("num_documents", "num_words", "num_bytes", "data_sha256")},
+    )
+
+
+def _corpus_card(row: Corpus) -> CorpusCard:
+    return CorpusCard(
+        id=row.id,
+        name=row.name,
+        source=row.source,
+        licence=row.licence,
+        report=row.report,
+        domains=sorted(domain.name for domain in row.domains),
+        created_at=row.created_at,
+    )
+
+
+def _domain_card(row: Domain) -> DomainCard:
+    same = (
+        "id",
+        "name",
+        "role",
+        "num_documents",
+        "num_words",
+        "num_bytes",
+        "splits",
+        "data_sha256",
+        "created_at",
+    )
+    return DomainCard(
+        **{name: getattr(row, name) for name in same},
+        corpus=row.corpus.name,
+        source=row.corpus.source,
+        licence=row.corpus.licence,
+    )

@@ -1,0 +1,300 @@
+"""Short transactions on the registry: a file of SQLite in the home folder, or PostgreSQL by its URL.
+
+Writers begin with `BEGIN IMMEDIATE`, so that they queue for up to half a minute instead of failing halfway;
+readers see one moment of the registry and cannot write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
+from sqlalchemy.orm import Session
+
+from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.settings import Settings, get_settings
+from workbench.store.recording import ChangedRows
+from workbench.store.storage import get_storage
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+VERSION = "0006"  # the newest file of alembic/versions; a test holds the two together
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSTALLED = _PACKAGE / "migrations"
+MIGRATIONS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "alembic"  # in a checkout
+BUSY_SECONDS = 30.0
+_MIGRATION_LOCK = 0x776F726B  # any number of our own: "work"
+
+_engines: dict[str, Engine] = {}
+_ready: set[str] = set()
+_inherited: list[Engine] = []
+
+
+# transactions -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def transaction(settings: Settings | None = None) -> Iterator[Session]:
+    """A session that writes: committed when the block ends well, else as if it had never been."""
+    settings = settings or get_settings()
+    changed = ChangedRows()
+    try:
+        with _writing(settings) as session:
+            changed.watch(session)
+            yield session
+            changed.prepare(session, get_storage(settings))
+    finally:  # a commit that failed, too: then the rows are what they were
+        changed.save(partial(_writing, settings), get_storage(settings))
+
+
+@contextmanager
+def _writing(settings: Settings) -> Iterator[Session]:
+    with _explained(settings):
+        engine = _ready_engine(settings).execution_options(registry="write")
+        with Session(engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+
+@contextmanager
+def reading(settings: Settings | None = None) -> Iterator[Session]:
+    """A session that sees one moment of the registry; the database refuses its writes."""
+    settings = settings or get_settings()
+    with _explained(settings):
+        engine = _ready_engine(settings)
+        options: dict[str, Any] = {"registry": "read"}
+        if engine.dialect.name == "postgresql":
+            options |= {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+        with Session(engine.execution_options(**options)) as session:
+            yield session
+
+
+def _ready_engine(settings: Settings) -> Engine:
+    if settings.database not in _ready:
+        require_registry(settings)
+        _ready.add(settings.database)
+    return get_engine(settings)
+
+
+# engines ------------------------------------------------------------------------------------------
+
+
+def get_engine(settings: Settings | None = None) -> Engine:
+    """This process's engine for the registry of `settings`."""
+    url = (settings or get_settings()).database
+    if url not in _engines:
+        _engines.setdefault(url, make_engine(url))
+    return _engines[url]
+
+
+def make_engine(url: str) -> Engine:
+    """An engine that begins transactions as their role (`read`, `write`, `migrate`) needs it."""
+    try:
+        address = make_url(url)
+    except exc.ArgumentError:
+        raise NoRegistry(
+            "The database URL must be one of SQLAlchemy's, but is not.",
+            "Set WORKBENCH_DATABASE_URL to postgresql://…, or leave it empty.",
+        ) from None
+    if address.get_backend_name() != "sqlite":
+        return create_engine(address, pool_pre_ping=True)
+    engine = create_engine(address, connect_args={"timeout": BUSY_SECONDS})
+    event.listen(engine, "connect", _set_up)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_up(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # sqlite3 must not begin transactions of its own: _begin does
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # a submitted job outlives a power cut
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: Connection) -> None:
+    role = connection.get_execution_options().get("registry", "write")
+    connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if role == 'read' else 'OFF'}")
+    if role == "migrate":
+        # Tables that are made anew by a migration are dropped for a moment; without effect once begun.
+        connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+    connection.exec_driver_sql("BEGIN" if role == "read" else "BEGIN IMMEDIATE")
+
+
+def close_engines() -> None:
+    """Closes this process's connections; the next transaction opens new ones."""
+    for engine in _engines.values():
+        engine.dispose()
+    _engines.clear()
+    _ready.clear()
+
+
+def _forget_engines() -> None:
+    """In a forked child, leaves the parent's connections alone: neither used nor closed."""
+    _inherited.extend(_engines.values())
+    _engines.clear()
+
+
+os.register_at_fork(after_in_child=_forget_engines)
+
+
+# is there a registry, and of which version --------------------------------------------------------
+
+
+def require_registry(settings: Settings | None = None) -> None:
+    """Raises NoRegistry, with the command to run, unless there is a registry of this version."""
+    settings = settings or get_settings()
+    with _explained(settings):
+        version = registry_version(settings)
+    if version is None:
+        raise NoRegistry(
+            f"There is no registry in {_place(settings)}.", "Run `workbench migrate`, or set WORKBENCH_HOME."
+        )
+    if version != VERSION:
+        raise _other_version(settings, version)
+
+
+def has_registry(settings: Settings) -> bool:
+    """Whether there is a registry, of whatever version; raises RegistryAway where nobody can tell now."""
+    with _explained(settings):
+        return registry_version(settings) is not None
+
+
+def registry_version(settings: Settings) -> str | None:
+    """The version of the registry's tables, or None where there is none."""
+    engine = get_engine(settings)
+    file = engine.url.database
+    if engine.dialect.name == "sqlite" and not (file and Path(file).is_file()):
+        return None  # connecting would create the file
+    with engine.execution_options(registry="read").connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return None
+        version: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+        return version
+
+
+def _other_version(settings: Settings, version: str) -> NoRegistry:
+    return NoRegistry(
+        f"The registry in {_place(settings)} must be of version {VERSION}, but is {version} instead.",
+        "Run `workbench migrate`." if version < VERSION else "Install the newer workbench that made it.",
+    )
+
+
+def _place(settings: Settings) -> str:
+    address = make_url(settings.database)
+    if address.get_backend_name() == "sqlite" and address.database:
+        return str(Path(address.database).parent)
+    return str(address)  # hides the password
+
+
+# migration ----------------------------------------------------------------------------------------
+
+
+def migrate(settings: Settings | None = None) -> None:
+    """Creates the registry, or brings it to this version; any number of processes may ask at once."""
+    settings = settings or get_settings()
+    lock = _make_home(settings.root)
+    with _alone(lock), _explained(settings):
+        version = registry_version(settings)
+        if version is not None and version > VERSION:
+            raise _other_version(settings, version)
+        if version != VERSION:
+            _keep_copy(settings, version)
+            _upgrade(settings)
+
+
+def _make_home(home: Path) -> Path:
+    """The file in the home folder that one migration holds at a time."""
+    lock = home / "migrate.lock"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # texts and weights are private
+        lock.touch()
+    except OSError as error:
+        raise StorageError(
+            f"The home {home} must be a folder that can be written, but is not ({error.strerror}).",
+            "Set WORKBENCH_HOME, or change its permissions.",
+        ) from None
+    return lock
+
+
+def _keep_copy(settings: Settings, version: str | None) -> None:
+    """Before an upgrade, a copy of the registry's file beside it, such as registry.db.0001."""
+    file = make_url(settings.database).database
+    if version is None or make_url(settings.database).get_backend_name() != "sqlite" or not file:
+        return
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(f"{file}.{version}")) as copy:
+        source.backup(copy)
+
+
+def _upgrade(settings: Settings) -> None:
+    from alembic import command  # here, because only few processes migrate
+
+    engine = make_engine(settings.database)
+    try:
+        with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+            if engine.dialect.name == "postgresql":  # processes on other machines
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
+            command.upgrade(alembic_config(connection), "head")
+            _check_foreign_keys(connection)
+    finally:
+        engine.dispose()
+
+
+def alembic_config(connection: Connection) -> Config:
+    """What Alembic must know; there is no alembic.ini."""
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _check_foreign_keys(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+        assert not broken, f"the migration broke references: {broken[:5]}"
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# the database's failures, in our words ------------------------------------------------------------
+
+
+@contextmanager
+def _explained(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except exc.DatabaseError as error:
+        problem = _problem(settings, error)
+        if problem is None:
+            raise
+        raise problem from error
+
+
+def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistry | DiskFull | None:
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    reason = str(error.orig).strip().splitlines()[0] if error.orig else ""
+    place = _place(settings)
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFull(f"The disk of {place} is full; nothing was written.", "Free some space and go on.")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return NoRegistry(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+        return RegistryAway(f"The registry in {place} does not answer ({reason}).", "Try again in a moment.")
+    if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
+        return RegistryAway(
+            f"The registry at {place} does not answer ({reason}).", "Start the database server and try again."
+        )
+    return None

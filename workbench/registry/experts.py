@@ -1,0 +1,350 @@
+"""Experts: registered with where they came from, described, switched, deleted when nobody needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session, joinedload
+
+from workbench.errors import NotFound
+from workbench.registry.cards import ExpertCard
+from workbench.registry.names import by_name, clean_name, ensure_free
+from workbench.registry.references import refuse_if_used, refuse_renaming, unfinished_jobs
+from workbench.registry.seeds import copies_of, made_of
+from workbench.registry.tables import (
+    Artifact,
+    Cluster,
+    Corpus,
+    Domain,
+    Evaluation,
+    Expert,
+    Mixture,
+    MixtureMember,
+    SeedModel,
+)
+from workbench.registry.valid_text import plain
+from workbench.store.artifacts import forget_made_from, forget_scores
+
+_AROUND = [joinedload(one) for one in (Expert.domain, Expert.seed, Expert.parent, Expert.artifact)]
+
+
+def list_experts(session: Session) -> list[ExpertCard]:
+    """All experts by name."""
+    return _cards(session, session.scalars(select(Expert).options(*_AROUND).order_by(Expert.name)).all())
+
+
+def get_expert(session: Session, name: str) -> ExpertCard:
+    """One expert."""
+    return _cards(session, [expert_row(session, name)])[0]
+
+
+def expert_row(session: Session, name: str) -> Expert:
+    """The row of an expert; raises NotFound with the names there are."""
+    return by_name(session, Expert, "expert", name)
+
+
+def domains_of(row: Expert) -> list[str]:
+    """The names of the domains that trained an expert."""
+    return [row.domain.name] if row.domain else list(row.config.get("domains", ()))
+
+
+def part_names(row: Expert) -> list[str]:
+    """The names of the parts that stand beside the backbone of an expert of MoDE; none where an expert is one whole."""
+    return [part["name"] for part in row.config.get("parts", ())]
+
+
+def can_be_parent(row: Expert | ExpertCard) -> bool:
+    """Whether a copy of it can be trained. One of MoDE stands beside its backbone: another is trained beside it."""
+    return row.method != MODE
+
+
+def first_of_line(row: Expert) -> Expert:
+    """The expert that a line of copies began with: an ancestor, or this one, that is nobody's copy."""
+    while row.parent is not None:
+        row = row.parent
+    return row
+
+
+def register_expert(
+    session: Session,
+    *,
+    id: str,
+    name: str,
+    method: str,
+    domain_id: str | None,
+    seed_id: str | None,
+    parent_id: str | None,
+    base: Artifact,
+    artifact: Artifact,
+    tokenizer_sha256: str,
+    data_sha256: str,
+    num_parameters: int,
+    config: dict[str, Any],
+    metrics: dict[str, Any],
+    code_version: str = "",
+    job_id: str | None = None,
+) -> ExpertCard:
+    """A new expert whose files are kept already. What is around it goes by id: names may have changed."""
+    ensure_free(session, Expert, "expert", name)
+    if domain_id is not None and session.get(Domain, domain_id) is None:
+        raise NotFound("domain", domain_id, session.scalars(select(Domain.name)))
+    row = Expert(
+        id=id,
+        name=name,
+        method=method,
+        domain_id=domain_id,
+        seed_id=seed_id,
+        parent_id=parent_id,
+        base=base,
+        artifact=artifact,
+        tokenizer_sha256=tokenizer_sha256,
+        data_sha256=data_sha256,
+        num_parameters=num_parameters,
+        config=config,
+        metrics=metrics,
+        code_version=code_version,
+        job_id=job_id,
+    )
+    session.add(row)
+    session.flush()
+    return _cards(session, [row])[0]
+
+
+# describing ------------------------------------------------------------------------------------------
+
+
+def set_enabled(session: Session, names: Iterable[str], enabled: bool) -> list[ExpertCard]:
+    """Switches experts on or off everywhere: all that are named, or none when one is not known."""
+    rows = [expert_row(session, name) for name in names]
+    for row in rows:
+        row.enabled = enabled
+    return _cards(session, rows)
+
+
+def describe(session: Session, name: str, *, notes: str | None = None, tags: Sequence[str] | None = None) -> ExpertCard:
+    """Writes notes or tags; what is None stays."""
+    row = expert_row(session, name)
+    if notes is not None:
+        row.notes = plain(notes)
+    if tags is not None:
+        row.tags = sorted({plain(tag).strip() for tag in tags} - {""})
+    return _cards(session, [row])[0]
+
+
+def rename(session: Session, name: str, new_name: str) -> ExpertCard:
+    """Gives an expert another name; its files and everything that refers to it stay as they are.
+
+    Raises InUse while an unfinished job names it.
+    """
+    row = expert_row(session, name)
+    new_name = clean_name("expert", new_name)
+    if new_name != name:
+        ensure_free(session, Expert, "expert", new_name)
+        refuse_renaming("expert", name, _jobs(session, row))
+        row.name = new_name
+    session.flush()
+    return _cards(session, [row])[0]
+
+
+# deleting --------------------------------------------------------------------------------------------
+
+
+def delete_expert(session: Session, name: str) -> None:
+    """Deletes an expert with its scores, and its base with the last one on it unless that is a seed.
+
+    Raises InUse when another expert or a seed began as its copy, an average is made with it, or a mixture or a job
+    needs it. A composition needs none of its parts' experts: it has its own copies, and keeps their names.
+    """
+    row = expert_row(session, name)
+    refuse_if_used("expert", name, users_of(session, name))
+    forget_scores(session, Evaluation.expert_id == row.id)
+    forget_made_from(session, row.id)
+    for composed in compositions_of(session, row):
+        composed.parent = None if composed.parent is row else composed.parent
+    base, artifact = row.base, row.artifact
+    session.delete(row)
+    session.flush()
+    session.delete(artifact)
+    others = select(func.count()).where(or_(Expert.base_id == base.id, Expert.artifact_id == base.id))
+    is_seed = session.scalar(select(SeedModel.id).where(SeedModel.artifact_id == base.id)) is not None
+    if base is not artifact and not is_seed and not session.scalar(others):
+        session.delete(base)
+
+
+def users_of(session: Session, name: str) -> dict[str, list[str]]:
+    """Who needs an expert so that it cannot be deleted, by what they are; lists may be empty."""
+    row = expert_row(session, name)
+    return {
+        "expert": [
+            *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method != MODE)),
+            *(one.name for one in averages_of(session, row)),
+        ],
+        "seed model": [one.name for one in copies_of(session, row)],
+        "mixture": _mixtures(session, [row.id])[row.id],
+        "job": _jobs(session, row),
+    }
+
+
+def _jobs(session: Session, row: Expert) -> list[str]:
+    return unfinished_jobs(session, ["parent", "expert", "experts"], [row.name])
+
+
+# where it comes from, where it goes ------------------------------------------------------------------
+
+
+def lineage(session: Session, name: str) -> dict[str, list[dict[str, str]]]:
+    """The way seed -> parents -> expert -> children and mixtures; what was put together comes of all its parts.
+
+    A seed that is a copy of an expert comes of it, and stands among what an expert became.
+    `nodes` are {id, kind, name} with kind seed, expert or mixture; `edges` are {source, target}, both ids.
+    """
+    row = expert_row(session, name)
+    nodes, edges = _before(session, row)
+    joined = select(Mixture).join(MixtureMember).where(MixtureMember.expert_id == row.id).order_by(Mixture.name)
+    children = select(Expert).where(Expert.parent_id == row.id).order_by(Expert.name)
+    later_ones = dict.fromkeys([*session.scalars(children), *averages_of(session, row), *compositions_of(session, row)])
+    copies = copies_of(session, row)
+    for kind, later in (("expert", later_ones), ("seed", copies), ("mixture", session.scalars(joined).all())):
+        for one in later:
+            nodes.append(_node(one, kind))
+            edges.append(_edge(row, one))
+    return {"nodes": nodes, "edges": edges}
+
+
+def _before(session: Session, row: Expert) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Nodes and edges of all that an expert comes of, itself the last node; each once, the seed they share, too."""
+    parents = parents_of(session, row)
+    sources: list[Expert | SeedModel] = [*parents] if parents or row.seed is None else [row.seed]
+    nodes, edges = dict[str, dict[str, str]](), list[dict[str, str]]()
+    for one in sources:
+        if isinstance(one, Expert):
+            older, between = _before(session, one)
+        elif (copied := made_of(session, one)) is not None:
+            older, between = [_node(copied, "expert"), _node(one, "seed")], [_edge(copied, one)]
+        else:
+            older, between = [_node(one, "seed")], []
+        nodes |= {node["id"]: node for node in older}
+        edges += [edge for edge in [*between, _edge(one, row)] if edge not in edges]
+    return [*nodes.values(), _node(row, "expert")], edges
+
+
+def parents_of(session: Session, row: Expert) -> list[Expert]:
+    """The experts that it is a copy of or was put together of, as far as they are still there."""
+    return list(dict.fromkeys([*([row.parent] if row.parent else []), *put_together_of(session, row)]))
+
+
+def ancestors(row: Expert) -> list[Expert]:
+    """The experts that it descends from, its parent first."""
+    found: list[Expert] = []
+    while (parent := (found[-1] if found else row).parent) is not None:
+        found.append(parent)
+    return found
+
+
+AVERAGE = "average"  # the method of an expert whose parameters are the mean of others'
+MODE = "mode"  # that of one whose parts stand beside a frozen backbone (MoDE)
+
+
+def parts_of(row: Expert) -> list[str]:
+    """The ids of the experts that one was put together of, as an average or a composition."""
+    told = (*row.config.get("averaged", ()), *row.config.get("composed_of", ()))
+    return [part["id"] for part in told]
+
+
+def put_together_of(session: Session, row: Expert) -> list[Expert]:
+    """Those experts, as far as they are still there."""
+    found = (session.get(Expert, id) for id in parts_of(row))
+    return [part for part in found if part is not None]
+
+
+def averages_of(session: Session, row: Expert) -> list[Expert]:
+    """The averages that an expert is part of."""
+    return _made_of(session, row, AVERAGE)
+
+
+def compositions_of(session: Session, row: Expert) -> list[Expert]:
+    """The experts of MoDE that were composed of it, among others."""
+    return _made_of(session, row, MODE)
+
+
+def _made_of(session: Session, row: Expert, method: str) -> list[Expert]:
+    rows = session.scalars(select(Expert).where(Expert.method == method).order_by(Expert.name))
+    return [one for one in rows if row.id in parts_of(one)]
+
+
+def origins(session: Session, row: Expert) -> list[Expert]:
+    """All experts that it comes of, as a copy, an average or a composition; its seed may be a copy of one, too."""
+    found = ancestors(row)
+    for one in [row, *found]:
+        copied = made_of(session, one.seed)
+        for part in [*put_together_of(session, one), *([copied] if copied else [])]:
+            found += [part, *origins(session, part)]
+    return list(dict.fromkeys(found))
+
+
+def _node(row: Any, kind: str) -> dict[str, str]:
+    return {"id": row.id, "kind": kind, "name": row.name}
+
+
+def _edge(source: Any, target: Any) -> dict[str, str]:
+    return {"source": source.id, "target": target.id}
+
+
+# cards -----------------------------------------------------------------------------------------------
+
+
+def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {id: [] for id in expert_ids}
+    wish = select(MixtureMember.expert_id, Mixture.name).join(Mixture).order_by(Mixture.name)
+    for id, name in session.execute(wish.where(MixtureMember.expert_id.in_(expert_ids))):
+        found[id].append(name)
+    return found
+
+
+_SAME = (
+    "id",
+    "name",
+    "method",
+    "base_id",
+    "tokenizer_sha256",
+    "data_sha256",
+    "num_parameters",
+    "config",
+    "metrics",
+    "tags",
+    "notes",
+    "enabled",
+    "code_version",
+    "job_id",
+    "created_at",
+)
+
+
+def _cards(session: Session, rows: Sequence[Expert]) -> list[ExpertCard]:
+    mixtures, changed = _mixtures(session, [row.id for row in rows]), changed_domains(session)
+    return [_card(row, parents_of(session, row), mixtures[row.id], row.domain_id in changed) for row in rows]
+
+
+def changed_domains(session: Session) -> set[str]:
+    """Ids of the domains that were made of clusters which hold other documents now, or are gone."""
+    same = select(Cluster.domain_id).where(Cluster.domain_id.is_not(None), ~Cluster.stale)
+    made = select(Domain.id).join(Corpus).where(Corpus.clustering_id.is_not(None))
+    return set(session.scalars(made.where(Domain.id.not_in(same))))
+
+
+def _card(row: Expert, parents: Sequence[Expert], mixtures: list[str], stale: bool) -> ExpertCard:
+    return ExpertCard(
+        **{name: getattr(row, name) for name in _SAME},
+        domain=row.domain.name if row.domain else "",
+        domains=domains_of(row),
+        parts=part_names(row),
+        seed=row.seed.name if row.seed else None,
+        parent=row.parent.name if row.parent else None,
+        parents=[one.name for one in parents],
+        sha256=row.artifact.sha256,
+        size_bytes=row.artifact.size_bytes,
+        mixtures=mixtures,
+        stale=stale,
+    )

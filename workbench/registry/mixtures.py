@@ -1,0 +1,276 @@
+"""Mixtures: named compositions of experts that share a tokenizer, on one base or on several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.orm import Session, selectinload
+
+from engine.config import GateConfig, absurdity
+from workbench.analysis.cluster_routing import gate_complaints, route_complaints
+from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.registry.cards import MemberCard, MixtureCard
+from workbench.registry.experts import domains_of, expert_row, part_names
+from workbench.registry.names import by_name, ensure_free
+from workbench.registry.references import refuse_if_used, unfinished_jobs
+from workbench.registry.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.specs import MixtureSpec
+
+_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
+_AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
+
+
+def list_mixtures(session: Session) -> list[MixtureCard]:
+    """All mixtures by name."""
+    return [_card(row) for row in session.scalars(select(Mixture).options(_AROUND).order_by(Mixture.name))]
+
+
+def get_mixture(session: Session, name: str) -> MixtureCard:
+    """One mixture with its members in their order."""
+    return _card(mixture_row(session, name))
+
+
+def by_worth(session: Session) -> list[MixtureCard]:
+    """All mixtures as a choice offers them: those first whose experts were all scored, and of these the newest."""
+    scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
+
+    def worth(row: Mixture) -> tuple[bool, float]:
+        experts = taking_part(row)
+        return bool(experts) and all(expert.id in scored for expert in experts), row.created_at
+
+    return [_card(row) for row in sorted(session.scalars(select(Mixture).options(_AROUND)), key=worth, reverse=True)]
+
+
+def mixture_row(session: Session, name: str) -> Mixture:
+    """The row of a mixture; raises NotFound with the names there are."""
+    return by_name(session, Mixture, "mixture", name)
+
+
+def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
+    """The experts of a mixture that are on and weigh something, and this one in any case."""
+    return tuple(
+        member.expert
+        for member in row.members
+        if member.expert is also or (member.active and member.expert.enabled and member.weight > 0)
+    )
+
+
+def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
+    """All experts of a mixture in their order, and its gate."""
+    row = mixture_row(session, name)
+    return [member.expert for member in row.members], _GATE.validate_python(row.gate)
+
+
+def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
+    """A new mixture; raises BadSpec with every reason why these experts cannot mix."""
+    ensure_free(session, Mixture, "mixture", spec.name)
+    experts = [expert_row(session, name) for name in spec.experts]
+    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
+    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
+    row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
+    row.members = _members(experts, weights)
+    session.add(row)
+    session.flush()
+    return _card(row)
+
+
+def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = False) -> MixtureCard:
+    """A new mixture, or with `replace` these experts and this gate in the place of those of one that is there."""
+    row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
+    if row is None:
+        return create_mixture(session, spec)
+    experts = [expert_row(session, name) for name in spec.experts]
+    weights = [1.0] * len(experts) if spec.weights is None else spec.weights
+    _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
+    row.members.clear()
+    session.flush()
+    row.members, row.gate = _members(experts, weights), _GATE.dump_python(spec.gate, mode="json")
+    session.flush()
+    return _card(row)
+
+
+def _members(experts: Sequence[Expert], weights: Sequence[float]) -> list[MixtureMember]:
+    return [
+        MixtureMember(expert=expert, position=position, weight=weight)
+        for position, (expert, weight) in enumerate(zip(experts, weights, strict=True))
+    ]
+
+
+def delete_mixture(session: Session, name: str) -> None:
+    """Deletes the composition, not its experts; raises InUse when a job needs it."""
+    row = mixture_row(session, name)
+    refuse_if_used("mixture", name, {"job": unfinished_jobs(session, ["mixture", "retrained"], [name])})
+    session.delete(row)
+
+
+# members ---------------------------------------------------------------------------------------------
+
+
+def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
+    """Puts an expert last into a mixture; without a weight it weighs as much as the others on average."""
+    row, newcomer = mixture_row(session, mixture), expert_row(session, expert)
+    if any(member.expert_id == newcomer.id for member in row.members):
+        raise NameTaken(f"member of “{mixture}”", expert)
+    others = [member.weight for member in row.members]
+    if weight is None:
+        weight = average_weight(others)
+    found = _complaints([*(member.expert for member in row.members), newcomer], [*others, weight])
+    _refuse([*found, *_place_complaints(session, row, newcomer.name, newcomer.domain_id)])
+    position = max((member.position for member in row.members), default=-1) + 1
+    row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
+    session.flush()
+    return _card(row)
+
+
+def require_place(session: Session, mixture: str, expert: str, domain_id: str) -> None:
+    """Raises BadSpec when the mixture's gate could not weigh an expert of this domain, before it is trained."""
+    _refuse(_place_complaints(session, mixture_row(session, mixture), expert, domain_id))
+
+
+def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
+    return route_complaints(session, _GATE.validate_python(row.gate), {expert: domain_id})
+
+
+def average_weight(others: Sequence[float]) -> float:
+    """What an expert weighs beside others unless it is told otherwise."""
+    return sum(others) / len(others) if any(others) else 1.0
+
+
+def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
+    """Takes an expert out of a mixture; the last one stays, since a mixture of nothing says nothing."""
+    row = mixture_row(session, mixture)
+    member = _member(row, expert)
+    if len(row.members) == 1:
+        raise BadSpec([f"“{mixture}” must keep one expert, but “{expert}” is its last."], "Delete the mixture instead.")
+    row.members.remove(member)
+    session.flush()
+    return _card(row)
+
+
+def set_active(session: Session, mixture: str, expert: str, active: bool) -> MixtureCard:
+    """Switches an expert on or off in this mixture alone; raises BadSpec for the last one that is on."""
+    row = mixture_row(session, mixture)
+    member = _member(row, expert)
+    if member.active and not active:
+        _require_active(row, [one for one in row.members if one is not member and one.active and one.expert.enabled])
+    member.active = active
+    return _card(row)
+
+
+def arrange(session: Session, mixture: str, active: Collection[str], weights: Mapping[str, float]) -> MixtureCard:
+    """Switches and weighs all experts at once; raises BadSpec, and changes nothing, when none would take part.
+
+    A disabled expert keeps its switch.
+    """
+    row = mixture_row(session, mixture)
+    _refuse(_weight_complaints(list(weights), list(weights.values())))
+    _require_active(
+        row,
+        [
+            one
+            for one in row.members
+            if one.expert.enabled and one.expert.name in active and weights.get(one.expert.name, one.weight) > 0
+        ],
+    )
+    for member in row.members:
+        name = member.expert.name
+        member.active = name in active if member.expert.enabled else member.active
+        member.weight = weights.get(name, member.weight)
+    session.flush()
+    return _card(row)
+
+
+def _require_active(row: Mixture, left: Sequence[MixtureMember]) -> None:
+    if not left:
+        raise BadSpec(
+            [f"“{row.name}” must keep at least one active expert with a weight above 0, but would have none."],
+            "Leave one switched on.",
+        )
+
+
+def set_weight(session: Session, mixture: str, expert: str, weight: float) -> MixtureCard:
+    """Changes an expert's share of the prior, or its fixed weight; only proportions count."""
+    row = mixture_row(session, mixture)
+    _refuse(_weight_complaints([expert], [weight]))
+    _member(row, expert).weight = weight
+    return _card(row)
+
+
+def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
+    """Changes how the mixture's weights come about; raises BadSpec when it cannot weigh the mixture's experts."""
+    row = mixture_row(session, mixture)
+    _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
+    row.gate = _GATE.dump_python(gate, mode="json")
+    return _card(row)
+
+
+def _member(row: Mixture, expert: str) -> MixtureMember:
+    for member in row.members:
+        if member.expert.name == expert:
+            return member
+    raise NotFound(f"expert in “{row.name}”", expert, [member.expert.name for member in row.members])
+
+
+# what does not go together ---------------------------------------------------------------------------
+
+
+def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
+    names = [expert.name for expert in experts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    found = [f"“{name}” must be named once, but is named twice." for name in twice]
+    if len(weights) != len(experts):
+        found.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
+    return found + _weight_complaints(names, weights) + _strangers(experts)
+
+
+def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
+    return [
+        f"The weight of “{name}” must be a number of 0 or more, but is {weight} instead."
+        for name, weight in zip(names, weights, strict=False)
+        if absurdity(weight) or weight < 0
+    ]
+
+
+def _strangers(experts: Sequence[Expert]) -> list[str]:
+    first = experts[0]
+    return [
+        f"“{one.name}” must share its tokenizer with “{first.name}”, but does not."
+        for one in experts[1:]
+        if one.tokenizer_sha256 != first.tokenizer_sha256
+    ]
+
+
+def _refuse(complaints: list[str]) -> None:
+    if complaints:
+        raise BadSpec(complaints)
+
+
+# cards -----------------------------------------------------------------------------------------------
+
+
+def _card(row: Mixture) -> MixtureCard:
+    return MixtureCard(
+        id=row.id,
+        name=row.name,
+        base_ids=list(dict.fromkeys(member.expert.base_id for member in row.members)),
+        gate=row.gate,
+        members=[_member_card(member) for member in row.members],
+        notes=row.notes,
+        created_at=row.created_at,
+    )
+
+
+def _member_card(member: MixtureMember) -> MemberCard:
+    expert = member.expert
+    return MemberCard(
+        expert_id=expert.id,
+        expert=expert.name,
+        domain=expert.domain.name if expert.domain else "",
+        domains=domains_of(expert),
+        parts=part_names(expert),
+        weight=member.weight,
+        active=member.active,
+        enabled=expert.enabled,
+    )

@@ -1,0 +1,82 @@
+"""Priors: named beliefs in experts before any text, given by hand or estimated on held-out text (DEMix §5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.config import absurdity
+from engine.errors import MixtureError
+from workbench.analysis.scores import Shares
+from workbench.errors import BadSpec, NotFound
+from workbench.registry.cards import PriorCard
+from workbench.registry.experts import expert_row
+from workbench.registry.names import by_name, clean_name, ensure_free
+from workbench.registry.tables import Expert, Prior
+
+
+def list_priors(session: Session) -> list[PriorCard]:
+    """All priors by name."""
+    return [_card(session, row) for row in session.scalars(select(Prior).order_by(Prior.name))]
+
+
+def get_prior(session: Session, name: str) -> PriorCard:
+    """One prior."""
+    return _card(session, by_name(session, Prior, "prior", name))
+
+
+def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> PriorCard:
+    """A prior by hand: weights of experts by name, in any scale."""
+    total = sum(weights.values())
+    if not weights or min(weights.values()) < 0 or not total > 0 or absurdity(list(weights.values())):
+        raise BadSpec(["The weights of a prior must be at least 0 with a positive sum, but are not."])
+    ids = {expert_row(session, expert).id: weight / total for expert, weight in weights.items()}
+    return _keep(session, name, ids, {})
+
+
+def keep_estimate(session: Session, name: str, estimate: Shares) -> PriorCard:
+    """Keeps the shares that `workbench.analysis.scores.estimate_shares` found, under a name.
+
+    Estimating hashes and reads scores, so it belongs before the transaction that writes. Raises NotFound when an expert
+    was deleted since.
+    """
+    shares, source = estimate
+    there = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(shares)))))
+    if gone := next((id for id in shares if id not in there), None):
+        raise NotFound("expert", gone, session.scalars(select(Expert.name)))
+    return _keep(session, name, shares, source)
+
+
+def weights_under(session: Session, prior: str, experts: Iterable[str]) -> dict[str, float]:
+    """The shares of these experts by name; raises MixtureError when the prior does not speak of one of them."""
+    shares, wanted = get_prior(session, prior).shares, list(experts)
+    strangers = [expert for expert in wanted if expert not in shares]
+    if strangers:
+        raise MixtureError(
+            f"The prior “{prior}” must hold a share of every expert, but has none for “{strangers[0]}”.",
+            "Estimate a prior for this mixture, or switch that expert off.",
+        )
+    return {expert: shares[expert] for expert in wanted}
+
+
+def delete_prior(session: Session, name: str) -> None:
+    """Deletes a prior; mixtures keep the weights they have."""
+    session.delete(by_name(session, Prior, "prior", name))
+
+
+def _keep(session: Session, name: str, shares: Mapping[str, float], source: Mapping[str, Any]) -> PriorCard:
+    name = clean_name("prior", name)
+    ensure_free(session, Prior, "prior", name)
+    row = Prior(name=name, shares=dict(shares), source=dict(source))
+    session.add(row)
+    session.flush()
+    return _card(session, row)
+
+
+def _card(session: Session, row: Prior) -> PriorCard:
+    names = dict(session.execute(select(Expert.id, Expert.name).where(Expert.id.in_(list(row.shares)))).tuples().all())
+    shares = {names[id]: share for id, share in row.shares.items() if id in names}
+    return PriorCard(id=row.id, name=row.name, shares=shares, source=row.source, created_at=row.created_at)

@@ -1,0 +1,63 @@
+"""Who needs a thing: nothing is deleted or renamed under somebody's feet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.errors import InUse
+from workbench.registry.tables import Job
+
+_SHOWN = 8
+
+
+def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> None:
+    """Raises InUse that names the users, such as {"expert": ["law"]}, unless there are none."""
+    _refuse(what, name, "deleted", users, "Delete what needs it first, or keep it.")
+
+
+def refuse_renaming(what: str, name: str, jobs: Iterable[str]) -> None:
+    """Raises InUse that names the unfinished jobs, unless there are none: each attempt finds things by their names."""
+    _refuse(what, name, "renamed", {"job": jobs}, "Let it end or cancel it first, or keep the name.")
+
+
+def unfinished_jobs(
+    session: Session, fields: Iterable[str], names: Iterable[str], clustering: str | None = None
+) -> list[str]:
+    """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields.
+
+    A job over domains that names none will take all there are: it needs every one. Clusters are called so within one
+    `clustering`: jobs on others do not count.
+    """
+    jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
+    wanted = set(names)
+    return [
+        job.title
+        for job in jobs
+        if clustering in (None, job.spec.get("clustering"))
+        and any(_takes_all(job, field) or wanted & _names(job.spec.get(field)) for field in fields)
+    ]
+
+
+def _takes_all(job: Job, field: str) -> bool:
+    return job.kind in ("evaluate", "overlap", "find-clusters") and field == "domains" and not job.spec.get(field)
+
+
+def _names(value: object) -> set[str]:
+    if isinstance(value, list):
+        return {one for one in value if isinstance(one, str)}
+    return {value} if isinstance(value, str) else set()
+
+
+def _refuse(what: str, name: str, done: str, users: Mapping[str, Iterable[str]], next_step: str) -> None:
+    found = {kind: sorted(set(names)) for kind, names in users.items()}
+    listed = "; ".join(f"{kind} {_list(names)}" for kind, names in found.items() if names)
+    if listed:
+        raise InUse(f"The {what} “{name}” must be unused to be {done}, but is needed by {listed}.", next_step)
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(f"“{name}”" for name in names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,65 @@
+"""Reports: what jobs established, kept after the experts and the jobs they speak of are gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from workbench.errors import NotFound
+from workbench.registry.cards import ReportCard
+from workbench.registry.tables import Artifact, Report
+
+
+def register_report(
+    session: Session,
+    kind: str,
+    title: str,
+    findings: dict[str, Any],
+    *,
+    about_id: str | None = None,
+    artifact: Artifact | None = None,
+    job_id: str | None = None,
+) -> ReportCard:
+    """A new report; `findings` is JSON, and `about_id` an expert or a mixture."""
+    row = Report(kind=kind, title=title, findings=findings, about_id=about_id, artifact=artifact, job_id=job_id)
+    session.add(row)
+    session.flush()
+    return _card(row)
+
+
+def list_reports(session: Session, *, kind: str | None = None, about_id: str | None = None) -> list[ReportCard]:
+    """Reports, the newest first."""
+    wish = select(Report).order_by(Report.created_at.desc(), Report.id)
+    if kind is not None:
+        wish = wish.where(Report.kind == kind)
+    if about_id is not None:
+        wish = wish.where(Report.about_id == about_id)
+    return [_card(row) for row in session.scalars(wish)]
+
+
+def get_report(session: Session, id: str) -> ReportCard:
+    """One report by its id, or by a beginning of it that no other has."""
+    return _card(_row(session, id))
+
+
+def delete_report(session: Session, id: str) -> None:
+    """Deletes a report with its pages."""
+    row = _row(session, id)
+    artifact = row.artifact
+    session.delete(row)
+    session.flush()
+    if artifact is not None:
+        session.delete(artifact)
+
+
+def _row(session: Session, id: str) -> Report:
+    found = session.scalars(select(Report).where(Report.id.startswith(id, autoescape=True)).limit(2)).all()
+    if len(found) != 1:
+        raise NotFound("report", id, session.scalars(select(Report.id).order_by(Report.created_at.desc()).limit(20)))
+    return found[0]
+
+
+def _card(row: Report) -> ReportCard:
+    return ReportCard(**{name: getattr(row, name) for name in ReportCard.model_fields})

@@ -1,0 +1,94 @@
+"""Seed models: the decoders that experts start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session, joinedload
+
+from workbench.registry.cards import SeedCard
+from workbench.registry.names import by_name, clean_name, ensure_free
+from workbench.registry.references import refuse_if_used, unfinished_jobs
+from workbench.registry.tables import Artifact, Clustering, Expert, Job, SeedModel
+from workbench.registry.valid_text import plain
+
+MADE_OF = "expert_id"  # in what the job of a seed found: the expert that it is a copy of
+
+
+def list_seeds(session: Session) -> list[SeedCard]:
+    """All seed models by name."""
+    rows = session.scalars(select(SeedModel).options(joinedload(SeedModel.artifact)).order_by(SeedModel.name))
+    return [_card(row) for row in rows]
+
+
+def get_seed(session: Session, name: str) -> SeedCard:
+    """One seed model."""
+    return _card(seed_row(session, name))
+
+
+def seed_row(session: Session, name: str) -> SeedModel:
+    """The row of a seed model; raises NotFound with the names there are."""
+    return by_name(session, SeedModel, "seed model", name)
+
+
+def register_seed(
+    session: Session,
+    *,
+    name: str,
+    source: str,
+    family: str,
+    config: dict[str, Any],
+    num_parameters: int,
+    tokenizer_sha256: str,
+    artifact: Artifact,
+    job_id: str | None = None,
+) -> SeedCard:
+    """A new seed model whose folder is kept already."""
+    name = clean_name("seed model", name)
+    ensure_free(session, SeedModel, "seed model", name)
+    row = SeedModel(
+        name=name,
+        source=plain(source),
+        family=family,
+        config=config,
+        num_parameters=num_parameters,
+        tokenizer_sha256=tokenizer_sha256,
+        artifact=artifact,
+        job_id=job_id,
+    )
+    session.add(row)
+    session.flush()
+    return _card(row)
+
+
+def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
+    """The expert whose whole model a seed is; None for any other seed, and for none."""
+    job = session.get(Job, seed.job_id) if seed and seed.job_id else None
+    expert_id = job.result.get(MADE_OF) if job else None
+    return session.get(Expert, expert_id) if expert_id else None
+
+
+def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
+    """The seeds that are a copy of an expert, by name."""
+    rows = session.scalars(select(SeedModel).where(SeedModel.source.startswith("expert:")).order_by(SeedModel.name))
+    return [row for row in rows if made_of(session, row) is expert]
+
+
+def delete_seed(session: Session, name: str) -> None:
+    """Deletes a seed model; raises InUse when experts came from it or jobs wait for it."""
+    row = seed_row(session, name)
+    users: dict[str, Iterable[str]] = {
+        "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),
+        "clustering": session.scalars(select(Clustering.name).where(Clustering.seed_id == row.id)),
+        "job": unfinished_jobs(session, ["seed_model"], [name]),
+    }
+    refuse_if_used("seed model", name, users)
+    session.delete(row)
+    session.delete(row.artifact)
+
+
+def _card(row: SeedModel) -> SeedCard:
+    same = ("id", "name", "source", "family", "num_parameters", "tokenizer_sha256", "config", "created_at")
+    return SeedCard(**{name: getattr(row, name) for name in same}, size_bytes=row.artifact.size_bytes)

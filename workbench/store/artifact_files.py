@@ -1,0 +1,140 @@
+"""What the files of an artifact themselves say, for those without a record: rows with made-up names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from engine.files import EXPERT_CARD, MANIFEST
+from workbench.registry.tables import new_id
+from workbench.store.recording import Rows
+
+_SUMMARY, _MODEL, _SHARED, _BASE_CARD = "summary.json", "config.json", "shared.safetensors", "base.json"
+_SOURCE = "rebuilt from its files"
+NOT_TOLD = "its files do not say what it belongs to: run the job that made it again"
+
+
+def rows_of_files(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
+    """The kind of an artifact and the rows it is of, as far as its files tell; raises ValueError that says why not.
+
+    `by_sha256` gives the ids of the artifacts in the same store by the SHA-256 of their manifests.
+    """
+    try:
+        if (folder / _SUMMARY).is_file():
+            return "documents", _corpus(folder)
+        if (folder / EXPERT_CARD).is_file():
+            return _expert(folder, by_sha256)
+        if (folder / _SHARED).is_file():
+            return "demix-base", {}
+        if (folder / _MODEL).is_file() and (folder / "tokenizer.json").is_file():
+            return "seed", _seed(folder)
+    except (OSError, KeyError, TypeError) as error:
+        raise ValueError(f"its files cannot be read ({error})") from error
+    raise ValueError(NOT_TOLD)
+
+
+def _corpus(folder: Path) -> Rows:
+    domains, short = _read(folder / _SUMMARY)["domains"], folder.name[:8]
+    name = domains[0]["name"] if len(domains) == 1 else None
+    common = {"created_at": _made_at(folder)}
+    corpus = {"id": new_id(), "name": name or f"corpus-{short}", "source": _SOURCE, **common}
+    same = ("folder", "splits", "num_documents", "num_words", "num_bytes", "data_sha256")
+    return {
+        "corpora": [{**corpus, "licence": "", "report": {}}],
+        "domains": [
+            {
+                "id": new_id(),
+                "corpus_id": corpus["id"],
+                "name": one["name"] or corpus["name"],
+                "role": "train",
+                "artifact_id": folder.name,
+                **{key: one[key] for key in same},
+                **common,
+            }
+            for one in domains
+        ],
+    }
+
+
+def _seed(folder: Path) -> Rows:
+    from engine.text.tokenizer import load_tokenizer  # here, because only few ask
+
+    config = _read(folder / _MODEL)
+    return {
+        "seed_models": [
+            {
+                "id": new_id(),
+                "name": f"seed-{folder.name[:8]}",
+                "source": _SOURCE,
+                "family": config["model_type"],
+                "config": config,
+                "num_parameters": _num_parameters(folder),
+                "artifact_id": folder.name,
+                "tokenizer_sha256": load_tokenizer(folder).sha256,
+                "created_at": _made_at(folder),
+            }
+        ]
+    }
+
+
+def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
+    card = _read(folder / EXPERT_CARD)
+    base_id = by_sha256.get(card["base_sha256"])
+    if base_id is None:
+        raise ValueError("the base that it was trained on is not there")
+    parts = [{**part, "domain": None, "domains": [], "of": None} for part in card.get("parts", ())]
+    config = {"domains": [], **({"shape": parts[0]["shape"], "parts": parts, "learning": "experts"} if parts else {})}
+    row = {
+        "id": folder.name,
+        "name": f"expert-{folder.name[:8]}",
+        "method": _method(card, folder.parent / base_id),
+        "base_id": base_id,
+        "artifact_id": folder.name,
+        "tokenizer_sha256": card["tokenizer_sha256"],
+        "data_sha256": "",
+        "num_parameters": _num_parameters(folder),
+        "config": config,
+        "metrics": {},
+        "tags": [],
+        "notes": _SOURCE,
+        "enabled": True,
+        "code_version": "",
+        "created_at": _made_at(folder),
+    }
+    return f"{card['method']}-expert", {"experts": [row]}
+
+
+def _method(card: Mapping[str, Any], base: Path) -> str:
+    """The method of an expert: a card of DEMix does not tell its relatives apart, its base does."""
+    from engine.training.methods import METHOD_OF_ONE
+
+    if card["method"] != "demix":
+        return str(card["method"])
+    if not (base / _SHARED).is_file():
+        return METHOD_OF_ONE["adapter"]
+    told = _read(base / _BASE_CARD)["experts_in"] if (base / _BASE_CARD).is_file() else "ffn"
+    return next((method for where, method in METHOD_OF_ONE.items() if where == told), "demix")
+
+
+def _num_parameters(folder: Path) -> int:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        total = 0
+        for file in folder.glob("*.safetensors"):
+            with safe_open(file, framework="numpy") as tensors:
+                total += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        return total
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def _made_at(folder: Path) -> float:
+    return (folder / MANIFEST).stat().st_mtime
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,62 @@
+"""Rows of artifacts: what lies in storage, and since when somebody knows of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from workbench.registry.tables import Artifact, Evaluation, Job
+from workbench.store.storage import Storage
+
+
+def register_artifact(
+    session: Session, storage: Storage, id: str, kind: str, key: str | None = None, job_id: str | None = None
+) -> Artifact:
+    """The row of a folder that lies in storage already; of two made for one key the first one's row."""
+    sha256, size_bytes = storage.describe(id)
+    row = Artifact(id=id, kind=kind, key=key, sha256=sha256, size_bytes=size_bytes, job_id=job_id)
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        first = find_artifact(session, key) if key else session.get(Artifact, id)
+        if first is None:
+            raise
+        return first  # what lies under the other id has no row, and a sweep will take it
+    return row
+
+
+def find_artifact(session: Session, key: str) -> Artifact | None:
+    """The row of what was made for a key, such as `tokens:<domain id>:<tokenizer hash>`."""
+    return session.scalar(select(Artifact).where(Artifact.key == key))
+
+
+def forget_made_from(session: Session, id: str) -> None:
+    """Deletes the rows of what can be made again and was made from the thing with this id."""
+    for row in session.scalars(select(Artifact).where(Artifact.key.contains(id))):
+        session.delete(row)
+
+
+def forget_scores(session: Session, which: ColumnElement[bool]) -> None:
+    """Deletes evaluations with the scores behind them: what was scored once can be scored again."""
+    for row in session.scalars(select(Evaluation).where(which)).all():
+        session.delete(row)
+        session.flush()
+        if session.scalar(select(Evaluation.id).where(Evaluation.artifact_id == row.artifact_id).limit(1)) is None:
+            session.delete(session.get_one(Artifact, row.artifact_id))
+
+
+def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path]:
+    """Moves folders that no row knows to the trash; gives where they lay. Needs a transaction that writes.
+
+    A folder is kept while it is younger than the grace period, or than a job that is not finished: that job
+    may have made it, and will register it only at its end.
+    """
+    oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(["queued", "running", "paused"])))
+    if oldest is not None:
+        grace_seconds = max(grace_seconds, time.time() - oldest)
+    return storage.sweep(set(session.scalars(select(Artifact.id))), grace_seconds)

@@ -1,0 +1,108 @@
+"""Daily copies of the registry beside the artifacts: `backups/registry-ID-TIME.db`, of the last seven days.
+
+Only SQLite is copied. PostgreSQL has backups of its own (`pg_dump`), which know its users and its settings, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from workbench.registry import database
+from workbench.settings import Settings
+from workbench.store import stores
+from workbench.store.recording import claim_unowned
+from workbench.store.records import remove_leftovers, written_aside
+from workbench.store.storage import get_storage, noticing_full_disk
+from workbench.store.trash import STAMP, seconds_of, stamp_now
+
+EVERY_SECONDS = 24 * 3600.0
+NUM_KEPT = 7  # days; and so many of the newest day
+_NAME = re.compile(r"registry-(?P<id>[0-9a-f]{32})-" + STAMP + r"\.db")
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A copy of a registry, and when it was made (seconds since 1970)."""
+
+    path: Path
+    registry_id: str
+    at: float
+
+
+def backups_folder(settings: Settings) -> Path:
+    return settings.artifacts_folder / "backups"
+
+
+def is_copied(settings: Settings) -> bool:
+    """Whether this registry is of a kind that is backed up here."""
+    return make_url(settings.database).get_backend_name() == "sqlite"
+
+
+def list_backups(settings: Settings, registry_id: str | None = None) -> list[Backup]:
+    """The backups of a registry, or of all that used these artifacts, the newest first."""
+    found = []
+    for path in backups_folder(settings).glob("registry-*.db"):
+        if (name := _NAME.fullmatch(path.name)) and registry_id in (None, name["id"]):
+            found.append(Backup(path, name["id"], seconds_of(name["at"])))
+    return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def back_up_daily(settings: Settings) -> Backup | None:
+    """Makes a backup unless there is one of today, or nothing to back up; gives what it made."""
+    if not is_copied(settings):
+        return None
+    with database.reading(settings) as session:
+        registry_id = stores.find_registry_id(session)
+    newest = next(iter(list_backups(settings, registry_id)), None) if registry_id else None
+    if newest is not None and time.time() - newest.at < EVERY_SECONDS:
+        return None
+    storage = get_storage(settings)
+    return back_up(settings) if storage.ids() else None
+
+
+def back_up(settings: Settings) -> Backup:
+    """Copies the registry now, and deletes the copies that are not kept.
+
+    Raises SweepRefused for a registry that does not know what is there: its copies would push out the good ones.
+    """
+    storage = get_storage(settings)
+    claim_unowned(partial(database.transaction, settings), storage)
+    with database.transaction(settings) as session:
+        if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None:
+            raise refused
+        registry_id = stores.registry_id(session)
+    path = backups_folder(settings) / f"registry-{registry_id}-{stamp_now()}.db"
+    with noticing_full_disk(settings.artifacts_folder):
+        _copy(settings, path)
+    remove_leftovers(backups_folder(settings))
+    made = list_backups(settings, registry_id)
+    for old in set(made) - set(_kept(made)):
+        old.path.unlink(missing_ok=True)
+    return made[0]
+
+
+def _kept(made: list[Backup]) -> list[Backup]:
+    """The newest of each of the newest seven days, and several of the very newest: copies asked for by hand."""
+    days = [list(some) for _, some in groupby(made, key=lambda one: one.at // EVERY_SECONDS)]
+    return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
+
+
+def _copy(settings: Settings, path: Path) -> None:
+    """A copy of one moment of the registry, put in its place only when it is whole; for its owner's eyes alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with written_aside(path) as aside:
+        os.close(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        file = make_url(settings.database).database or ""
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(aside)) as copy:
+            source.backup(copy)
+        aside.replace(path)

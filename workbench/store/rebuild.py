@@ -1,0 +1,290 @@
+"""Makes rows of a lost or older registry again, from the records beside the artifacts and from their files.
+
+No row is changed, and nothing is made twice: what has a row already is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, delete, event, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from workbench.errors import StorageError
+from workbench.registry.names import free_name
+from workbench.registry.tables import Artifact, Base
+from workbench.store import stores
+from workbench.store.artifact_files import rows_of_files
+from workbench.store.recording import OWNERS, Rows, write_records
+from workbench.store.storage import Storage
+from workbench.store.trash import Trash, Trashed
+
+_THINGS = {
+    "jobs": "job",
+    "artifacts": "artifact",
+    "seed_models": "seed model",
+    "clusterings": "clustering",
+    "corpora": "corpus",
+    "domains": "domain",
+    "clusters": "cluster",
+    "experts": "expert",
+    "mixtures": "mixture",
+    "mixture_members": "member of a mixture",
+    "evaluations": "evaluation",
+    "reports": "report",
+}
+_OWNERS = {table.__tablename__ for table in OWNERS}
+
+
+@dataclass(frozen=True)
+class Left:
+    """What was not rebuilt, or not as it was, and why."""
+
+    thing: str
+    name: str
+    why: str
+
+
+@dataclass
+class Rebuilt:
+    """How many rows were made, by what they are of; how many artifacts have rows now, and what is not as it was."""
+
+    made: dict[str, int] = field(default_factory=dict)
+    num_known: int = 0
+    left: list[Left] = field(default_factory=list)
+
+
+def rebuild(
+    session: Session, storage: Storage, *, dry_run: bool = False, only: Collection[str] | None = None
+) -> Rebuilt:
+    """Makes the rows of all artifacts that this registry does not know, or of those given; in a dry run none stay.
+
+    A registry that knows most of what is there afterwards becomes its owner, unless only some were asked for.
+    """
+    with session.begin_nested() as savepoint:
+        rebuilder = _Rebuilder(session, storage)
+        rebuilder.run(only)
+        if dry_run:
+            savepoint.rollback()
+        else:
+            write_records(session, storage, rebuilder.artifact_ids)
+    if only is None and not dry_run:
+        _take_over(session, storage)
+    return rebuilder.report
+
+
+def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
+    """Moves artifacts from the trash back to their places, experts with their base, and makes their rows again.
+
+    What cannot be moved is left. Raises SweepRefused where the artifacts belong to another registry.
+    """
+    if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None and entries:
+        raise refused
+    moved, left = put_back(storage.trash, _with_bases(storage, entries), storage.folder)
+    for id in moved:
+        storage.records.clear_deleted(id)
+    report = rebuild(session, storage, only=moved)
+    report.left += left
+    return report
+
+
+def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
+    """Moves entries of the trash back into a folder, of several with one id the newest; gives ids, and what was left.
+
+    Raises StorageError where there was one entry to move, and it was left.
+    """
+    moved, left = [], []
+    for one in sorted(entries, key=lambda one: one.at, reverse=True):
+        try:
+            trash.restore(one, folder / one.id)
+            moved.append(one.id)
+        except StorageError as error:
+            if len(entries) == 1:
+                raise
+            left.append(Left(one.kind, one.id, f"left in the trash: {error.problem}"))
+    return moved, left
+
+
+def name_of(storage: Storage, artifact_id: str) -> str:
+    """What the registry called the owner of an artifact, such as the expert; empty where that is not known."""
+    rows = (storage.records.read(artifact_id) or {}).get("rows", {})
+    told = [
+        f"{_THINGS[table]} {row['name']}" for table in sorted(_OWNERS) for row in rows.get(table, ()) if "name" in row
+    ]
+    kinds = [str(row["kind"]) for row in rows.get("artifacts", ())]
+    return ", ".join(told or kinds)
+
+
+def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]:
+    """These entries, and those of the bases that their experts were trained on."""
+    in_trash = {one.id: one for one in storage.trash.entries()}
+    given = {one.id for one in entries}
+    bases: set[str] = set()
+    for one in entries:
+        record = storage.records.read(one.id) or {}
+        bases |= {row["base_id"] for row in record.get("rows", {}).get("experts", ())}
+    there = {id for id in bases if storage.path(id).exists()}
+    return [*entries, *(in_trash[id] for id in sorted(bases - given - there) if id in in_trash)]
+
+
+def _take_over(session: Session, storage: Storage) -> None:
+    state = stores.state_of(session, storage)
+    if len(state.known) >= len(state.missing) + len(state.unrecorded):
+        write_records(session, storage, state.known - storage.records.ids())
+        registry_id = stores.registry_id(session)
+        event.listen(
+            session, "after_commit", lambda _: storage.set_owner(registry_id, replace=True), once=True
+        )  # not before there are its rows
+
+
+class _Rebuilder:
+    """One rebuild: what it found, row by row, and what came of it."""
+
+    def __init__(self, session: Session, storage: Storage) -> None:
+        self.report = Rebuilt()
+        self.artifact_ids: set[str] = set()
+        self._session = session
+        self._storage = storage
+        self._keys: dict[str, set[tuple[str, ...]]] = {}  # of the rows that there are, by their table
+        self._names: dict[str, set[str]] = {}
+
+    def run(self, only: Collection[str] | None) -> None:
+        state = stores.state_of(self._session, self._storage)
+        unknown = state.missing | state.unrecorded
+        found = self._read(sorted(unknown if only is None else unknown.intersection(only)))
+        merged: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {}
+        for rows in found.values():
+            for name, some in rows.items():
+                for row in some:
+                    merged.setdefault(name, {}).setdefault(_key(name, row), row)
+        for table in Base.metadata.sorted_tables:  # what is referred to comes first
+            for row in _parents_first(list(merged.get(table.name, {}).values())):
+                self._put(table, row)
+        self._drop_unused(found)
+        self.report.num_known = len(state.known) + len(self.artifact_ids)
+
+    # reading -------------------------------------------------------------------------------------
+
+    def _read(self, ids: Iterable[str]) -> dict[str, Rows]:
+        """The rows that are told of each artifact which is whole."""
+        found: dict[str, Rows] = {}
+        by_sha256: dict[str, str] = {}
+        for id in ids:
+            try:
+                found[id] = self._rows_of(id, by_sha256)
+            except (StorageError, ValueError) as error:
+                self._leave("artifact", id, getattr(error, "problem", str(error)))
+        return found
+
+    def _rows_of(self, id: str, by_sha256: dict[str, str]) -> Rows:
+        sha256, size_bytes = self._storage.describe(id)
+        record = self._storage.records.read(id)
+        if record is not None and "rows" in record:
+            told: Rows = record["rows"]
+            if told["artifacts"][0]["sha256"] != sha256:
+                raise ValueError("its manifest is not the one that was recorded")
+            return told
+        if self._storage.owner() is not None:  # then all that ever had a row has a record
+            raise ValueError("no registry ever knew it: a job left it that did not end")
+        if not by_sha256:
+            by_sha256 |= self._hashes()
+        folder = self._storage.path(id)
+        kind, told = rows_of_files(folder, by_sha256)
+        artifact = {"id": id, "kind": kind, "sha256": sha256, "size_bytes": size_bytes}
+        return {"artifacts": [{**artifact, "created_at": folder.stat().st_mtime}], **told}
+
+    def _hashes(self) -> dict[str, str]:
+        found = {}
+        for id in self._storage.ids():
+            try:
+                found[self._storage.describe(id)[0]] = id
+            except StorageError:  # half a folder is nobody's base
+                continue
+        return found
+
+    # writing -------------------------------------------------------------------------------------
+
+    def _put(self, table: Table, told: Mapping[str, Any]) -> None:
+        """Makes one row unless it is there."""
+        row = {column.name: told[column.name] for column in table.columns if column.name in told}
+        thing, name = _THINGS[table.name], str(told.get("name") or told.get("title") or told.get("id") or "")
+        if (key := _key(table.name, row)) in self._keys_of(table):
+            return
+        if not self._mend_references(table, row, thing, name):
+            return
+        self._rename_if_taken(table, row, thing)
+        try:
+            with self._session.begin_nested():
+                self._session.execute(insert(table).values(row))
+        except IntegrityError:
+            self._leave(thing, name, "the registry has another one in its place")
+            return
+        self._keys_of(table).add(key)
+        if table.name in self._names:
+            self._names[table.name].add(row["name"])
+        self.report.made[thing] = self.report.made.get(thing, 0) + 1
+        if table.name == "artifacts":
+            self.artifact_ids.add(row["id"])
+
+    def _mend_references(self, table: Table, row: dict[str, Any], thing: str, name: str) -> bool:
+        """Empties references to what is gone; False where the row makes no sense without it."""
+        for column in table.columns:
+            for key in column.foreign_keys:
+                value, other = row.get(column.name), key.column.table
+                if value is None or (value,) in self._keys_of(other):
+                    continue
+                if not column.nullable:
+                    self._leave(thing, name, f"its {_THINGS[other.name]} is not there")
+                    return False
+                row[column.name] = None
+                if other.name not in ("jobs", "clusterings"):
+                    self._leave(thing, name, f"rebuilt, but its {_THINGS[other.name]} is not there")
+        return True
+
+    def _rename_if_taken(self, table: Table, row: dict[str, Any], thing: str) -> None:
+        name = table.columns.get("name")
+        if name is None or table.name == "clusters":
+            return
+        if table.name not in self._names:
+            self._names[table.name] = set(self._session.scalars(select(name)))
+        free = free_name(row["name"], ".", self._names[table.name])
+        if free != row["name"]:
+            self._leave(thing, row["name"], f"rebuilt as “{free}”, because the name is taken")
+            row["name"] = free
+
+    def _drop_unused(self, found: Mapping[str, Rows]) -> None:
+        """Takes back the rows of artifacts that nothing else could be made of: a row would keep them for ever."""
+        for id in sorted(self.artifact_ids):
+            owners = [(table, row) for table in _OWNERS for row in found[id].get(table, ())]
+            if owners and not any((row["id"],) in self._keys_of(Base.metadata.tables[table]) for table, row in owners):
+                self._session.execute(delete(Artifact).where(Artifact.id == id))
+                self.artifact_ids.discard(id)
+                self.report.made["artifact"] -= 1
+
+    def _keys_of(self, table: Table) -> set[tuple[str, ...]]:
+        if table.name not in self._keys:
+            rows = self._session.execute(select(*table.primary_key))
+            self._keys[table.name] = {tuple(row) for row in rows}
+        return self._keys[table.name]
+
+    def _leave(self, thing: str, name: str, why: str) -> None:
+        self.report.left.append(Left(thing, name, why))
+
+
+def _key(table: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[column.name]) for column in Base.metadata.tables[table].primary_key)
+
+
+def _parents_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that refer to others of their table, such as experts, behind these."""
+    by_id = {row["id"]: row for row in rows if "parent_id" in row}
+
+    def depth(row: dict[str, Any]) -> int:
+        parent = by_id.get(row.get("parent_id") or "")
+        return 0 if parent is None else depth(parent) + 1
+
+    return sorted(rows, key=depth)

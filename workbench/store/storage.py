@@ -1,0 +1,227 @@
+"""Folders of weights and texts under random ids: whole or absent, checked before use, safe from sweeps."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of
+from workbench.errors import DiskFull, StorageError
+from workbench.registry.tables import Artifact
+from workbench.settings import Settings, get_settings
+from workbench.store.records import Records, remove_leftovers, write_synced, written_aside
+from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
+
+OWNER, _RECORDS, _TRASH = "registry.json", "records", "trash"  # beside the artifacts
+UNREADABLE = "unreadable"  # the owner that a damaged file names: no registry has such an id
+_ID = re.compile(r"[0-9a-f]{32}")
+_ASIDE = re.compile(r"\.(?P<id>[0-9a-f]{32})\.\d+\.(?P<what>new|old)")
+_ALMOST_NOTHING_BYTES = 1 << 20
+
+
+def confine(folder: Path, id: str) -> Path:
+    """The place of `id` in a folder; raises StorageError for anything but 32 hexadecimal digits."""
+    if not _ID.fullmatch(id):
+        raise StorageError(
+            f"An id must be 32 hexadecimal digits, but is “{id[:60]}” instead.",
+            "Use the id that the registry shows.",
+        )
+    return folder / id
+
+
+class Storage:
+    """The artifacts of one registry in a folder, each in a folder of its own, with their records and a trash."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.records = Records(folder / _RECORDS)
+        self.trash = Trash(folder / _TRASH)
+
+    def path(self, artifact_id: str) -> Path:
+        """The artifact's folder, whether it is there or not."""
+        return confine(self.folder, artifact_id)
+
+    @contextmanager
+    def new(self, artifact_id: str) -> Iterator[Path]:
+        """Yields a folder to fill; it becomes the artifact when the block ends well, else nothing is left."""
+        path = self.path(artifact_id)
+        with noticing_full_disk(self.folder), new_folder(path) as folder:
+            yield folder
+
+    def describe(self, artifact_id: str) -> tuple[str, int]:
+        """The SHA-256 of the artifact's manifest, and its size in bytes."""
+        path = self.path(artifact_id)
+        if not (path / MANIFEST).is_file():
+            raise StorageError(f"There is no artifact in {path}.", "Run the job that makes it again.")
+        return sha256_of(path / MANIFEST), folder_size(path)
+
+    def kept(self, artifact: Artifact) -> Kept:
+        """Where an artifact lies and what it must hash to, to be checked when no transaction waits."""
+        return Kept(self.path(artifact.id), artifact.sha256)
+
+    def ids(self) -> set[str]:
+        """The ids of all artifacts that are there, whether a registry knows them or not."""
+        if not self.folder.is_dir():
+            return set()
+        return {path.name for path in self.folder.iterdir() if _ID.fullmatch(path.name) and _is_folder(path)}
+
+    def owner(self) -> str | None:
+        """The id of the registry that these artifacts belong to; None as long as none has claimed them.
+
+        Where nobody can read whose they are, they are UNREADABLE's.
+        """
+        try:
+            return str(json.loads((self.folder / OWNER).read_text(encoding="utf-8"))["registry_id"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return UNREADABLE
+
+    def set_owner(self, registry_id: str, *, replace: bool = False) -> bool:
+        """Claims the artifacts for a registry; False where another was faster, unless it is to be replaced."""
+        told, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
+        with written_aside(file) as aside:
+            write_synced(aside, told)
+            if replace:
+                aside.replace(file)
+            else:
+                with suppress(FileExistsError):
+                    _put_first(aside, file)
+        return self.owner() == registry_id
+
+    def claimed_at(self) -> float:
+        """When a registry claimed the artifacts; 0 as long as none has."""
+        with suppress(FileNotFoundError):
+            return (self.folder / OWNER).stat().st_mtime
+        return 0.0
+
+    def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
+        """Moves to the trash what no row knows and nobody touched for a while; gives where it lay.
+
+        A known artifact is never taken: not even what is left of one whose replacement was cut off. Nor is one that a
+        registry recorded and nobody deleted: then it is the registry that lost a row. What has no record counts as
+        touched when the artifacts were claimed: another registry may still have to record what it knows. What
+        writers that died had not finished is deleted.
+        """
+        if not self.folder.is_dir():
+            return []
+        before, recorded, claimed_at = time.time() - grace_seconds, self.records.ids(), self.claimed_at()
+        orphans = [
+            path
+            for path in sorted(self.folder.iterdir())
+            if self._is_orphan(path, known_ids)
+            and _newest(path) < before
+            and (path.name in recorded or not _ID.fullmatch(path.name) or claimed_at < before)
+        ]
+        for path in orphans:
+            if _ID.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # another machine sweeps, too
+                    self.trash.put(path, "artifact")
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+        return orphans
+
+    def empty_trash(self, older_than_seconds: float = KEPT_SECONDS) -> list[Trashed]:
+        """Deletes what has been in the trash for that long, with its records, for good; gives what was deleted."""
+        gone = self.trash.empty(older_than_seconds)
+        self.forget_records()
+        return gone
+
+    def forget_records(self) -> None:
+        """Deletes the records of what was deleted and is gone for good, from the trash, too."""
+        remove_leftovers(self.records.folder)
+        for id in self.records.ids() - self.ids() - self.trash.ids():
+            if not self.records.is_live(id):
+                self.records.remove(id)
+
+    def _is_orphan(self, path: Path, known_ids: Collection[str]) -> bool:
+        if not _is_folder(path):
+            return False
+        if _ID.fullmatch(path.name):
+            return path.name not in known_ids and not self.records.is_live(path.name)
+        aside = _ASIDE.fullmatch(path.name)
+        if aside is None:
+            return False  # not ours
+        is_needed = aside["id"] in known_ids or self.records.is_live(aside["id"])
+        if aside["what"] == "old" and is_needed and not self.path(aside["id"]).exists():
+            path.rename(self.path(aside["id"]))  # the writer died between its two renames
+            return False
+        return True
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _put_first(aside: Path, file: Path) -> None:
+    """Puts a whole file in its place in one step; raises FileExistsError where another was first."""
+    try:
+        os.link(aside, file)
+    except FileExistsError:
+        raise
+    except OSError:  # a filesystem without links
+        with file.open("x", encoding="utf-8") as new:
+            new.write(aside.read_text(encoding="utf-8"))
+
+
+def get_storage(settings: Settings | None = None) -> Storage:
+    """The storage of a machine."""
+    return Storage((settings or get_settings()).artifacts_folder)
+
+
+# a full disk --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def noticing_full_disk(folder: Path) -> Iterator[None]:
+    """Turns whatever a library says when `folder` has no room into DiskFull."""
+    try:
+        yield
+    except DiskFull:
+        raise
+    except Exception as error:
+        if not is_full_disk(error, folder):
+            raise
+        raise disk_full(folder) from error
+
+
+def is_full_disk(error: BaseException, folder: Path) -> bool:
+    """Whether an error means that the disk of `folder` has no room."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if "No space left on device" in str(error) or "Disk quota exceeded" in str(error):
+        return True  # safetensors and Arrow have errors of their own
+    # NumPy says only how many items it could not write.
+    return isinstance(error, OSError) and error.errno is None and free_bytes(folder) < _ALMOST_NOTHING_BYTES
+
+
+def disk_full(folder: Path) -> DiskFull:
+    """The error to raise: names the folder, and what is free there."""
+    return DiskFull(
+        f"The disk of {folder} must have room for what is written, but has {free_bytes(folder):,} bytes left instead.",
+        "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk; then resume the job.",
+    )
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes free for us on the disk of a folder, which may not exist yet."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _newest(folder: Path) -> float:
+    """When anything in a folder last changed."""
+    newest = 0.0
+    for root, _, files in os.walk(folder):
+        for path in [root, *(os.path.join(root, file) for file in files)]:
+            with suppress(FileNotFoundError):  # its writer just moved on
+                newest = max(newest, os.lstat(path).st_mtime)
+    return newest
