@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 from engine.clusters.distances import open_distances  # noqa: E402
 from engine.inference.scores import mixed_perplexity, open_scores  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
-from engine.mixing.cluster_gate_grid import grid  # noqa: E402
+from engine.mixing.cluster_gate_grid import cluster_gate_grid  # noqa: E402
 
 BLOCK, TEMPERATURES, TOP_KS = 256, [0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0], [1, 2, 4, 8, 16, 32]
 
@@ -50,7 +50,7 @@ def write_set(root: Path, num_experts: int, num_tokens: int) -> list[Path]:
 def ours(root: Path, folders: list[Path]) -> np.ndarray:
     """The grid, from the files."""
     scores_EX, _ = open_scores(folders)
-    return grid(scores_EX, open_distances(root).further_KX, TEMPERATURES, TOP_KS).numpy()
+    return cluster_gate_grid(scores_EX, open_distances(root).further_KX, TEMPERATURES, TOP_KS).numpy()
 
 
 def peer(root: Path, folders: list[Path]) -> np.ndarray:

@@ -26,11 +26,11 @@ from engine.config import Family, ModelConfig  # noqa: E402
 from engine.inference.generate import Mixing  # noqa: E402
 from engine.mixing.combine import mix  # noqa: E402
 from engine.mixing.posterior import PosteriorGate  # noqa: E402
-from engine.models.demix import DemixModel  # noqa: E402
+from engine.models.demix import MultiExpertModel  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 
 
-def separate_models(shape: ModelConfig, model: DemixModel) -> list[Any]:
+def separate_models(shape: ModelConfig, model: MultiExpertModel) -> list[Any]:
     """Each expert as a plain model with weights of its own."""
     models = []
     for key in model.keys:
@@ -40,9 +40,9 @@ def separate_models(shape: ModelConfig, model: DemixModel) -> list[Any]:
     return models
 
 
-def different_experts(shape: ModelConfig, vocab_size: int) -> DemixModel:
+def different_experts(shape: ModelConfig, vocab_size: int) -> MultiExpertModel:
     """A model whose 8 experts really differ."""
-    model = DemixModel(fresh_model(shape, vocab_size), [f"e{i}" for i in range(8)]).eval()
+    model = MultiExpertModel(fresh_model(shape, vocab_size), [f"e{i}" for i in range(8)]).eval()
     with torch.no_grad():
         for key in model.keys:
             for parameter in model.expert_parameters(key).values():
@@ -73,7 +73,7 @@ def loop_decode(models: list[Any], prompt: list[int], num_tokens: int) -> tuple[
     return text, mixed
 
 
-def mixture_decode(model: DemixModel, prompt: list[int], num_tokens: int) -> tuple[list[int], torch.Tensor]:
+def mixture_decode(model: MultiExpertModel, prompt: list[int], num_tokens: int) -> tuple[list[int], torch.Tensor]:
     """Greedy decoding by the workbench."""
     mixing = Mixing(model, model.keys, PosteriorGate([1.0] * len(model.keys)))
     text: list[int] = []
@@ -108,7 +108,7 @@ def posterior_seconds(num_experts: int, num_tokens: int) -> float:
     return time.perf_counter() - began
 
 
-def asked_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, DemixModel, list[Any]]:
+def asked_models(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, MultiExpertModel, list[Any]]:
     """The arguments, and 8 experts of the asked size: as one DEMix model, and as separate models."""
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)

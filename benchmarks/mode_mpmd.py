@@ -37,12 +37,12 @@ from engine.methods.mode.cost import Machine, Mesh, Work, figure_4a, figure_4b, 
 from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.methods.mode.sharding.backbone import connected  # noqa: E402
 from engine.methods.mode.sharding.experts import serve  # noqa: E402
-from engine.methods.mode.sharding.messages import words_group  # noqa: E402
-from engine.methods.mode.sharding.process_group import ShardedTeam  # noqa: E402
+from engine.methods.mode.sharding.messages import control_group  # noqa: E402
+from engine.methods.mode.sharding.process_group import ShardedProcessGroup  # noqa: E402
 from engine.models.demix import Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.models.flops import Shape  # noqa: E402
-from engine.training.distributed import ALONE, Team  # noqa: E402
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import clip_and_step, gradient_groups, make_optimizer  # noqa: E402
 
@@ -106,7 +106,7 @@ def meet(rank: int, setting: Setting) -> tuple[torch.device, torch.Tensor]:
     store = dist.FileStore(str(setting.store), setting.num_processes)  # type: ignore[attr-defined]
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=setting.num_processes)
-    group = words_group()
+    group = control_group()
     rates(setting.size, device, lambda: None)  # warms up
     mine = rates(setting.size, device, lambda: dist.barrier(group))
     found = [torch.empty(2, dtype=torch.float64) for _ in range(setting.num_processes)]
@@ -173,7 +173,7 @@ def expert_process(rank: int, setting: Setting) -> None:
     dist.destroy_process_group()
 
 
-def stepping(active: ActiveExperts, ids: torch.Tensor, team: Team) -> Callable[[], None]:
+def stepping(active: ActiveExperts, ids: torch.Tensor, team: ProcessGroup) -> Callable[[], None]:
     """One whole update: forward, loss, backward, clip, Adam."""
     optimizer = make_optimizer(trainable(active, active.keys), TRAINING)
     rows = Rows.all_to(active.keys[0], len(ids))
@@ -196,9 +196,12 @@ def measure(setting: Setting, config: ModeConfig, device: torch.device, rounds: 
     seconds: dict[str, list[float]] = {"one": [], "mpmd": []}
     with connected(shared, "") as shards:
         active = ActiveExperts(shared, keys, "all")
-        team = ShardedTeam(shards, active, TRAINING)
-        team.agree(0)
-        steps = {"one": stepping(ActiveExperts(whole, keys, "all"), ids, ALONE), "mpmd": stepping(active, ids, team)}
+        team = ShardedProcessGroup(shards, active, TRAINING)
+        team.broadcast(0)
+        steps = {
+            "one": stepping(ActiveExperts(whole, keys, "all"), ids, SINGLE_PROCESS),
+            "mpmd": stepping(active, ids, team),
+        }
         for number in range(rounds + 2):
             for name, step in steps.items():
                 torch.set_num_threads(setting.num_cores if name == "one" else setting.threads)

@@ -23,8 +23,8 @@ import torch  # noqa: E402
 from decoding import asked_models  # noqa: E402
 
 from engine.inference.scores import score_text  # noqa: E402
-from engine.models.demix import DemixModel  # noqa: E402
-from engine.text.eval_sample import excerpt_of  # noqa: E402
+from engine.models.demix import MultiExpertModel  # noqa: E402
+from engine.text.eval_sample import eval_sample  # noqa: E402
 
 
 @torch.inference_mode()
@@ -42,9 +42,9 @@ def by_loop(models: list[Any], tokens: np.ndarray, block_size: int) -> torch.Ten
     return torch.stack(rows)
 
 
-def by_workbench(model: DemixModel, tokens: np.ndarray, block_size: int) -> torch.Tensor:
+def by_workbench(model: MultiExpertModel, tokens: np.ndarray, block_size: int) -> torch.Tensor:
     """Scores [E, tokens] as the evaluation job makes them."""
-    text = excerpt_of(tokens, block_size)
+    text = eval_sample(tokens, block_size)
     return torch.stack([torch.from_numpy(score_text(model, key, text)) for key in model.keys])
 
 

@@ -35,13 +35,13 @@ from engine.clusters.config import ClusterConfig, TfidfConfig  # noqa: E402
 from engine.clusters.distances import GrowingContext  # noqa: E402
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf  # noqa: E402
 from engine.config import ModelConfig  # noqa: E402
-from engine.files import Kept, new_folder  # noqa: E402
+from engine.files import ArtifactRef, new_folder  # noqa: E402
 from engine.inference.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.inference.generate import Mixing  # noqa: E402
 from engine.inference.model_cache import ModelCache  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
 from engine.models import loaded  # noqa: E402
-from engine.models.demix import DemixModel  # noqa: E402
+from engine.models.demix import MultiExpertModel  # noqa: E402
 from engine.models.demix_files import load_demix, save_base, save_expert  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.text.corpus import Document  # noqa: E402
@@ -95,7 +95,7 @@ def compare_speed(
 ) -> tuple[list[float], list[float]]:
     """The time of the top 2 of 8 over that of one model in each run: by the median token, and by the mean one."""
     clustering = clustering_of(texts, 8)
-    models = [DemixModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]).eval() for seed in range(8)]
+    models = [MultiExpertModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]).eval() for seed in range(8)]
     lm, medians, means = fresh_model(shape, VOCAB, 0).eval(), list[float](), list[float]()
     ensemble = Ensemble(tuple(group_of(model, model.keys) for model in models))
     for run in range(runs + 1):
@@ -112,17 +112,17 @@ def compare_speed(
     return medians, means
 
 
-def store(shape: ModelConfig, root: Path, number: int) -> list[tuple[Kept, dict[str, Kept]]]:
+def store(shape: ModelConfig, root: Path, number: int) -> list[tuple[ArtifactRef, dict[str, ArtifactRef]]]:
     """So many whole models on disk."""
     stored = []
     for seed in range(number):
-        model, key = DemixModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]), f"e{seed}"
+        model, key = MultiExpertModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]), f"e{seed}"
         with new_folder(root / f"base{seed}") as folder:
             save_base(model, folder)
-        base = Kept(root / f"base{seed}", Kept(root / f"base{seed}").check())
+        base = ArtifactRef(root / f"base{seed}", ArtifactRef(root / f"base{seed}").check())
         with new_folder(root / key) as folder:
             save_expert(model, key, folder, base_sha256=str(base.sha256), tokenizer_sha256="")
-        stored.append((base, {key: Kept(root / key)}))
+        stored.append((base, {key: ArtifactRef(root / key)}))
     return stored
 
 
@@ -133,9 +133,9 @@ def size_bytes(model: torch.nn.Module) -> int:
 
 def count_held() -> Callable[[], int]:
     """Gives the bytes of all models that were loaded and are still held by anything."""
-    alive: list[weakref.ref[DemixModel]] = []
+    alive: list[weakref.ref[MultiExpertModel]] = []
 
-    def loading(base: Kept, experts: dict[str, Kept]) -> DemixModel:
+    def loading(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> MultiExpertModel:
         model = load_demix(base, experts)
         alive.append(weakref.ref(model))
         return model
@@ -152,8 +152,8 @@ def serve_many(shape: ModelConfig, texts: list[str], tokenizer: Tokenizer, num_t
         stored = store(shape, Path(root), SUBJECTS)
         models = ModelCache(int(4.1 * one))
 
-        def group(base: Kept, experts: dict[str, Kept]) -> Group:
-            return Group(tuple(experts), lambda: models.get(base, experts).open(list(experts)), 512, VOCAB)
+        def group(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> Group:
+            return Group(tuple(experts), lambda: models.get(base, experts).view(list(experts)), 512, VOCAB)
 
         ensemble = Ensemble(tuple(group(base, experts) for base, experts in stored))
         clustering = clustering_of(texts, SUBJECTS)

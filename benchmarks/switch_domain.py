@@ -27,32 +27,32 @@ from typing import Any  # noqa: E402
 import torch  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
-from engine.files import Kept, folder_size, new_folder  # noqa: E402
+from engine.files import ArtifactRef, folder_size, new_folder  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.files import save_parts  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402
 from engine.models.demix import Rows  # noqa: E402
 from engine.models.families import fresh_model, load_model  # noqa: E402
-from engine.models.loaded import Hosted  # noqa: E402
+from engine.models.loaded import LoadedBase  # noqa: E402
 
 
-def save_whole(lm: Any, folder: Path) -> Kept:
+def save_whole(lm: Any, folder: Path) -> ArtifactRef:
     """A whole model's folder, as fine-tuning leaves one."""
     with new_folder(folder) as new:
         lm.save_pretrained(new)
-    return Kept(folder, Kept(folder).check())
+    return ArtifactRef(folder, ArtifactRef(folder).check())
 
 
-def save_expert(lm: Any, base: Kept, config: ModeConfig, folder: Path) -> Kept:
+def save_expert(lm: Any, base: ArtifactRef, config: ModeConfig, folder: Path) -> ArtifactRef:
     """An expert of MoDE beside the backbone `base`."""
     model = ModeModel(lm, config.num_blocks)
     model.add_expert("part", config)
     with new_folder(folder) as new:
         save_parts(model, {"part": "part"}, new, base_sha256=str(base.sha256), tokenizer_sha256="")
-    return Kept(folder, Kept(folder).check())
+    return ArtifactRef(folder, ArtifactRef(folder).check())
 
 
-def forget(kept: Kept) -> None:
+def forget(kept: ArtifactRef) -> None:
     """Drops a folder's files from the page cache."""
     for file in kept.folder.iterdir():
         with file.open("rb") as handle:
@@ -60,7 +60,7 @@ def forget(kept: Kept) -> None:
 
 
 @torch.inference_mode()
-def load_whole(kept: Kept, device: str) -> None:
+def load_whole(kept: ArtifactRef, device: str) -> None:
     """A whole model, checked, on the device, after its first answer."""
     kept.check()
     model = load_model(kept.folder).to(device).eval()
@@ -68,11 +68,11 @@ def load_whole(kept: Kept, device: str) -> None:
 
 
 @torch.inference_mode()
-def switch(hosted: Hosted, key: str, kept: Kept, device: str) -> None:
+def switch(hosted: LoadedBase, key: str, kept: ArtifactRef, device: str) -> None:
     """One expert more on a backbone in memory, checked, after its first answer."""
     hosted.add({key: kept})
     ids = torch.zeros(1, 1, dtype=torch.long, device=device)
-    hosted.open([key])(ids, Rows.one_each([key])).sum().item()
+    hosted.view([key])(ids, Rows.one_each([key])).sum().item()
 
 
 def timed(do: Callable[[], None]) -> float:
@@ -93,7 +93,7 @@ def measure(root: Path, asked: Any) -> dict[str, Any]:
     for number in range(asked.rounds + 1):
         wholes.append(save_whole(fresh_model(shape, asked.vocabulary, seed=1 + number), root / f"whole-{number}"))
         experts.append(save_expert(load_model(base.folder), base, config, root / f"expert-{number}"))
-    hosted = Hosted(base, asked.device)
+    hosted = LoadedBase(base, asked.device)
     seconds: dict[str, list[float]] = {"whole": [], "expert": []}
     for number, (whole, expert) in enumerate(zip(wholes, experts, strict=True)):
         if asked.cold:

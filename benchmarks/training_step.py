@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from engine.config import ModelConfig, TrainingConfig  # noqa: E402
-from engine.models.demix import DemixModel, Rows  # noqa: E402
+from engine.models.demix import MultiExpertModel, Rows  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
 from engine.training.loop import trainable  # noqa: E402
 from engine.training.optimizer import GradientGroup, clip_and_step, gradient_groups, make_optimizer  # noqa: E402
@@ -57,7 +57,7 @@ def main() -> None:
     shape = ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512, max_positions=512)
     ids = torch.randint(0, VOCAB, (8 * arguments.sequences, arguments.block + 1))
     dense_lm = fresh_model(shape, VOCAB).train()
-    demix = DemixModel(fresh_model(shape, VOCAB), keys).train()
+    demix = MultiExpertModel(fresh_model(shape, VOCAB), keys).train()
     rows = Rows(tuple(keys), (arguments.sequences,) * 8)
     weights = dict(dense_lm.named_parameters())
     plain = [GradientGroup(list(weights.values()))]

@@ -65,7 +65,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class TrainingFinished:
     """The end of a training after `num_steps` of `wished_steps` updates.
 
     The weights are those after `step` updates, with their losses on held-out text (nats per token): the last ones, or
@@ -74,12 +74,12 @@ class Settled:
 
     step: int
     num_steps: int
-    wished_steps: int
+    max_steps: int
     loss_by_domain: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Note:
     """What was chosen on the way because nobody had asked for it, in a sentence to be kept."""
 
     sentence: str
@@ -133,11 +133,11 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved | Settled | Decided
+Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note
 Made = TypeVar("Made")
 
 
-def passing_on(events: Iterator[Progress | Made], total: float | None = None) -> Generator[Progress, None, Made]:
+def forward_progress(events: Iterator[Progress | Made], total: float | None = None) -> Generator[Progress, None, Made]:
     """Passes the progress on, with its total where only the caller knows it; gives what comes at the end."""
     for event in events:
         if not isinstance(event, Progress):

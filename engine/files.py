@@ -19,7 +19,7 @@ EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which o
 
 
 @dataclass(frozen=True)
-class Kept:
+class ArtifactRef:
     """A folder, and the SHA-256 that its manifest must have; without one the manifest alone is believed."""
 
     folder: Path

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from ui.api.app import create_app
 from ui.api.security import MAX_BODY_BYTES
 from ui.serving.addresses import REGISTRY_HEADER
-from workbench.analysis.training_history import course_of
+from workbench.analysis.training_history import training_history
 from workbench.registry.database import reading
 from workbench.settings import Settings
 
@@ -98,7 +98,7 @@ def test_gates_of_the_walk_learn(reader: Callable[[Path], None], reader_folder: 
     """What they learn depends on the text of this machine; that they choose well where they can is tested elsewhere."""
     with_walk(reader, reader_folder)
     with reading(Settings(home=reader_folder / ".workbench")) as session:
-        looks = {one["domain"]: one["gates"] for one in course_of(session, "tuned/composed")["domains"]}
+        looks = {one["domain"]: one["gates"] for one in training_history(session, "tuned/composed")["domains"]}
     for domain in ("python", "licences", "cython"):
         first, last = looks[domain][0], looks[domain][-1]
         assert math.isclose(math.fsum(last.values()), 1, abs_tol=1e-5)

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Echo, Token
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.analysis.cluster_routing import Route, find_route
 from workbench.errors import NoModel, NotFound
 from workbench.registry.experts import part_names
@@ -50,13 +50,13 @@ class PlannedExpert:
     sha256: str
     folder: Path
     weight: float
-    base: Kept
+    base: ArtifactRef
     parts: tuple[str, ...] | None = None  # of an expert of MoDE: those that are active; none is its backbone alone
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> ArtifactRef:
         """Where its weights lie, and what they must hash to."""
-        return Kept(self.folder, self.sha256)
+        return ArtifactRef(self.folder, self.sha256)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Plan:
     route: Route | None = None  # of a cluster gate
 
     @property
-    def base(self) -> Kept:
+    def base(self) -> ArtifactRef:
         """The first expert's base; its tokenizer is that of all."""
         return self.experts[0].base
 
@@ -81,14 +81,14 @@ class Plan:
         known = tuple(number for number in self.route.clusters if number is not None) if self.route else ()
         return known if self.route and len(known) == len(self.route.clusters) else None
 
-    def by_base(self) -> dict[Kept, list[PlannedExpert]]:
+    def by_base(self) -> dict[ArtifactRef, list[PlannedExpert]]:
         """The experts on each base: what they share, and what it must hash to."""
-        found: dict[Kept, list[PlannedExpert]] = {}
+        found: dict[ArtifactRef, list[PlannedExpert]] = {}
         for expert in self.experts:
             found.setdefault(expert.base, []).append(expert)
         return found
 
-    def files(self) -> dict[Kept, dict[str, Kept]]:
+    def files(self) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
         """Where the weights of the experts on each base lie, by their ids."""
         return {base: {expert.id: expert.kept for expert in experts} for base, experts in self.by_base().items()}
 
@@ -259,9 +259,9 @@ class Host:
         from engine.inference.model_cache import ModelCache
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
-        self._tokenizers: dict[Kept, Tokenizer] = {}
-        self._stops: dict[Kept, frozenset[int]] = {}  # the tokens that end an answer of a model on each base
-        self._limits: dict[Kept, Limits] = {}
+        self._tokenizers: dict[ArtifactRef, Tokenizer] = {}
+        self._stops: dict[ArtifactRef, frozenset[int]] = {}  # the tokens that end an answer of a model on each base
+        self._limits: dict[ArtifactRef, Limits] = {}
         self._reading = Lock()  # the first to read a base wakes transformers, which two threads must not do at once
         self._clusterings = lru_cache(maxsize=_NUM_CLUSTERINGS)(_open_clustering)
 
@@ -316,19 +316,19 @@ class Host:
 
         return Ensemble(tuple(self._group(base, experts) for base, experts in plan.by_base().items()))
 
-    def _group(self, base: Kept, experts: Sequence[PlannedExpert]) -> Group:
+    def _group(self, base: ArtifactRef, experts: Sequence[PlannedExpert]) -> Group:
         from engine.inference.ensemble import Group
 
         limits, kept = self._limits_of(base), {expert.id: expert.kept for expert in experts}
         parts = {expert.id: expert.parts for expert in experts if expert.parts is not None}
         return Group(
             tuple(kept),
-            lambda: self._cache.get(base, kept).open(list(kept), parts),
+            lambda: self._cache.get(base, kept).view(list(kept), parts),
             limits.max_positions,
             limits.vocab_size,
         )
 
-    def _limits_of(self, base: Kept) -> Limits:
+    def _limits_of(self, base: ArtifactRef) -> Limits:
         from engine.models.demix_files import read_limits
 
         with self._reading:
@@ -365,7 +365,7 @@ def _named(told: Mapping[str, Value], names: Mapping[str, str]) -> dict[str, Val
     return {names[key]: value for key, value in told.items()}
 
 
-def _open_clustering(kept: Kept, seed: Kept | None) -> Clustering:
+def _open_clustering(kept: ArtifactRef, seed: ArtifactRef | None) -> Clustering:
     from engine.clusters.artifact import open_clustering  # here, because only clusters need scikit-learn
 
     return open_clustering(kept, seed)

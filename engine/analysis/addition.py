@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.files import Kept
-from engine.models.loaded import Hosted, host
+from engine.files import ArtifactRef
+from engine.models.loaded import LoadedBase, load_base
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Untouched:
     changed: tuple[str, ...]
 
 
-def add_and_compare(base: Kept, others: Mapping[str, Kept], key: str, newcomer: Kept) -> Untouched:
+def add_and_compare(base: ArtifactRef, others: Mapping[str, ArtifactRef], key: str, newcomer: ArtifactRef) -> Untouched:
     """Adds the new expert to models of one other expert each, and compares every tensor's hash before and after.
 
     One after another, so that no more than two experts are in memory, however many there are.
     Raises DamagedFile, and ModelError when the new expert's own file names another base than this one.
     """
-    base = Kept(base.folder, base.check())
+    base = ArtifactRef(base.folder, base.check())
     names: set[str] = set()
     changed: set[str] = set()
     for id, kept in others.items():
@@ -35,16 +35,16 @@ def add_and_compare(base: Kept, others: Mapping[str, Kept], key: str, newcomer: 
 
 
 def _before_and_after(
-    base: Kept, id: str, kept: Kept, key: str, newcomer: Kept
+    base: ArtifactRef, id: str, kept: ArtifactRef, key: str, newcomer: ArtifactRef
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The hashes of a model of one expert, without the new one and with it; the model is gone afterwards."""
-    hosted = host(base, {id: kept})
+    hosted = load_base(base, {id: kept})
     before = tensor_hashes(hosted)
     hosted.add({key: newcomer})
     return before, tensor_hashes(hosted)
 
 
-def tensor_hashes(hosted: Hosted) -> dict[str, str]:
+def tensor_hashes(hosted: LoadedBase) -> dict[str, str]:
     """The SHA-256 of the bytes of every tensor, by name."""
     return {
         name: hashlib.sha256(tensor.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -21,7 +21,7 @@ from engine.config import SamplingConfig
 from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.inference.ensemble import Group, Models, as_ensemble
-from engine.inference.sampling import draw
+from engine.inference.sampling import sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.demix import Rows
@@ -158,7 +158,7 @@ def _continue(
         _observe(streams, logprobs_ENTV, ids_NT)
         log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
         mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
-        drawn.append(torch.tensor([draw(one_V, sampling, generator) for one_V in mixed_NV]))
+        drawn.append(torch.tensor([sample_token(one_V, sampling, generator) for one_V in mixed_NV]))
         if len(drawn) == length:
             return torch.stack(drawn, 1)
         _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])

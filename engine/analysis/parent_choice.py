@@ -21,7 +21,7 @@ from engine.mixing.base import Gate
 from engine.mixing.posterior import PosteriorGate, end_of_block_posteriors
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
@@ -38,13 +38,13 @@ class Nearest:
     num_blocks: int
 
 
-def score_each(ensemble: Ensemble, text: Excerpt) -> Iterator[tuple[str, Tensor]]:
+def score_each(ensemble: Ensemble, text: EvalSample) -> Iterator[tuple[str, Tensor]]:
     """Each expert, base by base, with its log-likelihood [X] of every token of an excerpt."""
     for group in ensemble.groups:
         yield from _score_group(group, text)  # whose model goes before another comes
 
 
-def _score_group(group: Group, text: Excerpt) -> Iterator[tuple[str, Tensor]]:
+def _score_group(group: Group, text: EvalSample) -> Iterator[tuple[str, Tensor]]:
     model = group.model()
     for key in group.keys:
         yield key, torch.from_numpy(score_text(model, key, text))
@@ -58,7 +58,7 @@ def find_nearest(
     The posterior starts from a uniform prior in every block; `sample` must hold at least one block. One base is in
     memory at a time, where its group lends it anew.
     """
-    text = Excerpt.of_blocks(sample, block_size, num_blocks)
+    text = EvalSample.of_blocks(sample, block_size, num_blocks)
     scores: dict[str, Tensor] = {}
     for key, scores_X in score_each(as_ensemble(models, keys), text):
         scores[key] = scores_X.view(-1, block_size)
@@ -88,7 +88,7 @@ def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfi
     return TrainingConfig(**{**asdict(config), "learning_rate": rate})
 
 
-def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> Excerpt:
+def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
     """Blocks of a domain's held-out text. Raises TrainingError when there is no whole block."""
     if tokens.num_blocks(block_size) < 1:
         raise TrainingError(
@@ -96,10 +96,12 @@ def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) 
             f"but holds {len(tokens)} tokens instead.",
             "Watch another domain, or choose a smaller block size.",
         )
-    return Excerpt.of_blocks(tokens, block_size, num_blocks)
+    return EvalSample.of_blocks(tokens, block_size, num_blocks)
 
 
-def losses_of(model: ExpertModel, key: str, texts: Mapping[str, Excerpt], *, in_turn: bool = False) -> dict[str, float]:
+def losses_of(
+    model: ExpertModel, key: str, texts: Mapping[str, EvalSample], *, in_turn: bool = False
+) -> dict[str, float]:
     """Mean loss (nats per token) of each text under the model with one of its experts.
 
     `in_turn` computes one pass after another, as a model must whose experts are in other processes.
@@ -112,7 +114,7 @@ def losses_mixed(
     others: Mapping[str, Tensor],
     model: ExpertModel,
     key: str,
-    texts: Mapping[str, Excerpt],
+    texts: Mapping[str, EvalSample],
     distances: Mapping[str, Distances],
 ) -> dict[str, float]:
     """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.

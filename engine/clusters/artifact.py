@@ -23,7 +23,7 @@ from engine.clusters.embedders.base import AnyEmbedder, Vectors
 from engine.clusters.embedders.registry import load_embedder
 from engine.clusters.random_clusters import drawn_cluster
 from engine.errors import DamagedFile, EngineError
-from engine.files import Kept
+from engine.files import ArtifactRef
 
 _CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embedder"
 
@@ -80,13 +80,13 @@ class Clustering:
         self.embedder.save(folder / _EMBEDDER)
 
 
-def open_clustering(kept: Kept, seed: Kept | None = None) -> Clustering:
+def open_clustering(kept: ArtifactRef, seed: ArtifactRef | None = None) -> Clustering:
     """As `load_clustering`, once its own files are proved whole, too."""
     kept.check()
     return load_clustering(kept.folder, seed)
 
 
-def load_clustering(folder: Path, seed: Kept | None = None) -> Clustering:
+def load_clustering(folder: Path, seed: ArtifactRef | None = None) -> Clustering:
     """The clustering as it was saved; `seed`: the model whose hidden states embed, if any, which is proved whole."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))

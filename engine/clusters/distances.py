@@ -26,7 +26,7 @@ from engine.events import Progress
 
 if TYPE_CHECKING:
     from engine.clusters.artifact import Clustering
-    from engine.text.eval_sample import Excerpt
+    from engine.text.eval_sample import EvalSample
     from engine.text.tokenizer import TextStream, Tokenizer
 
 _FURTHER, _NEAREST, _KNOWN, _CARD = "further.npy", "nearest.npy", "known.npy", "distances.json"
@@ -100,7 +100,9 @@ class Distances:
         return padded_EX.view(len(clusters_E), len(blocks), block_size)
 
 
-def measure_distances(clustering: Clustering, tokenizer: Tokenizer, text: Excerpt, folder: Path) -> Iterator[Progress]:
+def measure_distances(
+    clustering: Clustering, tokenizer: Tokenizer, text: EvalSample, folder: Path
+) -> Iterator[Progress]:
     """Writes the squared distances before every token of an excerpt into a folder.
 
     Raises ScoresError when there is nothing to predict.

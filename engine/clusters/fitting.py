@@ -23,7 +23,7 @@ from engine.clusters.describe import top_terms
 from engine.clusters.embedders.base import AnyEmbedder
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf, load_tfidf
 from engine.errors import DamagedFile, EngineError
-from engine.events import Progress, passing_on
+from engine.events import Progress, forward_progress
 from engine.text.parquet_rows import num_rows, read_rows
 
 BATCH = 256  # documents embedded at once
@@ -87,9 +87,9 @@ def fit(
     total = num_rows(sample)
     require_enough(total, clusters.num_clusters)
     texts = (row["text"] for row in read_rows(sample))
-    by_words = yield from passing_on(fit_tfidf(texts, words), total)
+    by_words = yield from forward_progress(fit_tfidf(texts, words), total)
     vectors_ND = yield from embed(sample, embedder or by_words)
-    found = yield from passing_on(find_clusters(vectors_ND, clusters))
+    found = yield from forward_progress(find_clusters(vectors_ND, clusters))
     ids = tuple(row["id"] for row in read_rows(sample))
     clustering = Clustering(found, embedder or by_words, ids)
     if embedder is None:

@@ -22,7 +22,7 @@ from engine.errors import ContextLengthExceeded, MixtureError
 from engine.events import Done, Echo, GateWeights, Token
 from engine.inference.ensemble import Group, Models, as_ensemble
 from engine.inference.prompt import Prompt, encode_prompt, require_readable, require_room
-from engine.inference.sampling import StopPhrases, dice, draw
+from engine.inference.sampling import StopPhrases, make_generator, sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
 from engine.models.demix import Rows
@@ -40,7 +40,7 @@ class Mixing:
         ensemble = as_ensemble(models, keys)
         self._chunk = max(1, _CHUNK_ELEMENTS // (len(keys) * ensemble.vocab_size))
         self._readers = [_Reader(group, keys, self._chunk) for group in ensemble.groups]
-        self._keys, self._listens = tuple(keys), gate.listens
+        self._keys, self._listens = tuple(keys), gate.needs_logprobs
         self._stream: Stream = gate.start()
         self._ids: list[int] = []  # the text as far as it is known
         self._position = 0  # of the next token that the gate has not seen
@@ -210,11 +210,11 @@ def _continue(
     num_prompt: int,
     room: int,
 ) -> Iterator[Token | Done]:
-    generator = dice(sampling.seed)
+    generator = make_generator(sampling.seed)
     limit = min(sampling.max_tokens, room)
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()
-        token = draw(logprobs_V, sampling, generator)
+        token = sample_token(logprobs_V, sampling, generator)
         if token in stop_ids:
             yield Done("stop", num_prompt, number, phrases.rest(text.rest()))
             return

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.files import Kept
-from engine.models.loaded import Hosted
+from engine.files import ArtifactRef
+from engine.models.loaded import LoadedBase
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    model: Hosted
+    model: LoadedBase
     num_bytes: int
 
 
@@ -35,7 +35,7 @@ class ModelCache:
         self._lock = threading.Lock()
         self._loading: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def get(self, base: Kept, experts: Mapping[str, Kept]) -> Hosted:
+    def get(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> LoadedBase:
         """A base with at least these experts (by key), loaded and checked if need be."""
         name = str(base.sha256)
         with self._lock:
@@ -47,14 +47,14 @@ class ModelCache:
                 found, there = self._ready(name, experts), self._models.get(name)
             if found is not None:
                 return found
-            model = there.model if there is not None else Hosted(base, self._device)
+            model = there.model if there is not None else LoadedBase(base, self._device)
             if there is not None and not self._fits(there, experts):
                 del there
                 model = self._begun_again(name, base)
             self._read(name, model, experts)
             return model
 
-    def _ready(self, name: str, experts: Mapping[str, Kept]) -> Hosted | None:
+    def _ready(self, name: str, experts: Mapping[str, ArtifactRef]) -> LoadedBase | None:
         """The base, if it holds all of these. The caller has the lock."""
         there = self._models.get(name)
         if there is None or not set(experts) <= set(there.model.keys):
@@ -62,17 +62,17 @@ class ModelCache:
         self._models.move_to_end(name)
         return there.model
 
-    def _fits(self, there: _Loaded, experts: Mapping[str, Kept]) -> bool:
+    def _fits(self, there: _Loaded, experts: Mapping[str, ArtifactRef]) -> bool:
         """Whether what is missing fits beside what the base holds."""
         return there.num_bytes + there.model.coming_bytes(_missing(there.model, experts)) <= self._capacity_bytes
 
-    def _begun_again(self, name: str, base: Kept) -> Hosted:
+    def _begun_again(self, name: str, base: ArtifactRef) -> LoadedBase:
         """The base without experts; what it held leaves the cache."""
         with self._lock:
             self._models.pop(name, None)
-        return Hosted(base, self._device)
+        return LoadedBase(base, self._device)
 
-    def _read(self, name: str, model: Hosted, experts: Mapping[str, Kept]) -> None:
+    def _read(self, name: str, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
         """Reads what is missing, after making room for it; what came of it counts even where reading failed."""
         missing = _missing(model, experts)
         self._make_room(name, model.coming_bytes(missing))
@@ -105,5 +105,5 @@ class ModelCache:
                 held -= self._models.pop(name).num_bytes
 
 
-def _missing(model: Hosted, experts: Mapping[str, Kept]) -> dict[str, Kept]:
+def _missing(model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> dict[str, ArtifactRef]:
     return {key: expert for key, expert in experts.items() if key not in model.keys}

@@ -12,7 +12,7 @@ from engine.config import SamplingConfig
 COLDEST = 1e-6  # below it float32 does not tell a logit from its neighbours, and before long it overflows
 
 
-def dice(seed: int | None) -> torch.Generator:
+def make_generator(seed: int | None) -> torch.Generator:
     """What one answer is drawn with, and nothing else: without a seed it begins where the system says."""
     generator = torch.Generator()
     if seed is None:
@@ -21,15 +21,15 @@ def dice(seed: int | None) -> torch.Generator:
     return generator.manual_seed(seed)
 
 
-def draw(logprobs_V: Tensor, sampling: SamplingConfig, generator: torch.Generator) -> int:
+def sample_token(logprobs_V: Tensor, sampling: SamplingConfig, generator: torch.Generator) -> int:
     """A token id: the most probable at temperature 0, else drawn from the tempered and cut distribution."""
     if sampling.temperature < COLDEST:
         return int(logprobs_V.argmax())
-    probabilities_V = tempered(logprobs_V, sampling).cpu()
+    probabilities_V = sampling_distribution(logprobs_V, sampling).cpu()
     return int(torch.multinomial(probabilities_V, 1, generator=generator))
 
 
-def tempered(logprobs_V: Tensor, sampling: SamplingConfig) -> Tensor:
+def sampling_distribution(logprobs_V: Tensor, sampling: SamplingConfig) -> Tensor:
     """The probabilities [V] that are drawn from; at temperature 1 and top_p 1, the mixture's own (law L13)."""
     probabilities_V = (logprobs_V / sampling.temperature).softmax(-1)
     if sampling.top_p >= 1:

@@ -26,7 +26,7 @@ from engine.mixing.base import Gate
 from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
 from engine.statistics.perplexity import perplexity_of
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Bools = NDArray[np.bool_]
 
 
 def score_tokens(
-    model: ExpertModel, key: str, text: Excerpt, folder: Path, *, batch_size: int = 8
+    model: ExpertModel, key: str, text: EvalSample, folder: Path, *, batch_size: int = 8
 ) -> Iterator[Progress]:
     """Writes one expert's log-likelihood of every token of an excerpt into a folder, and which tokens it hit.
 
@@ -64,14 +64,14 @@ def score_tokens(
     (folder / "scores.json").write_text(json.dumps(card), encoding="utf-8")
 
 
-def score_text(model: ExpertModel, key: str, text: Excerpt, batch_size: int = 8, *, in_turn: bool = False) -> Floats:
+def score_text(model: ExpertModel, key: str, text: EvalSample, batch_size: int = 8, *, in_turn: bool = False) -> Floats:
     """One expert's log-likelihood of every token of an excerpt, in its order; `in_turn`: one pass after another."""
     parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size, in_turn=in_turn)]
     return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
 
 def _score(
-    model: ExpertModel, key: str, text: Excerpt, batch_size: int, *, in_turn: bool = False
+    model: ExpertModel, key: str, text: EvalSample, batch_size: int, *, in_turn: bool = False
 ) -> Iterator[tuple[Floats, Bools]]:
     """The batches in their order, in the caller's precision; a processor computes each with one core, which is quicker
     than all cores in every operation, and the same to the bit on any number of cores."""

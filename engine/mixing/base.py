@@ -30,7 +30,7 @@ class Gate(Protocol):
     gate that looks at them needs them.
     """
 
-    listens: bool  # whether weights depend on what the experts say; if not, one without weight need not speak
+    needs_logprobs: bool  # whether weights depend on what the experts say; if not, one without weight need not speak
 
     def start(self) -> Stream:
         """A fresh stream, before the first token."""

@@ -39,7 +39,7 @@ class Routing:
 class ClusterGate:
     """Weights follow the text alone; `prior` holds one weight for each expert, in any scale."""
 
-    listens = False
+    needs_logprobs = False
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class ClusterGate:
 
     def block(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
         _, num_blocks, block_size = logprobs_ENT.shape
-        return self.near(self.looked_at(distances), range(num_blocks), block_size)
+        return self.nearness_weights(self.distances_or_raise(distances), range(num_blocks), block_size)
 
     def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        looked_at, block_size = self.looked_at(distances), logprobs_ENT.shape[2]
+        looked_at, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
         pieces = (
-            mix(self.near(looked_at, blocks, block_size), some_ENT.double())
+            mix(self.nearness_weights(looked_at, blocks, block_size), some_ENT.double())
             for blocks, some_ENT in some_blocks(logprobs_ENT)
         )
         return torch.cat(list(pieces))
@@ -86,7 +86,7 @@ class ClusterGate:
     def total(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> float:
         return float(self.mixed(logprobs_ENT, distances).sum())
 
-    def looked_at(self, distances: Distances | None) -> Distances:
+    def distances_or_raise(self, distances: Distances | None) -> Distances:
         """The distances that weights follow, frozen where the gate freezes; raises ScoresError where there are none."""
         if distances is None:
             raise ScoresError(
@@ -95,11 +95,11 @@ class ClusterGate:
             )
         return distances.frozen(self.freeze_after)
 
-    def near(self, looked_at: Distances, blocks: range, block_size: int) -> Tensor:
+    def nearness_weights(self, looked_at: Distances, blocks: range, block_size: int) -> Tensor:
         """Log-weights [E, N, T] in these blocks."""
-        return self.weigh(looked_at.of(self.clusters_E, blocks, block_size))
+        return self.log_weights_of(looked_at.of(self.clusters_E, blocks, block_size))
 
-    def weigh(self, squared: Tensor) -> Tensor:
+    def log_weights_of(self, squared: Tensor) -> Tensor:
         """Log-weights from the squared distances [E, …] to the experts' centres."""
         prior = self.log_prior_E.view(-1, *[1] * (squared.dim() - 1))
         nearness = -(squared.double() ** (self.distance_power / 2)) / self.temperature
@@ -116,7 +116,7 @@ class ClusterStream:
     def log_weights(self) -> Tensor:
         if self._log_weights_E is None:
             squared_K = self._context.squared_distances()
-            self._log_weights_E = self._gate.weigh(squared_K[self._gate.clusters_E])
+            self._log_weights_E = self._gate.log_weights_of(squared_K[self._gate.clusters_E])
         return self._log_weights_E
 
     def begin(self, token: int) -> None:

@@ -23,7 +23,7 @@ _TOKENS_AT_ONCE = 1 << 13  # few enough for the running sums of 32 experts to st
 _LEAST = 1e-300  # of the likelihood of the token's best expert: keeps the logarithm finite where it was rounded to 0
 
 
-def grid(
+def cluster_gate_grid(
     scores_EX: Tensor,
     squared_EX: Tensor,
     temperatures: Sequence[float],
@@ -52,7 +52,7 @@ def grid(
     return (-total_GJ / scores_EX.shape[1]).exp()
 
 
-def grid_of(
+def any_gate_grid(
     gate_at: Callable[[float], Gate],
     blocks_ENT: Tensor,
     distances: Distances,

@@ -88,13 +88,13 @@ class ClusterPosteriorGate(PosteriorGate):
         return prior
 
     def _looked_at(self, distances: Distances | None) -> Distances | None:
-        return self._nearness.looked_at(distances) if self._nearness else None
+        return self._nearness.distances_or_raise(distances) if self._nearness else None
 
     def _weighed(self, logprobs_ENT: Tensor, looked_at: Distances | None, blocks: range) -> Tensor:
         seen_ENT = self.seen(logprobs_ENT)
         if self._nearness is None or looked_at is None:
             return self.weigh(seen_ENT, self.log_prior_E[:, None, None])
-        near_CNT = self._nearness.near(looked_at, blocks, logprobs_ENT.shape[2])
+        near_CNT = self._nearness.nearness_weights(looked_at, blocks, logprobs_ENT.shape[2])
         return self.weigh(seen_ENT, self.log_prior(near_CNT))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class FixedGate:
     """The given weights, scaled to sum 1, at every position."""
 
-    listens = False
+    needs_logprobs = False
 
     def __init__(self, weights: Sequence[float], top_k: int | None = None) -> None:
         self.log_weights_E = keep_top(normalised_prior(weights), top_k)

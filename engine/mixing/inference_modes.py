@@ -16,7 +16,7 @@ from engine.statistics.perplexity import perplexity_of
 
 
 @dataclass(frozen=True)
-class Modes:
+class InferenceModes:
     """Perplexities of one text under each mode; None where a mode cannot be had."""
 
     naive: float  # the best single expert on this very text: a choice that peeks, as in the paper
@@ -28,7 +28,7 @@ class Modes:
     oracle: float  # the best single expert of each block, chosen in hindsight
 
 
-def compare_modes(
+def compare_inference_modes(
     scores_EX: Tensor,
     block_size: int,
     *,
@@ -36,7 +36,7 @@ def compare_modes(
     cached_prior_E: Tensor | None = None,
     evidence: Evidence = "prefix",
     newest_weight: float = 0.7,
-) -> Modes:
+) -> InferenceModes:
     """All modes from the scores [E, tokens] of the same experts; `own` is the row of the domain's expert."""
     equal = [1.0] * len(scores_EX)
 
@@ -46,7 +46,7 @@ def compare_modes(
     alone = [perplexity(row) for row in scores_EX]
     updating = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)
     cached = None if cached_prior_E is None else under(PosteriorGate(cached_prior_E.tolist(), evidence))
-    return Modes(
+    return InferenceModes(
         naive=min(alone),
         label=None if own is None else alone[own],
         average=under(FixedGate(equal)),

@@ -46,7 +46,7 @@ class Belief:
 class PosteriorGate:
     """Weights follow the evidence; `prior` holds one weight for each expert, in any scale."""
 
-    listens = True
+    needs_logprobs = True
 
     def __init__(self, prior: Sequence[float], evidence: Evidence = "prefix", top_k: int | None = None) -> None:
         self.log_prior_E = normalised_prior(prior)

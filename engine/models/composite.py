@@ -16,7 +16,7 @@ from engine.models.expert_model import ExpertModel, PartWeights
 from engine.models.likelihoods import TokenScores
 
 
-class Together:
+class CompositeModel:
     """Several models that read the same tokens. No two hold an expert of the same key."""
 
     def __init__(self, models: Sequence[ExpertModel]) -> None:

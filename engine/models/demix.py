@@ -157,7 +157,7 @@ class DomainTokens(nn.Module):
         return torch.cat([torch.cat(first), embeddings_BTD], 1)
 
 
-class DemixModel(nn.Module):
+class MultiExpertModel(nn.Module):
     """A decoder with DEMix layers. Experts are known by keys (no dots); their order is that of their coming."""
 
     def __init__(self, lm: Any, keys: Sequence[str], experts_in: ExpertsIn = "ffn") -> None:

@@ -19,29 +19,29 @@ from torch import Tensor
 
 from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
-from engine.files import EXPERT_CARD, Kept
-from engine.models.demix import DemixModel
+from engine.files import EXPERT_CARD, ArtifactRef
+from engine.models.demix import MultiExpertModel
 from engine.models.families import load_model, longest_context, read_config
 
 _SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
 _BASE_CARD = "base.json"
 
 
-def save_base(model: DemixModel, folder: Path) -> None:
+def save_base(model: MultiExpertModel, folder: Path) -> None:
     """Writes the shared parameters, the model's configuration, and where its experts are, into a folder."""
     model.lm.config.save_pretrained(folder)
     _save(model.shared_state(), folder / _SHARED)
     (folder / _BASE_CARD).write_text(json.dumps({"experts_in": model.experts_in}), encoding="utf-8")
 
 
-def save_expert(model: DemixModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
+def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
     """Writes one expert's parameters into a folder, with the base and tokenizer they belong to."""
     _save(model.expert_state(key), folder / _EXPERT)
     card = {"method": "demix", "base_sha256": base_sha256, "tokenizer_sha256": tokenizer_sha256}
     (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
-def load_demix(base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
+def load_demix(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
     """The model of a base folder with the given experts (by key), every byte checked before use."""
     base_sha256 = base.check()
     first = next(iter(experts.items()), None)
@@ -54,18 +54,18 @@ def load_demix(base: Kept, experts: Mapping[str, Kept]) -> DemixModel:
     return model.eval()
 
 
-def _first_of(base: Path, key: str, state: Mapping[str, Tensor]) -> DemixModel:
+def _first_of(base: Path, key: str, state: Mapping[str, Tensor]) -> MultiExpertModel:
     """The model of a base with its first expert."""
     if is_seed(base):
-        model = DemixModel(load_model(base), [], "adapter")
+        model = MultiExpertModel(load_model(base), [], "adapter")
         model.add_expert(key, state=state)
         return model
     experts_in = _experts_in(base)
     if experts_in == "adapter":
-        model = DemixModel(_empty_lm(base), [], experts_in)
+        model = MultiExpertModel(_empty_lm(base), [], experts_in)
         model.add_expert(key, state=state)
     else:
-        model = DemixModel(_empty_lm(base), [key], experts_in)
+        model = MultiExpertModel(_empty_lm(base), [key], experts_in)
     _load(model, load_file(base / _SHARED), state, key)
     return model
 
@@ -75,7 +75,7 @@ def is_seed(base: Path) -> bool:
     return not (base / _SHARED).exists()
 
 
-def read_expert(expert: Kept, base_sha256: str) -> dict[str, Tensor]:
+def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
     """An expert's tensors, after its bytes and its base were checked."""
     expert.check()
     folder = expert.folder
@@ -129,7 +129,7 @@ def _empty_lm(base: Path) -> Any:
     return AutoModelForCausalLM.from_config(read_config(base), dtype=torch.float32, trust_remote_code=False)
 
 
-def _load(model: DemixModel, shared: Mapping[str, Tensor], expert: Mapping[str, Tensor], key: str) -> None:
+def _load(model: MultiExpertModel, shared: Mapping[str, Tensor], expert: Mapping[str, Tensor], key: str) -> None:
     targets = {**model.shared_state(), **model.expert_state(key)}
     source = {**shared, **expert}
     if set(targets) != set(source):

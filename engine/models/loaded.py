@@ -14,23 +14,23 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelError
-from engine.files import EXPERT_CARD, Kept
+from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.files import open_backbone, read_parts
 from engine.methods.mode.model import ModeModel
-from engine.models.composite import Together
-from engine.models.demix import DemixModel
+from engine.models.composite import CompositeModel
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix, read_expert
 from engine.models.expert_model import ExpertModel
 
 
-class Hosted:
+class LoadedBase:
     """A base's experts by their keys. What it opens is a view for one request; the experts stay as they are."""
 
-    def __init__(self, base: Kept, device: torch.device | str = "cpu") -> None:
+    def __init__(self, base: ArtifactRef, device: torch.device | str = "cpu") -> None:
         self._base = base
         self._device = torch.device(device)
-        self._rows: DemixModel | None = None
+        self._rows: MultiExpertModel | None = None
         self._backbones: dict[int, ModeModel] = {}  # by how many blocks they have
         self._parts: dict[str, tuple[ModeModel, dict[str, str]]] = {}  # of each expert: where, and their keys by names
 
@@ -39,7 +39,7 @@ class Hosted:
         """The experts in memory."""
         return [*(self._rows.keys if self._rows else ()), *self._parts]
 
-    def add(self, experts: Mapping[str, Kept]) -> None:
+    def add(self, experts: Mapping[str, ArtifactRef]) -> None:
         """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
         of_mode = {key: kept for key, kept in experts.items() if _num_blocks(kept) is not None}
         rows = {key: kept for key, kept in experts.items() if key not in of_mode}
@@ -48,14 +48,14 @@ class Hosted:
         for key, kept in of_mode.items():
             self._add_parts(key, kept)
 
-    def _add_rows(self, experts: Mapping[str, Kept]) -> None:
+    def _add_rows(self, experts: Mapping[str, ArtifactRef]) -> None:
         if self._rows is None:
             self._rows = load_demix(self._base, experts).to(self._device)
             return
         for key, kept in experts.items():
             self._rows.add_expert(key, state=read_expert(kept, str(self._base.sha256)))
 
-    def _add_parts(self, key: str, kept: Kept) -> None:
+    def _add_parts(self, key: str, kept: ArtifactRef) -> None:
         parts = read_parts(kept, str(self._base.sha256))  # all, before the first is added
         num_blocks = parts[0].shape.num_blocks
         model = self._backbones.get(num_blocks)
@@ -71,14 +71,14 @@ class Hosted:
             raise
         self._parts[key] = model, keys
 
-    def open(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]] | None = None) -> ExpertModel:
+    def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]] | None = None) -> ExpertModel:
         """Some of the experts, for one request. `parts` names those of an expert of MoDE that are active (else all)."""
         in_rows = [key for key in keys if key not in self._parts]
         models: list[Any] = [self._rows] if in_rows and self._rows else []
         models += [self._active(key, (parts or {}).get(key)) for key in keys if key in self._parts]
         if len(models) == 1:
             return models[0]  # type: ignore[no-any-return]
-        return Together(models)
+        return CompositeModel(models)
 
     def _active(self, key: str, names: Sequence[str] | None) -> ActiveExperts:
         model, keys = self._parts[key]
@@ -94,7 +94,7 @@ class Hosted:
             found |= {f"{num_blocks} blocks: {name}": tensor for name, tensor in model.state_dict().items()}
         return found
 
-    def coming_bytes(self, experts: Mapping[str, Kept]) -> int:
+    def coming_bytes(self, experts: Mapping[str, ArtifactRef]) -> int:
         """Bytes that these experts would take, each body that they need and is not there yet with them."""
         bodies = {_num_blocks(kept) for kept in experts.values()}
         there = {*self._backbones, *((None,) if self._rows is not None else ())}
@@ -106,21 +106,21 @@ class Hosted:
         return sum(parameter.nbytes for model in models for parameter in model.parameters())
 
 
-def host(base: Kept, experts: Mapping[str, Kept], device: torch.device | str = "cpu") -> Hosted:
+def load_base(base: ArtifactRef, experts: Mapping[str, ArtifactRef], device: torch.device | str = "cpu") -> LoadedBase:
     """These experts of a base, loaded; raises ModelError when there is none."""
     if not experts:
         raise ModelError("A model must have at least one expert, but none was given.", "Choose an expert.")
-    hosted = Hosted(base, device)
+    hosted = LoadedBase(base, device)
     hosted.add(experts)
     return hosted
 
 
-def stored_bytes(*kept: Kept) -> int:
+def stored_bytes(*kept: ArtifactRef) -> int:
     """Bytes of the tensors in folders, which are kept in the precision that they are loaded in."""
     return sum(file.stat().st_size for one in kept for file in one.folder.glob("*.safetensors"))
 
 
-def _num_blocks(expert: Kept) -> int | None:
+def _num_blocks(expert: ArtifactRef) -> int | None:
     """Into how many blocks one of MoDE divides its backbone; None of any other.
 
     A card that cannot be read is left to those who check it.

@@ -18,12 +18,12 @@ from engine.config import GateConfig
 from engine.mixing.base import Stream
 from engine.mixing.cluster import ClusterGate
 from engine.selfcheck.law import Finding, gap
-from engine.selfcheck.test_bed import EVEN, KEYS, SOFT, Ground
+from engine.selfcheck.test_bed import EVEN, KEYS, SOFT, TestBed
 
 SIZES = ((97, 8), (64, 7), (100, 3))  # documents and clusters
 
 
-def incremental_is_from_scratch(ground: Ground) -> Iterator[Finding]:
+def incremental_is_from_scratch(ground: TestBed) -> Iterator[Finding]:
     """L10, after every token, by both powers of the distance; the control knows the newest piece of text alone."""
     spoken = ground.tokenizer.stream()
     pieces = [spoken.push(token) for token in ground.array.tolist()]
@@ -46,15 +46,15 @@ def _grown(stream: Stream, ids: Sequence[int]) -> Tensor:
     return torch.stack(weights, 1)
 
 
-def _from_scratch(ground: Ground, gate: ClusterGate, texts: Sequence[str]) -> Tensor:
+def _from_scratch(ground: TestBed, gate: ClusterGate, texts: Sequence[str]) -> Tensor:
     """The weights [E, T] of texts that are embedded whole, each by itself."""
     clustering = ground.clustering
     vectors_TD = np.concatenate([clustering.embedder.embed([text]).vectors_ND for text in texts])
     squared_TE = squared_distances(vectors_TD, clustering.clusters.centres_KD)
-    return gate.weigh(torch.from_numpy(squared_TE.T)).exp()
+    return gate.log_weights_of(torch.from_numpy(squared_TE.T)).exp()
 
 
-def balanced_and_seeded(_ground: Ground) -> Iterator[Finding]:
+def balanced_and_seeded(_ground: TestBed) -> Iterator[Finding]:
     """L11: how far sizes differ beyond one document, and how many documents the same seed puts elsewhere.
 
     The controls are k-means without the constraint, and another seed.

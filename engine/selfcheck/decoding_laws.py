@@ -14,11 +14,11 @@ from torch import Tensor
 from engine.config import SamplingConfig
 from engine.events import Token
 from engine.inference.generate import Mixing, generate
-from engine.inference.sampling import tempered
+from engine.inference.sampling import sampling_distribution
 from engine.inference.scores import mix_scores, score_text
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix
 from engine.models.expert_model import ExpertModel
 from engine.selfcheck.law import Finding, gap, relative_gap
@@ -29,20 +29,20 @@ from engine.selfcheck.test_bed import (
     KEYS,
     PRIOR,
     PROMPT,
-    Ground,
+    TestBed,
     every_gate,
     mixed_logprobs,
     plain_gate,
     plain_logprobs,
     save_model,
 )
-from engine.text.eval_sample import excerpt_of
+from engine.text.eval_sample import eval_sample
 
 LEFT = ("law", "news", "verse")  # without the second
 SEEDS = (1, 2)
 
 
-def removed_is_never_loaded(ground: Ground) -> Iterator[Finding]:
+def removed_is_never_loaded(ground: TestBed) -> Iterator[Finding]:
     """L7: switched off, taken out and never loaded are one; the control has the expert in."""
     for family in FAMILIES:
         model = ground.model(family)
@@ -56,19 +56,19 @@ def removed_is_never_loaded(ground: Ground) -> Iterator[Finding]:
             yield Finding(gap(one_TV, never_TV), gap(with_TV, never_TV))
 
 
-def probabilities_sum_to_one(ground: Ground) -> Iterator[Finding]:
+def probabilities_sum_to_one(ground: TestBed) -> Iterator[Finding]:
     """L13, the sum and what is drawn from; the controls leave out the most probable token, and flatten the rest."""
     model, one = ground.model(), torch.ones((), device=ground.device)
     for config in every_gate():
         logprobs_V = mixed_logprobs(model, KEYS, ground.gate(config, PRIOR), ground.ids)
         probabilities_V = logprobs_V.exp()
         yield Finding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
-        drawn_V, flat_V = (tempered(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
+        drawn_V, flat_V = (sampling_distribution(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
         yield Finding(relative_gap(drawn_V, logprobs_V), relative_gap(flat_V, logprobs_V))
     yield from _generation_is_the_scorer(ground, model)
 
 
-def _generation_is_the_scorer(ground: Ground, model: DemixModel) -> Iterator[Finding]:
+def _generation_is_the_scorer(ground: TestBed, model: MultiExpertModel) -> Iterator[Finding]:
     """L13, for tokens that are drawn; the control takes one expert's word for the mixture's, and counts tokens."""
     num_drawn = 0
     for config in every_gate():
@@ -79,14 +79,14 @@ def _generation_is_the_scorer(ground: Ground, model: DemixModel) -> Iterator[Fin
             if not new:  # the end of the document was drawn at once
                 continue
             num_drawn += new
-            text = excerpt_of(ids, size)
+            text = eval_sample(ids, size)
             scores_EX = torch.stack([torch.from_numpy(score_text(model, key, text)) for key in KEYS])
             scored_T = mix_scores(gate, scores_EX, size, ground.measure(text))[-new:]
             yield Finding(relative_gap(said_T, scored_T), relative_gap(said_T, scores_EX[0, -new:]))
     yield Finding(0.0, num_drawn)
 
 
-def _generated(ground: Ground, model: DemixModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
+def _generated(ground: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
     """A prompt with what was drawn after it, within one block, and the log-probabilities [T] said of that."""
     tokenizer = ground.tokenizer
     prompt = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
@@ -96,7 +96,7 @@ def _generated(ground: Ground, model: DemixModel, gate: Gate, seed: int) -> tupl
     return np.array(ids, dtype=np.uint16), torch.tensor([one.logprob for one in drawn])
 
 
-def cached_is_plain(ground: Ground) -> Iterator[Finding]:
+def cached_is_plain(ground: TestBed) -> Iterator[Finding]:
     """L18, one token at a time in every family and with parts of MoDE; the control forgets all but the last token."""
     models: Iterator[ExpertModel] = (
         make(family) for family in FAMILIES for make in (ground.model, ground.parts_together)

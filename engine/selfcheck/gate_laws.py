@@ -24,7 +24,7 @@ from engine.selfcheck.test_bed import (
     FAMILIES,
     KEYS,
     PRIOR,
-    Ground,
+    TestBed,
     every_gate,
     mixed_logprobs,
     plain_gate,
@@ -35,7 +35,7 @@ MOST_EXPERTS = 64
 HALF_LEAST = -65504.0  # the lowest number of half precision
 
 
-def all_weight_on_one(ground: Ground) -> Iterator[Finding]:
+def all_weight_on_one(ground: TestBed) -> Iterator[Finding]:
     """L1, from scores in every mode and live in every family; the control weighs all experts alike."""
     for config in every_gate():
         mixed_X = _mixture(ground, config, (0, 0, 1, 0), ground.scores_EX)
@@ -48,7 +48,7 @@ def all_weight_on_one(ground: Ground) -> Iterator[Finding]:
         yield Finding(gap(one_V, alone_V), gap(even_V, alone_V))
 
 
-def one_expert_alone(ground: Ground) -> Iterator[Finding]:
+def one_expert_alone(ground: TestBed) -> Iterator[Finding]:
     """L2; the control is a mixture of two."""
     for config in every_gate():
         one_X = _mixture(ground, config, [1.0], ground.scores_EX[:1])
@@ -62,7 +62,7 @@ def one_expert_alone(ground: Ground) -> Iterator[Finding]:
         yield Finding(gap(one_V, alone_V), gap(two_V, alone_V))
 
 
-def equal_shares_are_uniform(ground: Ground) -> Iterator[Finding]:
+def equal_shares_are_uniform(ground: TestBed) -> Iterator[Finding]:
     """L3, for any number of experts: 1/7 has no exact binary number. The control is another prior."""
     for config in every_gate():
         for num_experts in range(2, MOST_EXPERTS + 1):
@@ -75,7 +75,7 @@ def equal_shares_are_uniform(ground: Ground) -> Iterator[Finding]:
             yield Finding(gap(cached, uniform), gap(other, uniform))
 
 
-def identical_experts(ground: Ground) -> Iterator[Finding]:
+def identical_experts(ground: TestBed) -> Iterator[Finding]:
     """L4; the control has experts that differ."""
     prior, same, others = (1, 5, 2, 9), ground.model(noise=0.0), ground.model()
     same_EX = ground.score(same)
@@ -89,7 +89,7 @@ def identical_experts(ground: Ground) -> Iterator[Finding]:
         yield Finding(gap(live, alone), gap(other, one))
 
 
-def weights_sum_to_one(ground: Ground) -> Iterator[Finding]:
+def weights_sum_to_one(ground: TestBed) -> Iterator[Finding]:
     """L5, in blocks, in a stream, live and inside an expert of MoDE; the control leaves out the largest weight."""
     blocks_ENT, model = as_blocks(ground.scores_EX, BLOCK), ground.model()
     for config in every_gate():
@@ -105,7 +105,7 @@ def weights_sum_to_one(ground: Ground) -> Iterator[Finding]:
     yield from gates_sum_to_one(ground)
 
 
-def permuted_experts(ground: Ground) -> Iterator[Finding]:
+def permuted_experts(ground: TestBed) -> Iterator[Finding]:
     """L6; the control permutes the experts and leaves their prior where it was."""
     order = [2, 0, 3, 1]
     permuted = [PRIOR[i] for i in order]
@@ -122,7 +122,7 @@ def permuted_experts(ground: Ground) -> Iterator[Finding]:
         yield Finding(deviation, min(gap(odd[0], here[0][order]), gap(odd[1], here[1])))
 
 
-def impossible_tokens(ground: Ground) -> Iterator[Finding]:
+def impossible_tokens(ground: TestBed) -> Iterator[Finding]:
     """L14: how many numbers are none; the control is Bayes' rule written out without a floor."""
     scores_ENT = as_blocks(ground.scores_EX.half(), BLOCK).float()
     scores_ENT[:, :, 2] = -torch.inf
@@ -136,7 +136,7 @@ def impossible_tokens(ground: Ground) -> Iterator[Finding]:
         yield Finding(sum(int(one.isnan().sum()) for one in found), int(naive_ENT.isnan().sum()))
 
 
-def cut_streams(ground: Ground) -> Iterator[Finding]:
+def cut_streams(ground: TestBed) -> Iterator[Finding]:
     """L15, cut in the second block, and a stream against the block at once; the control begins anew elsewhere."""
     scores_ET, cut = ground.scores_EX[:, : 3 * BLOCK], BLOCK + BLOCK // 2
     for config in every_gate():
@@ -154,7 +154,7 @@ def cut_streams(ground: Ground) -> Iterator[Finding]:
         yield Finding(gap(whole_ET[:, :BLOCK], block_ET), gap(whole_ET[:, :BLOCK], other_ET))
 
 
-def _resumed(ground: Ground, gate: Gate, stream: Stream, cut: int) -> Stream:
+def _resumed(ground: TestBed, gate: Gate, stream: Stream, cut: int) -> Stream:
     """A new stream from all that the old one knows: its belief, and the text."""
     if isinstance(gate, PosteriorGate) and isinstance(stream, PosteriorStream):
         resumed: Stream = gate.start(stream.belief)
@@ -165,17 +165,17 @@ def _resumed(ground: Ground, gate: Gate, stream: Stream, cut: int) -> Stream:
     return resumed
 
 
-def _mixture(ground: Ground, config: GateConfig, weights: Sequence[float], scores_EX: Tensor) -> Tensor:
+def _mixture(ground: TestBed, config: GateConfig, weights: Sequence[float], scores_EX: Tensor) -> Tensor:
     return mix_scores(ground.gate(config, weights), scores_EX, BLOCK, ground.distances)
 
 
-def _weighed(gate: Gate, ground: Ground, scores_EX: Tensor) -> tuple[Tensor, Tensor]:
+def _weighed(gate: Gate, ground: TestBed, scores_EX: Tensor) -> tuple[Tensor, Tensor]:
     """The weights [E, N, T] and the mixture's log-likelihoods [X] of the ground's text."""
     weights_ENT = gate.block(as_blocks(scores_EX, BLOCK), ground.distances).exp()
     return weights_ENT, mix_scores(gate, scores_EX, BLOCK, ground.distances)
 
 
-def _said(ground: Ground, stream: Stream, scores_ET: Tensor, first: int = 0) -> Tensor:
+def _said(ground: TestBed, stream: Stream, scores_ET: Tensor, first: int = 0) -> Tensor:
     """The weights [E, T] that a stream gives before each token of the ground's text, from one of its tokens on."""
     weights = []
     for position, scores_E in enumerate(scores_ET.unbind(1), first + 1):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.selfcheck.test_bed import Ground
+from engine.selfcheck.test_bed import TestBed
 
 VISIBLE = 1e-3  # a control must be above this: far beyond every limit, far below what honest controls show
 
@@ -34,7 +34,7 @@ class Law:
     sentence: str
     tolerance: str
     limit: float
-    check: Callable[[Ground], Iterator[Finding]]
+    check: Callable[[TestBed], Iterator[Finding]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Checked:
     message: str = ""
 
 
-def judge(law: Law, ground: Ground) -> Checked:
+def judge(law: Law, ground: TestBed) -> Checked:
     """Checks one law. Whatever goes wrong inside it is the law's failure, with its message."""
     began, deviation, control = time.perf_counter(), math.nan, math.nan
     try:

@@ -23,7 +23,7 @@ from engine.selfcheck.law import Checked, Law, judge
 from engine.selfcheck.mode_laws import parts_of_one_backbone
 from engine.selfcheck.persistence_laws import adding_touches_nothing, moving_changes_nothing, resumed_is_uninterrupted
 from engine.selfcheck.scoring_laws import batches_and_padding, stored_is_live
-from engine.selfcheck.test_bed import Ground
+from engine.selfcheck.test_bed import TestBed
 
 LAWS = (
     Law("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", 0, all_weight_on_one),
@@ -85,6 +85,6 @@ def run_laws(device: str = "auto", laws: Sequence[Law] = LAWS) -> Iterator[Check
     """
     where = choose_device(device)
     with TemporaryDirectory(prefix="workbench-selfcheck-") as folder:
-        ground = Ground(where, Path(folder))
+        ground = TestBed(where, Path(folder))
         for law in laws:
             yield judge(law, ground)

@@ -16,12 +16,12 @@ from engine.inference.generate import Mixing
 from engine.methods.mode.config import Init, ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.selfcheck.law import Finding, gap
-from engine.selfcheck.test_bed import FAMILIES, PARTS, Ground, plain_gate
+from engine.selfcheck.test_bed import FAMILIES, PARTS, TestBed, plain_gate
 
 STARTS: tuple[tuple[Init, int], ...] = (("copy", 1), ("random", 1), ("copy", 2))  # the last is a copy of its block
 
 
-def parts_of_one_backbone(ground: Ground) -> Iterator[Finding]:
+def parts_of_one_backbone(ground: TestBed) -> Iterator[Finding]:
     """L12, in every family; the controls begin with equal weights, and leave the other part on."""
     for family in FAMILIES:
         backbone_TV = _said(ground, ground.mode_model((), family, num_blocks=1), ())
@@ -37,7 +37,7 @@ def parts_of_one_backbone(ground: Ground) -> Iterator[Finding]:
         yield Finding(gap(_said(ground, together, ()), backbone_TV), gap(both_TV, backbone_TV))
 
 
-def gates_sum_to_one(ground: Ground) -> Iterator[Finding]:
+def gates_sum_to_one(ground: TestBed) -> Iterator[Finding]:
     """L5 inside an expert, in every block and whichever parts are on; the control leaves out the largest weight."""
     for family, active in product(FAMILIES, (PARTS, PARTS[:1], ())):
         expert = ground.parts_together(family, active)
@@ -50,7 +50,7 @@ def gates_sum_to_one(ground: Ground) -> Iterator[Finding]:
         yield Finding(gap(sums, torch.ones_like(sums)), gap(without, torch.ones_like(sums)))
 
 
-def _beginning(ground: Ground, family: Family, config: ModeConfig) -> Tensor:
+def _beginning(ground: TestBed, family: Family, config: ModeConfig) -> Tensor:
     """Logits [T, V] with a part that has not learnt yet."""
     model = ground.mode_model((), family, config.num_blocks)
     model.add_expert("new", config)
@@ -58,7 +58,7 @@ def _beginning(ground: Ground, family: Family, config: ModeConfig) -> Tensor:
 
 
 @torch.inference_mode()
-def _said(ground: Ground, model: ModeModel, active: Sequence[str]) -> Tensor:
+def _said(ground: TestBed, model: ModeModel, active: Sequence[str]) -> Tensor:
     """Logits [T, V] of the ground's text."""
     logits_1TV, _ = model(torch.tensor([ground.ids], device=model.device), active)
     said_TV: Tensor = logits_1TV[0]

@@ -12,11 +12,11 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.events import Event, Step
-from engine.files import Kept, sha256_of
-from engine.models.demix import DemixModel
+from engine.files import ArtifactRef, sha256_of
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix
 from engine.selfcheck.law import Finding, gap, worst
-from engine.selfcheck.test_bed import KEYS, Ground, plain_logprobs, save_model
+from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
 from engine.text.blocks import pack_domain
 from engine.text.corpus import ReadOptions, Report, read_documents
 from engine.text.split import keep_documents
@@ -36,7 +36,7 @@ CUT = 3  # updates before the interruption
 DOCUMENTS = 12
 
 
-def adding_touches_nothing(ground: Ground) -> Iterator[Finding]:
+def adding_touches_nothing(ground: TestBed) -> Iterator[Finding]:
     """L8: tensors that changed by an addition, from a copy and from tensors, and by training what was added.
 
     The control counts the tensors of the trained expert that changed.
@@ -54,7 +54,7 @@ def adding_touches_nothing(ground: Ground) -> Iterator[Finding]:
     yield Finding(_num_changed(others, after), _num_changed(added, after))
 
 
-def moving_changes_nothing(ground: Ground) -> Iterator[Finding]:
+def moving_changes_nothing(ground: TestBed) -> Iterator[Finding]:
     """L16: packed files that changed when text was moved and renamed; a model that was moved still says the same.
 
     The controls change one document, and ask another expert.
@@ -70,19 +70,19 @@ def moving_changes_nothing(ground: Ground) -> Iterator[Finding]:
     yield _moved_model(ground)
 
 
-def _moved_model(ground: Ground) -> Finding:
+def _moved_model(ground: TestBed) -> Finding:
     model, root = ground.model(), ground.new_folder()
     base, experts = save_model(model, root / "here")
     there = (root / "here").rename(root / "there")
-    places = {key: Kept(there / expert.folder.name) for key, expert in experts.items()}
-    moved = load_demix(Kept(there / base.folder.name, base.sha256), places)
+    places = {key: ArtifactRef(there / expert.folder.name) for key, expert in experts.items()}
+    moved = load_demix(ArtifactRef(there / base.folder.name, base.sha256), places)
     said, again = (plain_logprobs(one, KEYS, ground.ids) for one in (model, moved.to(ground.device)))
     return Finding(gap(again, said), gap(said[0], said[1]))
 
 
-def resumed_is_uninterrupted(ground: Ground) -> Iterator[Finding]:
+def resumed_is_uninterrupted(ground: TestBed) -> Iterator[Finding]:
     """L17, on CPU: losses and final weights; the control sets a training off again from its beginning."""
-    on_cpu = Ground(torch.device("cpu"), ground.new_folder())
+    on_cpu = TestBed(torch.device("cpu"), ground.new_folder())
     whole, cut, again = (on_cpu.model() for _ in range(3))
     folder = on_cpu.new_folder()
     expected = _losses(on_cpu, whole, on_cpu.new_folder())
@@ -93,7 +93,7 @@ def resumed_is_uninterrupted(ground: Ground) -> Iterator[Finding]:
     yield Finding(worst([losses, *weights]), twice)
 
 
-def _losses(ground: Ground, model: DemixModel, folder: Path, stop_after: int | None = None) -> list[float]:
+def _losses(ground: TestBed, model: MultiExpertModel, folder: Path, stop_after: int | None = None) -> list[float]:
     """The loss of each update; a training that stops early is closed, and leaves a checkpoint."""
     losses: list[float] = []
     events = cast(Generator[Event, None, None], train(model, ground.texts(KEYS), TRAINING, folder))
@@ -105,7 +105,7 @@ def _losses(ground: Ground, model: DemixModel, folder: Path, stop_after: int | N
     return losses
 
 
-def _hashes(model: DemixModel) -> dict[str, str]:
+def _hashes(model: MultiExpertModel) -> dict[str, str]:
     """The SHA-256 of every tensor by its name."""
     return {
         name: hashlib.sha256(tensor.cpu().numpy().tobytes()).hexdigest() for name, tensor in model.state_dict().items()
@@ -124,7 +124,7 @@ def _write_text(folder: Path) -> Path:
     return folder
 
 
-def _packed(ground: Ground, text: Path) -> dict[str, str]:
+def _packed(ground: TestBed, text: Path) -> dict[str, str]:
     """The SHA-256 of every file that the text in a folder is packed into."""
     kept, packed = ground.new_folder(), ground.new_folder()
     for _ in keep_documents(read_documents(text, ReadOptions(), Report()), kept):

@@ -15,14 +15,14 @@ from engine.inference.scores import as_blocks, mix_scores, mixed_perplexity, per
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 from engine.mixing.posterior import UpdatingGate
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.selfcheck.law import Finding, gap, relative_gap
-from engine.selfcheck.test_bed import BLOCK, KEYS, PRIOR, Ground, every_gate, plain_logprobs
+from engine.selfcheck.test_bed import BLOCK, KEYS, PRIOR, TestBed, every_gate, plain_logprobs
 
 IN_THE_PADDING = -40.0  # nats
 
 
-def batches_and_padding(ground: Ground) -> Iterator[Finding]:
+def batches_and_padding(ground: TestBed) -> Iterator[Finding]:
     """L9, in shares of the perplexity, from tokens and from sums of blocks; the control has half the context."""
     model = ground.model()
     halves_EX = ground.score(model, block_size=BLOCK // 2)
@@ -49,7 +49,7 @@ def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, whole: float) 
     return Finding(_apart(other, whole), _apart(token, whole))
 
 
-def stored_is_live(ground: Ground) -> Iterator[Finding]:
+def stored_is_live(ground: TestBed) -> Iterator[Finding]:
     """L19, token by token in every mode; the control mixes the stored scores by another prior."""
     model = ground.model()
     for config in every_gate():
@@ -59,7 +59,7 @@ def stored_is_live(ground: Ground) -> Iterator[Finding]:
         yield Finding(relative_gap(stored_X, live_X), gap(other_X, live_X))
 
 
-def _live(ground: Ground, model: DemixModel, gate: Gate) -> Tensor:
+def _live(ground: TestBed, model: MultiExpertModel, gate: Gate) -> Tensor:
     """The mixture's log-likelihood [X] of every token, from whole distributions, block after block."""
     ids, found, stream = ground.array.tolist(), [], ground.begun(gate)
     for start in range(0, len(ids) - 1, BLOCK):

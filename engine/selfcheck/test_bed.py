@@ -25,7 +25,7 @@ from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.config import Family, GateConfig, ModelConfig
-from engine.files import Kept, new_folder
+from engine.files import ArtifactRef, new_folder
 from engine.inference.generate import Mixing
 from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.active_experts import ActiveExperts
@@ -34,13 +34,13 @@ from engine.methods.mode.model import ModeModel
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import save_base, save_expert
 from engine.models.expert_model import ExpertModel
 from engine.models.families import fresh_model
 from engine.text.blocks import Tokens
 from engine.text.corpus import Document
-from engine.text.eval_sample import Excerpt, excerpt_of
+from engine.text.eval_sample import EvalSample, eval_sample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 from engine.training.data import DomainText
 
@@ -58,17 +58,17 @@ _VOCAB = 300
 _NOISE = 0.1  # on fresh weights: the context counts, experts differ plainly, and none takes over at once
 
 
-class Ground:
+class TestBed:
     """Small real things on one device, the same each time, and a folder for files."""
 
     def __init__(self, device: torch.device, folder: Path) -> None:
         self.device = device
         self._folder = folder
 
-    def model(self, family: Family = "llama", noise: float = _NOISE) -> DemixModel:
+    def model(self, family: Family = "llama", noise: float = _NOISE) -> MultiExpertModel:
         """A model of four experts; without noise they are identical. A new one each time: a law may change it."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
-        model = DemixModel(fresh_model(shape, _VOCAB, seed=7), KEYS).eval()
+        model = MultiExpertModel(fresh_model(shape, _VOCAB, seed=7), KEYS).eval()
         generator = torch.Generator().manual_seed(11)
         _disturb(model.shared_parameters().values(), _NOISE, generator)
         for key in KEYS:
@@ -110,11 +110,11 @@ class Ground:
         """The log-likelihood of that text under every expert, through score files."""
         return self.score(self.model())
 
-    def score(self, model: DemixModel, batch_size: int = 8, block_size: int = BLOCK) -> Tensor:
+    def score(self, model: MultiExpertModel, batch_size: int = 8, block_size: int = BLOCK) -> Tensor:
         """Such scores [E, X], written to a new folder and read from there."""
         folders = [self.new_folder() for _ in KEYS]
         for key, folder in zip(KEYS, folders, strict=True):
-            for _ in score_tokens(model, key, excerpt_of(self.array, block_size), folder, batch_size=batch_size):
+            for _ in score_tokens(model, key, eval_sample(self.array, block_size), folder, batch_size=batch_size):
                 pass
         return open_scores(folders)[0]
 
@@ -131,9 +131,9 @@ class Ground:
     @cached_property
     def distances(self) -> Distances:
         """Before every token of that text but the first."""
-        return self.measure(excerpt_of(self.array, BLOCK))
+        return self.measure(eval_sample(self.array, BLOCK))
 
-    def measure(self, text: Excerpt) -> Distances:
+    def measure(self, text: EvalSample) -> Distances:
         """Distances to the centres, written to a new folder and read from there."""
         folder = self.new_folder()
         for _ in measure_distances(self.clustering, self.tokenizer, text, folder):
@@ -206,15 +206,15 @@ def mixed_logprobs(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Seq
     return mixing.distribution()[1]
 
 
-def save_model(model: DemixModel, root: Path) -> tuple[Kept, dict[str, Kept]]:
+def save_model(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:
     """The folders of a base and its experts, as a job keeps them."""
     with new_folder(root / "base") as folder:
         save_base(model, folder)
-    sha256 = Kept(root / "base").check()
+    sha256 = ArtifactRef(root / "base").check()
     for key in model.keys:
         with new_folder(root / key) as folder:
             save_expert(model, key, folder, base_sha256=sha256, tokenizer_sha256="")
-    return Kept(root / "base", sha256), {key: Kept(root / key) for key in model.keys}
+    return ArtifactRef(root / "base", sha256), {key: ArtifactRef(root / key) for key in model.keys}
 
 
 @torch.no_grad()

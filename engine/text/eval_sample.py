@@ -19,7 +19,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Excerpt:
+class EvalSample:
     """Blocks of a split: block n predicts the tokens that follow each of the T from `starts_N[n]` on.
 
     Blocks do not overlap and are independent; only the last may be shorter, at the end of the split.
@@ -30,7 +30,7 @@ class Excerpt:
     starts_N: NDArray[np.int64]
 
     @classmethod
-    def of(cls, tokens: Tokens, block_size: int, max_tokens: int | None = None) -> Excerpt:
+    def of(cls, tokens: Tokens, block_size: int, max_tokens: int | None = None) -> EvalSample:
         """The whole split, or as many whole blocks as `max_tokens` allows, evenly spread; or part of the first."""
         total = max(len(tokens) - 1, 0)
         if max_tokens is None or total <= max_tokens:
@@ -40,9 +40,9 @@ class Excerpt:
         return cls.of_blocks(tokens, block_size, max_tokens // block_size)
 
     @classmethod
-    def of_blocks(cls, tokens: Tokens, block_size: int, num_blocks: int) -> Excerpt:
+    def of_blocks(cls, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
         """So many whole blocks, evenly spread; all there are, if they are fewer."""
-        return cls(tokens, block_size, spread(tokens.num_blocks(block_size), num_blocks) * block_size)
+        return cls(tokens, block_size, evenly_spaced(tokens.num_blocks(block_size), num_blocks) * block_size)
 
     @property
     def num_tokens(self) -> int:
@@ -83,12 +83,12 @@ class Excerpt:
             yield inputs[None], targets[None]
 
 
-def excerpt_of(ids: NDArray[np.integer], block_size: int) -> Excerpt:
+def eval_sample(ids: NDArray[np.integer], block_size: int) -> EvalSample:
     """A text as a whole, of one document."""
-    return Excerpt.of(Tokens(ids, np.zeros(1, dtype=np.int64)), block_size)
+    return EvalSample.of(Tokens(ids, np.zeros(1, dtype=np.int64)), block_size)
 
 
-def spread(available: int, wanted: int) -> NDArray[np.int64]:
+def evenly_spaced(available: int, wanted: int) -> NDArray[np.int64]:
     """`wanted` of so many places, evenly spread from the first on; all of them, if they are fewer."""
     count = min(available, wanted)
     return np.arange(count, dtype=np.int64) * available // max(count, 1)

@@ -59,7 +59,7 @@ def read_description(path: Path) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSource:
+class LocalSource:
     """Text this machine has: what it is, whether to train or to test on it, and on what terms it came."""
 
     title: str
@@ -69,14 +69,14 @@ class FoundSource:
     read: Callable[[Path], str | None] = read_file
 
 
-def found_documents(name: str, options: ReadOptions | None = None, report: Report | None = None) -> Iterator[Document]:
+def local_documents(name: str, options: ReadOptions | None = None, report: Report | None = None) -> Iterator[Document]:
     """Documents of one of `SOURCES`, the same each time; unreadable files are passed over."""
     if name not in SOURCES:
         raise CorpusError(f"There is no found text called “{name}”.", f"Known: {', '.join(SOURCES)}.")
     yield from admit(_documents(SOURCES[name]), options or ReadOptions(), report or Report())
 
 
-def _documents(source: FoundSource) -> Iterator[Document]:
+def _documents(source: LocalSource) -> Iterator[Document]:
     seen: set[bytes] = set()
     # in the order of hashed names, so that the first megabyte is already a fair sample of the whole
     for name, path in sorted(source.files(), key=lambda file: hashlib.sha256(file[0].encode()).digest()):
@@ -140,17 +140,17 @@ def _licences() -> Files:
 
 
 SOURCES = {
-    "python": FoundSource("Python: the standard library", "train", "PSF-2.0", _python),
-    "headers": FoundSource("C++ headers of PyTorch, Arrow and NumPy", "train", "BSD-3-Clause and Apache-2.0", _headers),
-    "manuals": FoundSource(
+    "python": LocalSource("Python: the standard library", "train", "PSF-2.0", _python),
+    "headers": LocalSource("C++ headers of PyTorch, Arrow and NumPy", "train", "BSD-3-Clause and Apache-2.0", _headers),
+    "manuals": LocalSource(
         "Manuals of scientific libraries", "train", "BSD-3-Clause and Apache-2.0", _manuals, read_manual
     ),
-    "descriptions": FoundSource(
+    "descriptions": LocalSource(
         "Descriptions of Python packages", "train", "as each package states", _descriptions, read_description
     ),
-    "licences": FoundSource("Licence texts", "train", "each may be copied verbatim", _licences),
-    "cython": FoundSource("Cython sources", "novel", "BSD-3-Clause and Apache-2.0", _cython),
-    "mathematics": FoundSource(
+    "licences": LocalSource("Licence texts", "train", "each may be copied verbatim", _licences),
+    "cython": LocalSource("Cython sources", "novel", "BSD-3-Clause and Apache-2.0", _cython),
+    "mathematics": LocalSource(
         "Mathematics: SymPy, mpmath and NetworkX", "novel", "BSD-3-Clause", _mathematics, read_manual
     ),
 }

@@ -9,6 +9,6 @@ import torch
 from engine.config import Precision
 
 
-def arithmetic(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+def autocast_for(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """Autocast for a precision on a device; for this thread only (`engine.inference.scores` enters its own)."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import DamagedFile, TrainingError
 from engine.files import new_folder, verify_folder
-from engine.training.early_stopping import Course
+from engine.training.early_stopping import EvaluationHistory
 
 _KEEP = 2
 _PARAMETERS, _BEST = "parameters", "best"
@@ -42,7 +42,7 @@ def training_state(
 
 
 def save_checkpoint(
-    root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, course: Course | None = None
+    root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, course: EvaluationHistory | None = None
 ) -> None:
     """Writes the state after `step` updates and drops all but the last two checkpoints."""
     own = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
@@ -53,7 +53,7 @@ def save_checkpoint(
         save_file(moments, aside / _MOMENTS_FILE)
         if best:
             save_file(best, aside / _BEST_FILE)
-        card = {"step": step, "config": asdict(config), "course": asdict(course or Course())}
+        card = {"step": step, "config": asdict(config), "course": asdict(course or EvaluationHistory())}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-_KEEP]:
         shutil.rmtree(old)
@@ -136,9 +136,9 @@ def restore(
                 optimizer.state[parameter][kind] = file.get_tensor(key).to(parameter.device)
 
 
-def course_at(root: Path, step: int) -> Course:
+def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
     """How the evaluations of the first `step` updates went."""
-    return Course(**_card(checkpoint_folder(root, step)).get("course", {}))
+    return EvaluationHistory(**_card(checkpoint_folder(root, step)).get("course", {}))
 
 
 def best_weights(root: Path, step: int, names: Iterable[str]) -> dict[str, Tensor]:

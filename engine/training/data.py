@@ -21,7 +21,7 @@ from torch import Tensor
 from engine.errors import TrainingError
 from engine.models.demix import Rows
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import spread
+from engine.text.eval_sample import evenly_spaced
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class BlockSampler:
 
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
         """Held-out blocks of one domain, evenly spread: the first ones would be those of a document or two."""
-        places = spread(text.dev.num_blocks(self.block_size), num_blocks)
+        places = evenly_spaced(text.dev.num_blocks(self.block_size), num_blocks)
         return self._take([(text, text.dev, int(i)) for i in places])
 
     def _of_each(self, number: int) -> list[tuple[DomainText, int]]:
@@ -148,7 +148,7 @@ class BlockSampler:
     def _blocks_of(self, text: DomainText) -> Sequence[int]:
         """The training blocks of a domain that take part."""
         there = text.train.num_blocks(self.block_size)
-        return range(there) if self.max_sequences is None else spread(there, self.max_sequences).tolist()
+        return range(there) if self.max_sequences is None else evenly_spaced(there, self.max_sequences).tolist()
 
     def _take(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Batch:
         """This process's rows of a batch that is given as domain, tokens and number of each block."""

@@ -22,7 +22,7 @@ _BUCKET_NUMBERS = 1 << 24  # gradients that travel together; 64 MiB in float32
 _PATIENCE = timedelta(days=7)  # between two events the caller may take its time
 
 
-class Team:
+class ProcessGroup:
     """One process alone."""
 
     rank = 0
@@ -32,12 +32,12 @@ class Team:
         del key
         return range(num_rows)
 
-    def holds(self, key: str) -> bool:
+    def has_expert(self, key: str) -> bool:
         """Whether this process has an expert."""
         del key
         return True
 
-    def counts(self, key: str | None) -> bool:
+    def owns_norm(self, key: str | None) -> bool:
         """Whether this process speaks for an expert's gradients, or (None) for the shared ones."""
         del key
         return True
@@ -45,37 +45,37 @@ class Team:
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
         """Sums gradients in place over all that hold the expert; over everybody for None."""
 
-    def total(self, value: float) -> float:
+    def all_sum(self, value: float) -> float:
         """The sum of everybody's values, the same for all."""
         return value
 
-    def whole(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
+    def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
         """The losses of all `num_rows` rows from those of each process, which lie at `places`."""
         del places, num_rows
         return losses_ABT
 
-    def agree(self, value: int) -> int:
+    def broadcast(self, value: int) -> int:
         """The value of the first process, for all."""
         return value
 
-    def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """On the first process the tensors of all experts (named `kind/expert:place`); elsewhere one's own."""
         return state
 
-    def go_on_from(self, step: int) -> None:
+    def on_resume(self, step: int) -> None:
         """Called once, before the first update."""
 
-    def keep_best(self) -> None:
+    def on_best(self) -> None:
         """Called, with patience, where an evaluation was the best so far."""
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Called at the end of a training that was not stopped."""
 
 
-ALONE = Team()
+SINGLE_PROCESS = ProcessGroup()
 
 
-class Ranks(Team):
+class RankGroup(ProcessGroup):
     """One of several processes. Every method must be called by all of them, in the same order."""
 
     def __init__(self, layout: Layout, rank: int) -> None:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.training.distributed import Team
+from engine.training.distributed import ProcessGroup
 
 
 @dataclass
-class Course:
+class EvaluationHistory:
     """The evaluations so far, in steps and nats per token."""
 
     evaluated_step: int = -1  # of the last one; -1 before the first
@@ -19,9 +19,11 @@ class Course:
     best_losses: dict[str, float] = field(default_factory=dict)  # the same, with patience only
     num_worse: int = 0  # evaluations in a row since the best one
 
-    def see(self, step: int, losses: Mapping[str, float], team: Team) -> bool:
+    def add(self, step: int, losses: Mapping[str, float], team: ProcessGroup) -> bool:
         """Takes in an evaluation; whether it is the best so far, as the first process sees it."""
-        is_better = bool(team.agree(int(_mean(losses) < (_mean(self.best_losses) if self.best_losses else math.inf))))
+        is_better = bool(
+            team.broadcast(int(_mean(losses) < (_mean(self.best_losses) if self.best_losses else math.inf)))
+        )
         if is_better:
             self.best_step, self.best_losses, self.num_worse = step, dict(losses), 0
         else:

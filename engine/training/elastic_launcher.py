@@ -11,7 +11,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 
-from engine.training.ipc import leave_failure
+from engine.training.ipc import write_failure
 
 
 def main(folder: Path, num_processes: int, worker: str) -> int:
@@ -25,7 +25,7 @@ def main(folder: Path, num_processes: int, worker: str) -> int:
         torchrun([*here, *meeting, "-m", worker, str(folder)])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        leave_failure(folder, rank, failure.exitcode, failure.message)
+        write_failure(folder, rank, failure.exitcode, failure.message)
         return 1
     return 0
 

@@ -21,7 +21,7 @@ from engine.events import Event
 from engine.training.data import PackedDomain
 from engine.training.methods import Recipe
 
-INPUT, NEWS, ORDERS, LIFE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
+INPUT, EVENTS, COMMANDS, LIFELINE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
 GO, STOP = b"g", b"s"
 _EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
 _LOG = "What it printed before stands in the log."
@@ -44,13 +44,13 @@ class Task:
 
     @classmethod
     def read(cls, path: Path) -> Task:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in said["domains"])
-        config = TrainingConfig(**said["config"])
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in data["domains"])
+        config = TrainingConfig(**data["config"])
         recipe = Recipe(
-            said["recipe"]["method"], LoraConfig(**said["recipe"]["lora"]), MoeConfig(**said["recipe"]["moe"])
+            data["recipe"]["method"], LoraConfig(**data["recipe"]["lora"]), MoeConfig(**data["recipe"]["moe"])
         )
-        return cls(Path(said["seed_folder"]), domains, config, Path(said["folder"]), said["device"], recipe)
+        return cls(Path(data["seed_folder"]), domains, config, Path(data["folder"]), data["device"], recipe)
 
 
 def to_line(event: Event) -> bytes:
@@ -60,26 +60,26 @@ def to_line(event: Event) -> bytes:
 
 def from_line(line: bytes) -> Event:
     """The event of such a line."""
-    said = json.loads(line)
-    return _EVENTS[said.pop("event")](**said)
+    data = json.loads(line)
+    return _EVENTS[data.pop("event")](**data)
 
 
-class Caller:
+class ParentPipe:
     """The caller as the first process sees it."""
 
     def __init__(self, folder: Path) -> None:
-        self._news = os.open(folder / NEWS, os.O_WRONLY)
-        self._orders = os.open(folder / ORDERS, os.O_RDONLY)
+        self._news = os.open(folder / EVENTS, os.O_WRONLY)
+        self._orders = os.open(folder / COMMANDS, os.O_RDONLY)
 
-    def wants_more_after(self, event: Event) -> bool:
+    def publish(self, event: Event) -> bool:
         """Tells the event and waits; whether to go on."""
         os.write(self._news, to_line(event))
         return os.read(self._orders, 1) == GO
 
 
-def live_with_caller(folder: Path) -> None:
+def exit_with_parent(folder: Path) -> None:
     """From now on this process ends when the caller's does."""
-    life = os.open(folder / LIFE, os.O_RDONLY | os.O_NONBLOCK)  # a plain open would wait for a caller that died
+    life = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)  # a plain open would wait for a caller that died
     os.set_blocking(life, True)
 
     def end() -> NoReturn:
@@ -89,26 +89,26 @@ def live_with_caller(folder: Path) -> None:
     threading.Thread(target=end, name="life", daemon=True).start()
 
 
-def leave_words(folder: Path, rank: int, error: BaseException) -> None:
+def write_error(folder: Path, rank: int, error: BaseException) -> None:
     """Writes down what a process ends of."""
-    told = {
+    record = {
         "kind": type(error).__name__,
         "problem": error.problem if isinstance(error, Problem) else _last_line(error),
         "next_step": error.next_step if isinstance(error, Problem) else "",
         "errno": error.errno if isinstance(error, OSError) else None,
     }
     aside = folder / f"words-{rank}.new"
-    aside.write_text(json.dumps(told), encoding="utf-8")
+    aside.write_text(json.dumps(record), encoding="utf-8")
     aside.rename(folder / f"words-{rank}.json")
 
 
-def leave_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
+def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
     """Writes down which process failed first, as torchrun saw it."""
-    told = {"rank": rank, "exit_code": exit_code, "cause": cause}
-    (folder / FAILURE).write_text(json.dumps(told), encoding="utf-8")
+    record = {"rank": rank, "exit_code": exit_code, "cause": cause}
+    (folder / FAILURE).write_text(json.dumps(record), encoding="utf-8")
 
 
-def failure_in(folder: Path, num_ranks: int) -> Exception:
+def read_failure(folder: Path, num_ranks: int) -> Exception:
     """What the processes ended of: a Problem as it was raised, an OSError, or a LostRank that names the process."""
     for rank in range(num_ranks):
         words = folder / f"words-{rank}.json"
@@ -116,18 +116,18 @@ def failure_in(folder: Path, num_ranks: int) -> Exception:
             return _error_of(f"Process {rank} of {num_ranks}", rank, json.loads(words.read_text(encoding="utf-8")))
     if not (folder / FAILURE).exists():
         return LostRank(f"torchrun must run the {num_ranks} processes of the training, but ended itself.", _LOG)
-    told = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
-    name = f"Process {told['rank']} of {num_ranks}"
-    return LostRank(f"{name} ended without a word: {told['cause']}.", f"{_LOG} {_SMALLER}", rank=told["rank"])
+    record = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
+    name = f"Process {record['rank']} of {num_ranks}"
+    return LostRank(f"{name} ended without a word: {record['cause']}.", f"{_LOG} {_SMALLER}", rank=record["rank"])
 
 
-def _error_of(name: str, rank: int, told: dict[str, Any]) -> Exception:
-    kind = getattr(errors, told["kind"], None)
+def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
+    kind = getattr(errors, record["kind"], None)
     if isinstance(kind, type) and issubclass(kind, Problem):
-        return kind(told["problem"], told["next_step"])
-    if told["errno"] is not None:
-        return OSError(told["errno"], told["problem"])
-    what = f"{name} ended in an error of its own: {told['kind']}: {told['problem']}"
+        return kind(record["problem"], record["next_step"])
+    if record["errno"] is not None:
+        return OSError(record["errno"], record["problem"])
+    what = f"{name} ended in an error of its own: {record['kind']}: {record['problem']}"
     return LostRank(what, f"{_LOG} {_SMALLER}" if "memory" in what.lower() else _LOG, rank=rank)
 
 

@@ -21,7 +21,7 @@ from engine.errors import TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_command, python_environment
 from engine.training.data import BlockSampler, PackedDomain
-from engine.training.ipc import GO, INPUT, LIFE, NEWS, ORDERS, STOP, Task, failure_in, from_line
+from engine.training.ipc import COMMANDS, EVENTS, GO, INPUT, LIFELINE, STOP, Task, from_line, read_failure
 from engine.training.layout import layout_of
 from engine.training.methods import Recipe
 
@@ -29,7 +29,7 @@ _LOOK_SECONDS = 0.2
 _END_SECONDS = 5.0
 
 
-def train_on(
+def train_distributed(
     num_processes: int,
     seed_folder: Path,
     domains: Sequence[PackedDomain],
@@ -51,10 +51,10 @@ def train_on(
     texts = [domain.open() for domain in domains]
     BlockSampler(texts, config.block_size, config.sequences_per_domain, config.seed)  # refuses texts that are too short
     task = Task(seed_folder.resolve(), tuple(domains), config, folder.resolve(), device, recipe or Recipe())
-    return carry_out(task, "engine.training.worker", num_processes, threads=threads, log=log)
+    return run_workers(task, "engine.training.worker", num_processes, threads=threads, log=log)
 
 
-class Carried(Protocol):
+class WorkerTask(Protocol):
     """A task that several processes carry out together; one that is stopped leaves a checkpoint in `folder`."""
 
     @property
@@ -66,8 +66,8 @@ class Carried(Protocol):
     def write(self, path: Path) -> None: ...
 
 
-def carry_out(
-    task: Carried, worker: str, num_processes: int, *, threads: int = 0, log: Path | None = None
+def run_workers(
+    task: WorkerTask, worker: str, num_processes: int, *, threads: int = 0, log: Path | None = None
 ) -> Iterator[Event]:
     """The events of a task in processes that each run the module `worker`; threads, log and errors as in `train_on`."""
     _require_devices(task.device, num_processes)
@@ -111,9 +111,9 @@ def _environment(num_processes: int, threads: int) -> dict[str, str]:
 
 
 def _events(
-    task: Carried, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
+    task: WorkerTask, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
 ) -> Iterator[Event]:
-    crew = _Crew(task, worker, num_processes, environment, log)
+    crew = WorkerPool(task, worker, num_processes, environment, log)
     try:
         yield from crew.events()
     except (GeneratorExit, KeyboardInterrupt):
@@ -123,20 +123,20 @@ def _events(
         crew.end()
 
 
-class _Crew:
+class WorkerPool:
     """torchrun, its processes, and the pipes to them."""
 
     def __init__(
-        self, task: Carried, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
+        self, task: WorkerTask, worker: str, num_processes: int, environment: dict[str, str], log: Path | None
     ) -> None:
         self.num_processes, self.folder = num_processes, task.folder / ".processes"
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         task.write(self.folder / INPUT)
-        for name in (NEWS, ORDERS, LIFE):
+        for name in (EVENTS, COMMANDS, LIFELINE):
             os.mkfifo(self.folder / name, 0o600)
         # Opened for both, so that no open waits for the other end.
-        self.news, self.orders, self.life = (os.open(self.folder / n, os.O_RDWR) for n in (NEWS, ORDERS, LIFE))
+        self.news, self.orders, self.life = (os.open(self.folder / n, os.O_RDWR) for n in (EVENTS, COMMANDS, LIFELINE))
         self.started = False
         self.torchrun = self._start(worker, environment, log)
 
@@ -193,4 +193,4 @@ class _Crew:
 
     def _require_good_end(self) -> None:
         if self.torchrun.returncode:
-            raise failure_in(self.folder, self.num_processes)
+            raise read_failure(self.folder, self.num_processes)

@@ -22,28 +22,28 @@ from torch import Tensor, nn
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Event, Saved, Saving, Settled, Step
+from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.models.demix_files import Limits
 from engine.models.moe import listening_to_routers
-from engine.training.autocast import arithmetic
+from engine.training.autocast import autocast_for
 from engine.training.checkpoint import (
     best_weights,
     checkpoint_folder,
-    course_at,
+    evaluation_history_at,
     newest_step,
     restore,
     save_checkpoint,
     training_state,
 )
 from engine.training.data import Batch, BlockSampler, DomainText
-from engine.training.distributed import ALONE, Team
-from engine.training.early_stopping import Course
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
+from engine.training.early_stopping import EvaluationHistory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
-from engine.training.trainable_model import Learner
+from engine.training.trainable_model import TrainableModel
 
 
 def train(
-    model: Learner,
+    model: TrainableModel,
     texts: Sequence[DomainText],
     config: TrainingConfig,
     folder: Path,
@@ -52,7 +52,7 @@ def train(
     balanced: bool = True,
     watch: Callable[[], Mapping[str, float]] | None = None,
     listen: Callable[[str], AbstractContextManager[object]] = nullcontext,
-    team: Team = ALONE,
+    team: ProcessGroup = SINGLE_PROCESS,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
@@ -71,7 +71,7 @@ def train(
 class _Training:
     def __init__(
         self,
-        model: Learner,
+        model: TrainableModel,
         texts: Sequence[DomainText],
         config: TrainingConfig,
         folder: Path,
@@ -79,7 +79,7 @@ class _Training:
         balanced: bool,
         watch: Callable[[], Mapping[str, float]] | None,
         listen: Callable[[str], AbstractContextManager[object]],
-        team: Team,
+        team: ProcessGroup,
     ) -> None:
         self.model, self.config, self.folder, self.team = model, config, folder, team
         self.watch, self.listen = watch, listen
@@ -95,7 +95,7 @@ class _Training:
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
-        self.course = Course()
+        self.course = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
     def events(self) -> Iterator[Event]:
@@ -120,15 +120,15 @@ class _Training:
             if step > saved:
                 self._save(step)
             raise
-        self.team.settle()
+        self.team.finish()
         yield self._settled(step)
 
     def _resume(self) -> int:
-        step = self.team.agree(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
-        self.team.go_on_from(step)
+        step = self.team.broadcast(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
+        self.team.on_resume(step)
         if step:
             restore(self.folder, step, self.parameters, self.optimizer)
-            self.course = course_at(self.folder, step)
+            self.course = evaluation_history_at(self.folder, step)
             self.best = best_weights(self.folder, step, self.parameters)
         return step
 
@@ -154,12 +154,12 @@ class _Training:
         self.best = {}
         return True
 
-    def _settled(self, step: int) -> Settled:
+    def _settled(self, step: int) -> TrainingFinished:
         """Said at the end in any case: a training that is resumed when all is done evaluates no more."""
         course, wished = self.course, self.config.num_steps
         if self.config.patience:
-            return Settled(course.best_step, step, wished, course.best_losses)
-        return Settled(step, step, wished, course.last_losses)
+            return TrainingFinished(course.best_step, step, wished, course.best_losses)
+        return TrainingFinished(step, step, wished, course.last_losses)
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
@@ -194,14 +194,14 @@ class _Training:
                 losses_BT = self._losses(batch)
             ((losses_BT.mean() + routers.loss()) * batch.share / self.config.accumulate).backward()
             losses.append(losses_BT.detach())
-        return self.team.whole(torch.stack(losses), batch.places, batch.num_rows)
+        return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
 
     def _losses(self, batch: Batch) -> Tensor:
         device = self.model.device
         if not batch.places:
             return torch.zeros(batch.targets_BT.shape, device=device)
         inputs_BT, targets_BT = batch.inputs_BT.to(device), batch.targets_BT.to(device)
-        with arithmetic(self.config.precision, device):
+        with autocast_for(self.config.precision, device):
             if not torch.is_grad_enabled():
                 return -self.model.log_likelihoods(inputs_BT, targets_BT, batch.rows)
             logits_BTV = self.model(inputs_BT, batch.rows)
@@ -217,24 +217,24 @@ class _Training:
         self.model.eval()
         batches = {text.name: self.sampler.held_out(text, self.config.evaluation_blocks) for text in self.sampler.texts}
         losses = {name: self._heard(name, batch)[None] for name, batch in batches.items()}  # all, before an exchange
-        whole = {name: self.team.whole(losses[name], b.places, b.num_rows) for name, b in batches.items()}
+        whole = {name: self.team.gather_losses(losses[name], b.places, b.num_rows) for name, b in batches.items()}
         means = {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()}
         for name, loss in means.items():  # the last update has no step after it that would see what it broke
             _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not kept")
         self.course.evaluated_step, self.course.last_losses = step, means
-        if self.config.patience and self.course.see(step, means, self.team):
+        if self.config.patience and self.course.add(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
-            self.team.keep_best()
+            self.team.on_best()
         return Evaluated(step, means | self._watched())
 
     def _watched(self) -> dict[str, float]:
         if self.watch is None:
             return {}
-        with arithmetic(self.config.precision, self.model.device):
+        with autocast_for(self.config.precision, self.model.device):
             return dict(self.watch())
 
     def _save(self, step: int) -> Saved:
-        state = self.team.collect(training_state(self.parameters, self.optimizer, self.best))
+        state = self.team.gather_state(training_state(self.parameters, self.optimizer, self.best))
         if self.team.rank == 0:
             save_checkpoint(self.folder, step, state, self.config, self.course)
         return Saved(step, str(checkpoint_folder(self.folder, step)))
@@ -257,7 +257,7 @@ def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -
     return {name: fmean(losses) for name, losses in found.items()}
 
 
-def trainable(model: Learner, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
+def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
     """The parameters to train by name; all others have their gradients switched off."""
     parameters: dict[str, nn.Parameter] = {} if only_experts is not None else model.shared_parameters()
     for key in model.keys if only_experts is None else only_experts:
@@ -268,7 +268,7 @@ def trainable(model: Learner, only_experts: Sequence[str] | None) -> Mapping[str
     return parameters
 
 
-def require_context(model: Learner | Limits, block_size: int) -> None:
+def require_context(model: TrainableModel | Limits, block_size: int) -> None:
     """Raises TrainingError when blocks are longer than the context of a model, or of what is known of one."""
     if block_size > model.max_positions:
         raise TrainingError(

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss
 from engine.models.demix import Rows
-from engine.training.distributed import ALONE, Team
-from engine.training.trainable_model import Learner
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
+from engine.training.trainable_model import TrainableModel
 
 
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
@@ -53,7 +53,7 @@ class GradientGroup:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
 
-def gradient_groups(model: Learner, rows: Rows) -> list[GradientGroup]:
+def gradient_groups(model: TrainableModel, rows: Rows) -> list[GradientGroup]:
     """Shared gradients as they are, means over all sequences; an expert's made the mean over its own (DEMix §3.4).
 
     `rows` are those of the whole batch; experts that this process does not hold are left out.
@@ -71,7 +71,7 @@ def clip_and_step(
     groups: Sequence[GradientGroup],
     step: int,
     config: TrainingConfig,
-    team: Team = ALONE,
+    team: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
     """One update after one clip over all gradients; raises NonFiniteLoss before anything is changed."""
     norm = total_norm(groups, team)
@@ -91,11 +91,11 @@ def clip_and_step(
     optimizer.zero_grad(set_to_none=True)
 
 
-def total_norm(groups: Sequence[GradientGroup], team: Team = ALONE) -> float:
+def total_norm(groups: Sequence[GradientGroup], team: ProcessGroup = SINGLE_PROCESS) -> float:
     """The L2 norm of all gradients together, each group scaled by its factor, and counted once in the team."""
-    counted = [group for group in groups if group.gradients and team.counts(group.key)]
+    counted = [group for group in groups if group.gradients and team.owns_norm(group.key)]
     squares = [(group.factor * _norm(group.gradients)) ** 2 for group in counted]
-    return math.sqrt(team.total(math.fsum(squares)))
+    return math.sqrt(team.all_sum(math.fsum(squares)))
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:

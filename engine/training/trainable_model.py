@@ -10,7 +10,7 @@ from engine.models.demix import Rows
 from engine.models.expert_model import Experts
 
 
-class Learner(Experts, Protocol):
+class TrainableModel(Experts, Protocol):
     """What is trained.
 
     Shapes: B rows, T positions, V vocabulary.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.events import Event
-    from engine.training.distributed import Team
+    from engine.training.distributed import ProcessGroup
     from engine.training.ipc import Task
 
 _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends all
@@ -31,11 +31,11 @@ _END_SECONDS = 60.0  # torchrun needs a moment to see who failed, and then ends 
 def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
     """Does the work of (place, rank, number of ranks) and ends: nothing that a library left keeps it alive."""
     prepare_process()
-    from engine.training.ipc import leave_words, live_with_caller
+    from engine.training.ipc import exit_with_parent, write_error
 
     rank, line = int(os.environ["RANK"]), place.is_dir()
     if line:
-        live_with_caller(place)
+        exit_with_parent(place)
     try:
         work(place, rank, int(os.environ["WORLD_SIZE"]))
     except BaseException as error:
@@ -43,9 +43,9 @@ def main(place: Path, work: Callable[[Path, int, int], None]) -> NoReturn:
         if isinstance(error, LostRank):
             time.sleep(_END_SECONDS)  # the word is with the one that failed
         elif line:
-            leave_words(place, rank, error)
-        _leave(1)
-    _leave(0)
+            write_error(place, rank, error)
+        _exit(1)
+    _exit(0)
 
 
 def _work(place: Path, rank: int, num_ranks: int) -> None:
@@ -57,21 +57,21 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
     layout = layout_of(task.domains, task.config.sequences_per_domain, num_ranks)
     device = own_device(task.device)
     with process_group(device, rank, num_ranks, place / STORE if line else None):
-        from engine.training.distributed import Ranks
+        from engine.training.distributed import RankGroup
 
-        team = Ranks(layout, rank)
-        follow(_training(task, team, device), team, place if line and rank == 0 else None)
+        team = RankGroup(layout, rank)
+        drive(_training(task, team, device), team, place if line and rank == 0 else None)
 
 
-def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
+def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds the experts of this process alone."""
-    from engine.training.build_model import start
+    from engine.training.build_model import build_model
     from engine.training.loop import require_context, train
     from engine.training.methods import METHODS
 
     texts = [domain.open() for domain in task.domains]
-    keys = list(dict.fromkeys(text.expert for text in texts if team.holds(text.expert)))
-    model = start(task.seed_folder, keys, task.recipe, task.config.seed).to(device)
+    keys = list(dict.fromkeys(text.expert for text in texts if team.has_expert(text.expert)))
+    model = build_model(task.seed_folder, keys, task.recipe, task.config.seed).to(device)
     require_context(model, task.config.block_size)
     return train(
         model,
@@ -84,34 +84,33 @@ def _training(task: Task, team: Team, device: torch.device) -> Iterator[Event]:
     )
 
 
-def follow(events: Iterator[Event], team: Team, place: Path | None) -> None:
+def drive(events: Iterator[Event], team: ProcessGroup, place: Path | None) -> None:
     """Goes on while the caller wants more; what it wants is asked by the first process and done by all."""
-    from engine.training.ipc import Caller, to_line
+    from engine.training.ipc import ParentPipe, to_line
 
-    caller = Caller(place) if place else None
+    caller = ParentPipe(place) if place else None
     for event in events:
         wanted = True
         if caller:
-            wanted = caller.wants_more_after(event)
+            wanted = caller.publish(event)
         elif team.rank == 0:
             print(to_line(event).decode(), end="", flush=True)
-        if not team.agree(wanted):
+        if not team.broadcast(wanted):
             break
     events.close()  # type: ignore[attr-defined]
 
 
-def own_device(wish: str) -> torch.device:
+def own_device(device: str) -> torch.device:
     """The CPU, or the GPU with this process's number on its machine."""
     import torch
 
     from engine.device import choose_device
 
-    device = choose_device(
-        "cpu" if wish == "cpu" or not torch.cuda.is_available() else f"cuda:{os.environ['LOCAL_RANK']}"
-    )
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
+    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    own = choose_device("cpu" if on_cpu else f"cuda:{os.environ['LOCAL_RANK']}")
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    return own
 
 
 @contextmanager
@@ -126,7 +125,7 @@ def process_group(device: torch.device, rank: int, num_ranks: int, store: Path |
     dist.destroy_process_group()
 
 
-def _leave(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -15,9 +15,9 @@ from contextlib import closing, suppress
 from engine.device import prepare_process
 from engine.errors import Problem
 from engine.events import Event, Saved, Saving
-from jobs.attempt.finish import settle, settle_done
-from jobs.attempt.heartbeat import Pulse
-from jobs.attempt.outcomes import STOPPED, Ending, ending_of
+from jobs.attempt.finish import finish, finish_done
+from jobs.attempt.heartbeat import Heartbeat
+from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Reporter, Throughput
 from jobs.attempt.work import Claim, Register, Work, log_path
 from jobs.registry import load_kind
@@ -30,7 +30,7 @@ from workbench.specs import parse_spec
 
 LOOK_SECONDS = 0.05
 THROUGHPUT = "throughput.json"  # beside the checkpoints
-LEFT = Ending("paused", "It was left at the terminal.", "Resume it: it goes on from its last checkpoint.")
+LEFT = Outcome("paused", "It was left at the terminal.", "Resume it: it goes on from its last checkpoint.")
 
 
 class Stopped(Exception):
@@ -85,22 +85,22 @@ def attempt(
     work = Work(claim, settings)
     reporter = Reporter(Throughput.kept(work.folder / THROUGHPUT))
     try:
-        with Pulse(claim, settings, reporter, hard_exit, watch) as pulse:
+        with Heartbeat(claim, settings, reporter, hard_exit, watch) as pulse:
             register = yield from _drive(work, pulse, reporter)
-        is_done = settle_done(claim, settings, register, reporter.take(), reporter.result())
+        is_done = finish_done(claim, settings, register, reporter.take(), reporter.result())
     except LeaseLost:
         raise
     except Stopped as stopped:
         reporter.keep_throughput(work.folder / THROUGHPUT)  # a training that is stopped leaves a checkpoint
-        settle(claim, settings, STOPPED[str(stopped)], reporter.take())
+        finish(claim, settings, STOPPED[str(stopped)], reporter.take())
     except (GeneratorExit, KeyboardInterrupt):
         reporter.keep_throughput(work.folder / THROUGHPUT)
-        settle(claim, settings, LEFT, reporter.take())
+        finish(claim, settings, LEFT, reporter.take())
         raise
     except Exception as error:
         log_traceback(settings, claim.job_id)
-        ending = ending_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
-        settle(claim, settings, ending, reporter.take())
+        ending = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
+        finish(claim, settings, ending, reporter.take())
         if isinstance(error, Problem):
             raise
         raise JobError(ending.problem, ending.next_step) from error
@@ -109,7 +109,7 @@ def attempt(
             shutil.rmtree(work.folder, ignore_errors=True)
 
 
-def _drive(work: Work, pulse: Pulse, reporter: Reporter) -> Generator[Event, None, Register]:
+def _drive(work: Work, pulse: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:
     """Yields the kind's events while it may go on; closes it when it must stop. Gives its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(rows.get_job(session, work.job_id).spec)
@@ -121,7 +121,7 @@ def _drive(work: Work, pulse: Pulse, reporter: Reporter) -> Generator[Event, Non
             except StopIteration as end:
                 register: Register = end.value
                 return register
-            reporter.see(event)
+            reporter.add(event)
             match event:
                 case Saving():
                     pulse.flush()
@@ -130,7 +130,7 @@ def _drive(work: Work, pulse: Pulse, reporter: Reporter) -> Generator[Event, Non
             yield event
 
 
-def _wait_until_allowed(pulse: Pulse) -> None:
+def _wait_until_allowed(pulse: Heartbeat) -> None:
     """Returns while the lease is good: a process that slept past it must not work on before it asked."""
     while True:
         if pulse.error is not None:

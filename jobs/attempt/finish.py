@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
 
-from jobs.attempt.outcomes import STOPPED, Ending
-from jobs.attempt.reporting import News
+from jobs.attempt.outcomes import STOPPED, Outcome
+from jobs.attempt.reporting import JobUpdate
 from jobs.attempt.work import Claim, Register
 from workbench.errors import DiskFull, RegistryAway
 from workbench.job_records import leases
@@ -20,28 +20,30 @@ AGAIN_SECONDS = 0.5
 T = TypeVar("T")
 
 
-def settle(claim: Claim, settings: Settings, ending: Ending, news: News | None = None) -> None:
+def finish(claim: Claim, settings: Settings, ending: Outcome, news: JobUpdate | None = None) -> None:
     """Ends an attempt in some other way than done. What the row asks for meanwhile is heard."""
 
     def write(session: Session) -> None:
-        asked = hold(session, claim, settings)
-        write_news(session, claim, news)
-        put_ending(session, claim, _stronger(asked, ending))
+        asked = renew_lease(session, claim, settings)
+        write_update(session, claim, news)
+        write_outcome(session, claim, _stronger(asked, ending))
 
     _patiently(settings, write)
 
 
-def settle_done(claim: Claim, settings: Settings, register: Register, news: News, measured: Mapping[str, Any]) -> bool:
+def finish_done(
+    claim: Claim, settings: Settings, register: Register, news: JobUpdate, measured: Mapping[str, Any]
+) -> bool:
     """Registers what was made and sets the job done, both or neither; False after a cancel: then it is cancelled.
 
     The result is what `register` gives, with what was `measured` on the way.
     """
 
     def write(session: Session) -> bool:
-        asked = hold(session, claim, settings)
-        write_news(session, claim, news)
+        asked = renew_lease(session, claim, settings)
+        write_update(session, claim, news)
         if asked == "cancel":
-            put_ending(session, claim, STOPPED["cancel"])
+            write_outcome(session, claim, STOPPED["cancel"])
             return False
         leases.finish(session, claim.job_id, claim.fence, "done", result={**register(session), **measured})
         return True
@@ -49,12 +51,12 @@ def settle_done(claim: Claim, settings: Settings, register: Register, news: News
     return _patiently(settings, write)
 
 
-def hold(session: Session, claim: Claim, settings: Settings) -> str:
+def renew_lease(session: Session, claim: Claim, settings: Settings) -> str:
     """Renews the lease, and locks the row until the commit; gives what the row asks for. Raises LeaseLost."""
     return leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
 
 
-def write_news(session: Session, claim: Claim, news: News | None) -> None:
+def write_update(session: Session, claim: Claim, news: JobUpdate | None) -> None:
     """Puts news onto the row, its curves and its events; raises LeaseLost when the job is another's."""
     if not news:
         return
@@ -68,10 +70,10 @@ def write_news(session: Session, claim: Claim, news: News | None) -> None:
         metrics=news.metrics,
     )
     for message in news.messages:
-        leases.tell(session, claim.job_id, message)
+        leases.add_event(session, claim.job_id, message)
 
 
-def put_ending(session: Session, claim: Claim, ending: Ending) -> None:
+def write_outcome(session: Session, claim: Claim, ending: Outcome) -> None:
     """Writes an ending onto the row of a job that is still ours."""
     if ending.state == "queued":
         leases.release(session, claim.job_id, claim.fence, ending.problem, attempt_counts=ending.attempt_counts)
@@ -81,7 +83,7 @@ def put_ending(session: Session, claim: Claim, ending: Ending) -> None:
         )
 
 
-def _stronger(asked: str, ending: Ending) -> Ending:
+def _stronger(asked: str, ending: Outcome) -> Outcome:
     """A cancel overrides everything; a pause overrides the way back into the queue."""
     if asked == "cancel" or (asked == "pause" and ending.state == "queued"):
         return STOPPED[asked]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from jobs.attempt.finish import hold, settle, write_news
+from jobs.attempt.finish import finish, renew_lease, write_update
 from jobs.attempt.outcomes import STOPPED
-from jobs.attempt.reporting import News, Reporter
+from jobs.attempt.reporting import JobUpdate, Reporter
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryAway
 from workbench.job_records import jobs as rows
@@ -27,7 +27,7 @@ from workbench.settings import Settings
 LOOK_SECONDS = 1.0
 
 
-class Pulse:
+class Heartbeat:
     """Use it as a context around the work. `hard_exit` ends this process at once and does not return."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Pulse:
         self._deadline = float("inf")
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> Heartbeat:
         self._thread.start()
         return self
 
@@ -120,12 +120,12 @@ class Pulse:
         patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
         return time.time() - self._renewed_at >= patience
 
-    def _write(self, news: News) -> str:
+    def _write(self, news: JobUpdate) -> str:
         """One short write: the news and the lease; gives the row's wish to stop."""
         before = time.time()
         with database.transaction(self._settings) as session:
-            asked = hold(session, self._claim, self._settings)
-            write_news(session, self._claim, news)
+            asked = renew_lease(session, self._claim, self._settings)
+            write_update(session, self._claim, news)
         self._renewed_at = before
         return asked
 
@@ -139,5 +139,5 @@ class Pulse:
             return
         if self.stop in STOPPED:
             news = replace(self._reporter.take(), messages=("It did not stop in time and was ended.",))
-            settle(self._claim, self._settings, STOPPED[self.stop], news)
+            finish(self._claim, self._settings, STOPPED[self.stop], news)
         self._hard_exit()

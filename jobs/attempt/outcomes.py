@@ -15,7 +15,7 @@ RESUME = "Free some space, then resume the job: it goes on from its last checkpo
 
 
 @dataclass(frozen=True)
-class Ending:
+class Outcome:
     """A state to leave the job in, with one sentence of cause and one of what to do."""
 
     state: Literal["queued", "paused", "failed", "cancelled"]
@@ -25,24 +25,24 @@ class Ending:
 
 
 STOPPED = {
-    "cancel": Ending("cancelled"),
-    "pause": Ending("paused"),
-    "shutdown": Ending("queued", "Its worker was stopped.", attempt_counts=False),
+    "cancel": Outcome("cancelled"),
+    "pause": Outcome("paused"),
+    "shutdown": Outcome("queued", "Its worker was stopped.", attempt_counts=False),
 }
 
 
-def ending_of(error: Exception, folder: Path, log: Path) -> Ending:
+def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     """What a job's row says after this error of the work in `folder`; the traceback is in `log`."""
     if isinstance(error, DiskFull):
-        return Ending("paused", error.problem, error.next_step or RESUME)
+        return Outcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
-        return Ending("paused", disk_full(folder).problem, RESUME)
+        return Outcome("paused", disk_full(folder).problem, RESUME)
     if is_out_of_memory(error):
-        return Ending("failed", f"The memory is not enough ({_first_line(error)}).", SMALLER)
+        return Outcome("failed", f"The memory is not enough ({_first_line(error)}).", SMALLER)
     if isinstance(error, Problem):
         # A subclass may say more in its text than in `problem`, such as the file and the line.
-        return Ending("failed", str(error).removesuffix(error.next_step).strip(), error.next_step)
-    return Ending(
+        return Outcome("failed", str(error).removesuffix(error.next_step).strip(), error.next_step)
+    return Outcome(
         "failed",
         f"The work ended in an error of its own: {type(error).__name__}: {_first_line(error)}",
         f"The traceback is in the log, {log}. Try again, or report it with that log.",

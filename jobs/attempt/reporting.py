@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from engine.events import Decided, Evaluated, Event, Progress, Saved, Settled, Step
+from engine.events import Evaluated, Event, Note, Progress, Saved, Step, TrainingFinished
 from jobs.attempt.estimate import Pace
 from workbench.job_records.leases import CHECKPOINT
 
@@ -23,7 +23,7 @@ Point = tuple[str, int, float]  # name, step, value
 
 
 @dataclass(frozen=True)
-class News:
+class JobUpdate:
     """One write: everything since the last one."""
 
     progress: float | None = None
@@ -89,7 +89,7 @@ class Reporter:
         self._saved_at = float("-inf")
         self._throughput = throughput or Throughput()
 
-    def see(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Takes in one event; quick, because the work waits."""
         with self._lock:
             match event:
@@ -104,26 +104,26 @@ class Reporter:
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
                     self._messages.append(f"{CHECKPOINT} {event.step:,}.")
-                case Decided():
+                case Note():
                     self._messages.append(event.sentence)
-                case Settled() if event.step < event.num_steps:
+                case TrainingFinished() if event.step < event.num_steps:
                     # All the steps there will be: what is left of those wished is not waited for.
                     self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are kept")
                     self._messages.append(_settled_words(event))
 
-    def take(self) -> News:
+    def take(self) -> JobUpdate:
         """Everything since the last take; empty (false) when nothing happened."""
         with self._lock:
             latest, self._latest = self._latest, None
             metrics, self._metrics = tuple(self._metrics), []
             messages, self._messages = tuple(self._messages), []
         if latest is None:
-            return News(metrics=metrics, messages=messages)
+            return JobUpdate(metrics=metrics, messages=messages)
         done, total, phase = _measure(latest)
         self._pace.see(monotonic(), done, phase)
         is_of_whole = isinstance(latest, Step) or not latest.is_first
         estimate = self._pace.estimate(total) if total and is_of_whole else None
-        return News(
+        return JobUpdate(
             progress=min(done / total, ALMOST) if total and is_of_whole else None,
             note=sentence(latest) + (f" · {estimate}" if estimate else ""),
             eta_seconds=estimate.seconds if estimate else None,
@@ -143,7 +143,7 @@ class Reporter:
             told = self._throughput.told()
         return {"throughput": told} if told else {}
 
-    def put_back(self, news: News) -> None:
+    def put_back(self, news: JobUpdate) -> None:
         """Keeps what could not be written for the next time (of two values of a step the newer stands)."""
         with self._lock:
             self._metrics = [*news.metrics, *self._metrics]
@@ -185,10 +185,10 @@ def _evaluated_points(event: Evaluated) -> list[Point]:
     return _points(event.step, losses | gates)
 
 
-def _settled_words(event: Settled) -> str:
+def _settled_words(event: TrainingFinished) -> str:
     how = f"All {event.num_steps:,} steps are made"
-    if event.num_steps < event.wished_steps:
-        how = f"Stopped early, after step {event.num_steps:,} of {event.wished_steps:,}"
+    if event.num_steps < event.max_steps:
+        how = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
     return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
 
 

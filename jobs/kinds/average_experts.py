@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from engine.analysis.averaging import average
 from engine.errors import ModelError
 from engine.events import Event, Progress
-from engine.files import Kept
-from engine.models.demix import DemixModel
+from engine.files import ArtifactRef
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix, save_base
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
@@ -37,8 +37,8 @@ class _Part:
 
     id: str
     name: str
-    base: Kept
-    kept: Kept
+    base: ArtifactRef
+    kept: ArtifactRef
     weight: float
 
     def whole(self) -> Any:
@@ -61,7 +61,7 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
     weights = {part.name: part.weight for part in inputs.parts}
     lm = yield from _average({part.name: part.whole for part in inputs.parts}, weights)
     key, base_id = made_by(work.job_id, "expert"), made_by(work.job_id, "base")
-    model, tokenizer = DemixModel(lm, [key]), load_tokenizer(inputs.parts[0].base.folder)
+    model, tokenizer = MultiExpertModel(lm, [key]), load_tokenizer(inputs.parts[0].base.folder)
     with work.storage.new(base_id) as folder:
         save_base(model, folder)
         tokenizer.save(folder)

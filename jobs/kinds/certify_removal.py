@@ -18,7 +18,7 @@ from engine.analysis.removal import Block, Identity, choose_blocks, compare_bits
 from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
 from engine.events import Event
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble
 from engine.mixing.posterior import PosteriorGate
 from engine.text.blocks import Tokens
@@ -92,7 +92,7 @@ def _read(session: Session, work: Work, spec: CertifyRemoval) -> _Inputs:
 
 def _model(work: Work, experts: Sequence[Expert]) -> Experts:
     """The files of the experts that take part."""
-    kept, found = work.storage.kept, dict[Kept, dict[str, Kept]]()
+    kept, found = work.storage.kept, dict[ArtifactRef, dict[str, ArtifactRef]]()
     for expert in experts:
         found.setdefault(kept(expert.base), {})[expert.id] = kept(expert.artifact)
     return found

@@ -26,7 +26,7 @@ from engine.analysis.fewshot.tasks import Task, read_tasks
 from engine.clusters.artifact import open_clustering
 from engine.errors import MixtureError
 from engine.events import Event, Progress
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.models.demix_files import read_limits
 from engine.models.expert_model import ExpertModel
@@ -34,7 +34,7 @@ from engine.text.tokenizer import Tokenizer, load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.artifact_cache import made_once
 from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
-from jobs.kinds.shared.model_loading import load
+from jobs.kinds.shared.model_loading import load_experts
 from workbench.analysis.cluster_routing import ClusterWords, cluster_words
 from workbench.classify_specs import Classify
 from workbench.errors import BadSpec
@@ -61,7 +61,7 @@ class _Inputs:
         """All experts' names by their ids, those of the mixture first."""
         return {one.id: one.name for one in (*self.plan.experts, *self.beside)}
 
-    def by_base(self) -> dict[Kept, dict[str, Kept]]:
+    def by_base(self) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
         """The files of all experts."""
         files = {base: dict(kept) for base, kept in self.plan.files().items()}
         for expert in self.beside:
@@ -160,10 +160,10 @@ def _score(work: Work, inputs: _Inputs, asked: Sequence[_Asked]) -> Generator[Ev
 
 
 def _score_base(
-    work: Work, base: Kept, experts: Mapping[str, Kept], asked: Sequence[_Asked], start: Progress
+    work: Work, base: ArtifactRef, experts: Mapping[str, ArtifactRef], asked: Sequence[_Asked], start: Progress
 ) -> Generator[Event, None, dict[str, Path]]:
     """Those of the experts on one base, whose model is read only where an answer is missing."""
-    model = load(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, asked) else None
+    model = load_experts(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, asked) else None
     folders: dict[str, Path] = {}
     for one in asked:
         episode = cache(one.make)  # made for the first of the experts that is to read it
@@ -175,7 +175,7 @@ def _score_base(
     return folders
 
 
-def _is_missing(work: Work, experts: Mapping[str, Kept], asked: Sequence[_Asked]) -> bool:
+def _is_missing(work: Work, experts: Mapping[str, ArtifactRef], asked: Sequence[_Asked]) -> bool:
     with work.reading() as session:
         return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in asked)
 
@@ -227,7 +227,7 @@ class _Nearness:
             distance_power=self._plan.gate.distance_power,
             top_k=top_k,
         )
-        return gate.weigh(squared_EN)
+        return gate.log_weights_of(squared_EN)
 
 
 def _measure(

@@ -23,7 +23,7 @@ from workbench.registry.cluster_domains import corpus_name, domain_names, set_do
 from workbench.registry.clusterings import ClusteringFiles, clustering_files, clustering_row, require_unedited
 from workbench.registry.corpora import domain_row, register_corpus
 from workbench.store.artifacts import register_artifact
-from workbench.words import counted
+from workbench.words import pluralize
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _register(work: Work, inputs: _Inputs, artifact_id: str, summary: Mapping[st
             job_id=work.job_id,
         )
         set_domains(session, row, {numbers[name]: domain_row(session, name).id for name in card.domains})
-        return _result(inputs, f"{counted(len(card.domains), 'domain')} in the corpus {card.name}.")
+        return _result(inputs, f"{pluralize(len(card.domains), 'domain')} in the corpus {card.name}.")
 
     return register
 

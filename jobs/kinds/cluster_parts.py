@@ -24,7 +24,7 @@ from engine.clusters.fitting import fit, require_enough
 from engine.clusters.sources import draw, read_shard, training_ids, write_sample
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.models.families import load_model
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
@@ -46,7 +46,7 @@ class Inputs:
     domains: tuple[DomainFiles, ...]
     num_documents: int  # those that two domains hold count twice
     seed_id: str | None
-    seed: Kept | None
+    seed: ArtifactRef | None
 
     @property
     def num_shards(self) -> int:

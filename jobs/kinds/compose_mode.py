@@ -12,15 +12,15 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
-from engine.events import Decided, Event
-from engine.files import Kept
+from engine.events import Event, Note
+from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.expert_set import Beginning, Lineup
+from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_parts
 from jobs.kinds.shared.mode_training import load, registering, train_parts, write_parts
-from jobs.kinds.shared.resume_guard import read_back, require_same, write_down
+from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
 from jobs.kinds.shared.stable_ids import made_by
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.mode_parts import ModePart, composition, num_blocks_of
@@ -34,11 +34,11 @@ from workbench.registry.tables import Expert, Mixture
 
 @dataclass(frozen=True)
 class _Inputs:
-    experts: dict[str, Kept]  # by id, in their order
+    experts: dict[str, ArtifactRef]  # by id, in their order
     names: tuple[str, ...]  # of the experts
     parts: tuple[ModePart, ...]
     num_blocks: int
-    base: Kept
+    base: ArtifactRef
     base_id: str
     seed_id: str | None
     domains: tuple[DomainFiles, ...]  # to train on now
@@ -48,18 +48,18 @@ class _Inputs:
 
 def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     """Reads the parts, trains them together where it is asked for, and keeps them as one expert."""
-    begun = read_back(work, "experts")  # ids by name
+    begun = read_inputs(work, "experts")  # ids by name
     with work.reading() as session:
         _require_named(session, begun or {})
         inputs = _read(session, work, spec)
     if begun is None:
-        write_down(work, "experts", dict(zip(inputs.names, inputs.experts, strict=True)))
+        write_inputs(work, "experts", dict(zip(inputs.names, inputs.experts, strict=True)))
     require_same(work, inputs.domains)
     inputs.base.check()
     tokenizer = load_tokenizer(inputs.base.folder)
     lineup = _lineup(work, spec, inputs)
     if spec.domains:
-        yield Decided(parts_sentence([part.name for part in inputs.parts]))
+        yield Note(parts_sentence([part.name for part in inputs.parts]))
         write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
     else:
         write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None
@@ -87,13 +87,13 @@ def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
     }
 
 
-def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> Lineup:
+def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> ExpertSet:
     """All parts, each from the expert that has it."""
     experts = tuple(
-        Beginning(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
+        ExpertInit(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
         for n, part in enumerate(inputs.parts)
     )
-    return Lineup(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
+    return ExpertSet(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
 
 
 def _require_named(session: Session, begun: Mapping[str, str]) -> None:

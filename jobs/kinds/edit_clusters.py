@@ -20,7 +20,7 @@ from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.edits import Edited, Part
 from engine.clusters.fitting import Fitted, embed, means, require_enough, words_of
 from engine.clusters.sources import write_sample
-from engine.events import Event, Progress, passing_on
+from engine.events import Event, Progress, forward_progress
 from engine.text.split import SPLITS
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.cluster_description import facts_after, measures
@@ -29,7 +29,7 @@ from jobs.kinds.shared.stable_ids import made_by
 from workbench.cluster_specs import MergeClusters, PinDocuments, SplitCluster
 from workbench.registry.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
 from workbench.store.artifacts import register_artifact
-from workbench.words import counted
+from workbench.words import pluralize
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Gen
     """Clusters within a cluster: fitted on the chosen documents of its table, the others go to the nearest."""
     vectors_MD = yield from embed(table, fitted.clustering.embedder)
     config = ClusterConfig(spec.method, spec.num_clusters, seed=spec.seed)
-    found: Clusters = yield from passing_on(find_clusters(vectors_MD[chosen], config))
+    found: Clusters = yield from forward_progress(find_clusters(vectors_MD[chosen], config))
     labels_M = squared_distances(vectors_MD, found.centres_KD).argmin(1).astype(np.int32)
     labels_M[chosen] = found.labels_N
     words_PD = found.centres_KD
@@ -124,7 +124,7 @@ def _keep(work: Work, opened: _Opened, edited: Edited) -> Register:
 
 
 def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
-    told = f"{name} has {counted(num_clusters, 'cluster')} now."
+    told = f"{name} has {pluralize(num_clusters, 'cluster')} now."
     if not stale:
         return f"{told} No expert was trained on what changed."
     return f"{told} Stale, because their documents changed: {', '.join(stale)}. The others stay as they are."

@@ -14,7 +14,7 @@ from engine.clusters.artifact import load_clustering
 from engine.clusters.documents import ClusteredDocuments, Mapped, join
 from engine.clusters.fitting import Fitted, words_of
 from engine.clusters.umap_projection import FEWEST, Map, project
-from engine.events import Event, passing_on
+from engine.events import Event, forward_progress
 from engine.files import MANIFEST
 from jobs.attempt.work import Register, Work
 from jobs.kinds.cluster_parts import Inputs, fitted, forget_parts, open_part, placed, read_inputs
@@ -25,7 +25,7 @@ from workbench.registry.clusterings import register_clustering
 from workbench.registry.names import ensure_free
 from workbench.registry.tables import Clustering
 from workbench.store.artifacts import register_artifact
-from workbench.words import counted
+from workbench.words import pluralize
 
 
 def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
@@ -53,7 +53,7 @@ def _draw(mapped: Mapped, spec: FindClusters) -> Generator[Event, None, Map | No
     """The map; None where it was not asked for, or there are too few documents to draw one."""
     if len(mapped.documents_M) < FEWEST:
         return None
-    return (yield from passing_on(project(mapped.vectors_MD, seed=spec.seed)))
+    return (yield from forward_progress(project(mapped.vectors_MD, seed=spec.seed)))
 
 
 def _register(
@@ -100,7 +100,7 @@ def _register(
 def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str, Any]:
     sizes, blank = metrics["sizes"], metrics["num_blank"]
     span = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
-    sentence = f"{counted(num_documents, 'document')} in {counted(len(sizes), 'cluster')}{span}."
+    sentence = f"{pluralize(num_documents, 'document')} in {pluralize(len(sizes), 'cluster')}{span}."
     if blank:
         sentence += f" {blank:,} of them hold no word that is known: they all lie in one place."
     if metrics["num_duplicates"]:

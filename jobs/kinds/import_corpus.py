@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from engine.errors import CorpusError
 from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
-from engine.text.local_sources import SOURCES, found_documents
+from engine.text.local_sources import SOURCES, local_documents
 from engine.text.split import keep_documents
 from engine.text.streams import size_on_disk
 from jobs.attempt.work import Register, Work
@@ -72,7 +72,7 @@ def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int
     if spec.dataset:
         return read_dataset(spec.dataset, options, report), None
     if spec.found:
-        return found_documents(spec.found, options, report), None
+        return local_documents(spec.found, options, report), None
     path = Path(spec.path)
     if not path.exists():
         raise CorpusError("There is no such file or folder.", "Check the path.", path=path)

@@ -28,7 +28,7 @@ from workbench.registry.corpora import register_corpus
 from workbench.registry.names import ensure_free
 from workbench.registry.tables import Corpus, Domain
 from workbench.store.artifacts import register_artifact
-from workbench.words import counted
+from workbench.words import pluralize
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, 
         return {
             "domain": name,
             "num_documents": chosen.num_documents,
-            "sentence": f"{counted(chosen.num_documents, 'document')} in the domain {name}, {held_out:,} held out.",
+            "sentence": f"{pluralize(chosen.num_documents, 'document')} in the domain {name}, {held_out:,} held out.",
         }
 
     return register

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from engine.errors import ModelError, TokenizerError
 from engine.events import Event, Progress
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.models.demix_files import load_demix
 from engine.models.families import download_model, fresh_model, import_model, num_parameters
 from engine.text.split import read_split
@@ -36,8 +36,8 @@ class _Copied:
     """The expert that becomes a seed: where it and its base lie."""
 
     id: str
-    base: Kept
-    kept: Kept
+    base: ArtifactRef
+    kept: ArtifactRef
 
     def parts(self) -> tuple[Tokenizer, Any]:
         """Its tokenizer, and the plain decoder that it is."""

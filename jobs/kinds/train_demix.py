@@ -14,16 +14,16 @@ from sqlalchemy.orm import Session
 
 from engine.analysis.parent_choice import losses_of
 from engine.device import choose_device
-from engine.events import Decided, Event
-from engine.files import Kept
-from engine.models.demix import DemixModel
+from engine.events import Event, Note
+from engine.files import ArtifactRef
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import save_base
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.build_model import start
+from engine.training.build_model import build_model
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
-from engine.training.launch import num_gpus, train_on
+from engine.training.launch import num_gpus, train_distributed
 from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
 from engine.training.methods import METHODS, Recipe
@@ -46,7 +46,7 @@ from workbench.training_specs import TrainDemix
 @dataclass(frozen=True)
 class _Inputs:
     seed_id: str
-    seed: Kept
+    seed: ArtifactRef
     seed_artifact_id: str
     experts: dict[str, tuple[DomainFiles, ...]]  # by name, each with the domains that train it
     retained: tuple[DomainFiles, ...]
@@ -86,7 +86,7 @@ def run(work: Work, spec: TrainDemix) -> Generator[Event, None, Register]:
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
 
 
-def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
+def _keep_base(work: Work, model: MultiExpertModel, tokenizer: Tokenizer) -> str:
     """The id of what the experts share, kept with its tokenizer."""
     base_id = made_by(work.job_id, "base")
     with work.storage.new(base_id) as folder:
@@ -96,23 +96,23 @@ def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
 
 
 def _train(
-    work: Work, spec: TrainDemix, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, Excerpt]
-) -> Generator[Event, None, tuple[DemixModel, dict[str, float]]]:
+    work: Work, spec: TrainDemix, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, EvalSample]
+) -> Generator[Event, None, tuple[MultiExpertModel, dict[str, float]]]:
     """Trains in this process or on several; gives the model and its last losses on held-out text.
 
     What is retained is looked at under the one expert there is then, and in one process.
     """
     settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.lora, spec.moe)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
-    model = start(seed_folder, keys, recipe, config.seed)
+    model = build_model(seed_folder, keys, recipe, config.seed)
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
     if num_processes > 1 and retained:
-        yield Decided("Domains to retain are looked at in one process: the training takes one.")
+        yield Note("Domains to retain are looked at in one process: the training takes one.")
         num_processes = 1
     if num_processes > 1:
         losses = yield from last_losses(
-            train_on(
+            train_distributed(
                 num_processes,
                 seed_folder,
                 domains,

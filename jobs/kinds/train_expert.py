@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
-from engine.events import Decided, Evaluated, Event, Settled
-from engine.models.demix import DemixModel
+from engine.events import Evaluated, Event, Note, TrainingFinished
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix, save_base
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -124,14 +124,14 @@ def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixt
 def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
     """What the job chose by itself."""
     if sentence := choice.told(training.block_size):
-        yield Decided(sentence)
+        yield Note(sentence)
     if spec.training.learning_rate is None:
         told = f"a tenth of what “{choice.parent.first}” was trained with"
-        yield Decided(f"The peak learning rate is {training.learning_rate:g}: {told}.")
+        yield Note(f"The peak learning rate is {training.learning_rate:g}: {told}.")
 
 
 def _train(
-    work: Work, whole: bool, config: TrainingConfig, model: DemixModel, text: DomainText, watch: Watch | None
+    work: Work, whole: bool, config: TrainingConfig, model: MultiExpertModel, text: DomainText, watch: Watch | None
 ) -> Generator[Event, None, float | None]:
     """Trains the expert alone, or the whole model; gives the held-out loss of the weights that stay."""
     loss = None
@@ -139,13 +139,13 @@ def _train(
     events = train(model, [text], config, work.folder, only_experts=only, watch=watch)
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
-            if isinstance(event, Evaluated | Settled):
+            if isinstance(event, Evaluated | TrainingFinished):
                 loss = event.loss_by_domain.get(text.name, loss)
             yield event
     return loss
 
 
-def _keep_base(work: Work, model: DemixModel, tokenizer: Tokenizer) -> str:
+def _keep_base(work: Work, model: MultiExpertModel, tokenizer: Tokenizer) -> str:
     """The id of a new base, kept with its tokenizer."""
     base_id = made_by(work.job_id, "base")
     with work.storage.new(base_id) as folder:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from sqlalchemy.orm import Session
 
 from engine.events import Event
-from engine.files import Kept
-from engine.methods.mode.expert_set import Beginning, Lineup
+from engine.files import ArtifactRef
+from engine.methods.mode.expert_set import ExpertInit, ExpertSet
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_parts
@@ -26,7 +26,7 @@ from workbench.registry.tables import Expert, Mixture
 @dataclass(frozen=True)
 class _Inputs:
     seed_id: str
-    seed: Kept
+    seed: ArtifactRef
     seed_artifact_id: str
     domains: tuple[DomainFiles, ...]
     retained: tuple[DomainFiles, ...]
@@ -39,7 +39,7 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
     inputs.seed.check()
     require_same(work, inputs.domains, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
     tokenizer = load_tokenizer(inputs.seed.folder)
-    lineup = Lineup(made_by(work.job_id, "expert"), inputs.seed, _beginnings(spec))
+    lineup = ExpertSet(made_by(work.job_id, "expert"), inputs.seed, _beginnings(spec))
     write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
     expert = keep_parts(work, lineup.id, spec.expert, inputs.domains, write, loss)
     domain = spec.domains[0] if len(spec.domains) == 1 else None
@@ -59,10 +59,10 @@ def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
     )
 
 
-def _beginnings(spec: TrainMode) -> tuple[Beginning, ...]:
+def _beginnings(spec: TrainMode) -> tuple[ExpertInit, ...]:
     """New experts, each of its own seed: alike they would learn alike."""
     return tuple(
-        Beginning(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
+        ExpertInit(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
         for number, name in enumerate(spec.parts)
     )
 

@@ -15,7 +15,7 @@ from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomain
 from workbench.errors import BadSpec, NameTaken
 from workbench.plans import Step
 from workbench.registry import database
-from workbench.registry.branching import Shares, heritage, nearest_kin, shared_documents
+from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
 from workbench.registry.cluster_domains import domain_names, former_domains
 from workbench.registry.clusterings import clustering_row
 from workbench.registry.corpora import training_domains
@@ -100,7 +100,7 @@ def plan_training(wish: TrainClusters, settings: Settings | None = None) -> list
     settings = settings or get_settings()
     storage = get_storage(settings)
     with database.reading(settings) as session:
-        found = heritage(session, storage, wish.clustering, wish.branch_from) if wish.branch_from else None
+        found = parent_candidates(session, storage, wish.clustering, wish.branch_from) if wish.branch_from else None
     shares = shared_documents(found) if found else {}
     with database.reading(settings) as session:
         branches = list(_branches(session, wish, shares))
@@ -126,7 +126,7 @@ def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares
             expert,
             there.config.get("num_steps", num_steps) if there else num_steps,
             there is not None,
-            nearest_kin(of_cluster),
+            best_parent(of_cluster),
             of_cluster,
         )
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from jobs.queue.submit import call_workers
 from workbench.job_records import jobs as rows
-from workbench.job_records.preconditions import Outlook, made_by
+from workbench.job_records.preconditions import RegistryForecast, creates
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.cards import JobCard
@@ -37,11 +37,11 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
     """The id of each step's job by its key: found, tried again or made."""
     ids: dict[str, str] = {}
     made: set[str] = set()
-    outlook = Outlook(session)
+    outlook = RegistryForecast(session)
     for step, found in zip(steps, rows.find_wishes(session, [step.spec for step in steps]), strict=True):
         anew = [ids[key] for key in step.after if key in made]
         if found is None or not _stands(outlook, step.spec, found, bool(anew)):
-            outlook.refuse_impossible(step.spec)
+            outlook.validate(step.spec)
             ids[step.key] = rows.create_job(session, step.spec, step.title, [ids[key] for key in step.after])
             outlook.expect(step.spec)
             made.add(step.key)
@@ -53,12 +53,12 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
     return ids
 
 
-def _stands(outlook: Outlook, spec: Spec, found: JobCard, is_outdated: bool) -> bool:
+def _stands(outlook: RegistryForecast, spec: Spec, found: JobCard, is_outdated: bool) -> bool:
     """Whether a job need not be asked for again: it is not over yet, or what it made is there.
 
     Of one that made nothing with a name, such as scores, it counts whether what it needs was made anew since.
     """
-    things = made_by(spec)
+    things = creates(spec)
     if found.state != "done":
         return True
     return all(map(outlook.holds, things)) if things else not is_outdated

@@ -21,7 +21,7 @@ from jobs.plans.plan import submit_plan
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
-from workbench.job_records.preconditions import Outlook
+from workbench.job_records.preconditions import RegistryForecast
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.replication_specs import Replicate
@@ -125,7 +125,7 @@ class _Importer:
 
     def __init__(self, session: Session, name: str, budget: Size) -> None:
         self._session, self._name, self._budget = session, name, budget
-        self._outlook = Outlook(session)
+        self._outlook = RegistryForecast(session)
 
     def wish(self, file: TextFile, role: str) -> ImportCorpus:
         """The import of one file; raises BadSpec where its name cannot be a domain's."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from engine.device import prepare_process
-from jobs.queue.scheduler import Silence
+from jobs.queue.scheduler import LeaseReaper
 from jobs.queue.submit import ENDED
 from jobs.queue.tasks import run_most_urgent, stop_runners
 from workbench.job_records import jobs as rows
@@ -30,7 +30,7 @@ def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list
         pause.wait(LOOK_SECONDS)
 
 
-def carry_out(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
+def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
     """Runs these jobs, as many side by side as a worker would, and gives their cards meanwhile.
 
     Closing it, or Ctrl-C, stops what runs at a checkpoint and leaves it in the queue.
@@ -64,7 +64,7 @@ def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) ->
 
 def _take_back_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iterator[list[JobCard]]:
     """The same cards; takes back what fell silent, since no clock process may be here to do it."""
-    silence, looked_at = Silence(settings), time.monotonic()
+    silence, looked_at = LeaseReaper(settings), time.monotonic()
     for cards in stream:
         yield cards
         if time.monotonic() - looked_at >= settings.reconcile_seconds:

@@ -41,15 +41,15 @@ def main() -> None:
     settings = get_settings()
     with suppress(RegistryAway):  # it may come later
         require_registry(settings)
-    Reconciler(settings).run(over)
+    Scheduler(settings).run(over)
 
 
-class Reconciler:
+class Scheduler:
     """Looks again and again; remembers when it last looked."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._silence = Silence(settings)
+        self._silence = LeaseReaper(settings)
         self._swept_at = time.monotonic()
         self._backed_up_at = -math.inf
 
@@ -83,7 +83,7 @@ def _reported() -> Iterator[None]:
         print(f"error: {problem}", file=sys.stderr, flush=True)
 
 
-class Silence:
+class LeaseReaper:
     """Jobs whose lease has run out: put back into the queue, or failed after the last attempt."""
 
     def __init__(self, settings: Settings) -> None:

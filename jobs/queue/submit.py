@@ -21,7 +21,7 @@ from jobs.queue.app import QUEUE, RUN, make_app
 from workbench.errors import BadSpec, DiskFull, RegistryAway
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
-from workbench.job_records.preconditions import refuse_impossible
+from workbench.job_records.preconditions import validate_against_registry
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
@@ -44,7 +44,7 @@ def submit(
     settings = settings or get_settings()
     wish = _checked(spec)
     with database.transaction(settings) as session:
-        refuse_impossible(session, wish)
+        validate_against_registry(session, wish)
         job_id = rows.create_job(session, wish, title=title, after=after, priority=priority)
     call_workers(settings, [job_id])
     return job_id
@@ -60,7 +60,7 @@ def run_now(
     settings = settings or get_settings()
     wish, owner = _checked(spec), new_owner()
     with database.transaction(settings) as session:
-        refuse_impossible(session, wish)
+        validate_against_registry(session, wish)
         job_id = rows.create_job(session, wish, title=title)
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
         assert fence is not None, "nobody else can see the row yet"

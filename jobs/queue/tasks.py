@@ -26,8 +26,8 @@ from celery.signals import worker_shutting_down
 from engine.device import process_environment
 from engine.subprocesses import python_command, python_environment
 from jobs.attempt.attempt import new_owner, take
-from jobs.attempt.finish import settle
-from jobs.attempt.outcomes import Ending
+from jobs.attempt.finish import finish
+from jobs.attempt.outcomes import Outcome
 from jobs.attempt.work import Claim, log_path
 from jobs.queue.app import RUN, make_app
 from workbench.errors import RegistryAway
@@ -187,12 +187,12 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     # What a signal ended had no time for words: its last line is not the cause.
     cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
     if goes_on or claim.attempt < settings.max_attempts:
-        settle(claim, settings, Ending("queued", cause))
+        finish(claim, settings, Outcome("queued", cause))
     else:
-        settle(
+        finish(
             claim,
             settings,
-            Ending("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
+            Outcome("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
         )
 
 

@@ -19,7 +19,7 @@ from engine.clusters.distances import Distances, GrowingContext, measure_distanc
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
 from engine.mixing.cluster import Routing
 from engine.text.corpus import Document
-from engine.text.eval_sample import excerpt_of
+from engine.text.eval_sample import eval_sample
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 
 WORDS = [
@@ -66,7 +66,7 @@ def tiny_distances(num_tokens: int, block_size: int) -> Distances:
     """Those before every token of that text but the first."""
     with tempfile.TemporaryDirectory() as folder:
         tokens = tiny_tokens(num_tokens + 1)
-        for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), excerpt_of(tokens, block_size), Path(folder)):
+        for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tokens, block_size), Path(folder)):
             pass
         stored = open_distances(Path(folder))
         return replace(stored, further_KX=stored.further_KX.clone())  # the file goes

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.config import ExpertsIn, LoraConfig, ModelConfig
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.models.families import fresh_model
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, train_tokenizer
@@ -24,11 +24,13 @@ def small_shape(family: str = "llama") -> ModelConfig:
     return ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
 
 
-def model_with(keys: list[str], family: str = "llama", noise: float = 0.3, experts_in: ExpertsIn = "ffn") -> DemixModel:
+def model_with(
+    keys: list[str], family: str = "llama", noise: float = 0.3, experts_in: ExpertsIn = "ffn"
+) -> MultiExpertModel:
     """A model whose experts really differ, the same at every call."""
     lm = fresh_model(small_shape(family), VOCAB, seed=7)
     adapter = experts_in == "adapter"
-    model = (adapted(lm, keys, LoraConfig(rank=8)) if adapter else DemixModel(lm, keys, experts_in)).eval()
+    model = (adapted(lm, keys, LoraConfig(rank=8)) if adapter else MultiExpertModel(lm, keys, experts_in)).eval()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for key in keys:
@@ -43,13 +45,13 @@ def tokens_of(seed: int, length: int, low: int = 1, high: int = VOCAB) -> Tokens
 
 
 @pytest.fixture(params=["ffn", "token", "adapter"])
-def model(request: pytest.FixtureRequest) -> DemixModel:
+def model(request: pytest.FixtureRequest) -> MultiExpertModel:
     """What holds for experts holds wherever they are."""
     return model_with(KEYS, experts_in=request.param)
 
 
 @pytest.fixture(scope="session")
-def make_model() -> Callable[..., DemixModel]:
+def make_model() -> Callable[..., MultiExpertModel]:
     return model_with
 
 

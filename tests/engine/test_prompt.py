@@ -14,33 +14,35 @@ from engine.events import Done, Echo, Token
 from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.prompt import Prompt, encode_prompt
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.text.tokenizer import Tokenizer
 
 PROMPT = "the court held"
 GREEDY = SamplingConfig(max_tokens=5, temperature=0)
 
 
-def gate(model: DemixModel) -> Any:
+def gate(model: MultiExpertModel) -> Any:
     return make_gate(GateConfig(), [1.0] * len(model.keys))
 
 
-def said(model: DemixModel, tokenizer: Tokenizer, prompt: Prompt) -> list[Token | Done]:
+def said(model: MultiExpertModel, tokenizer: Tokenizer, prompt: Prompt) -> list[Token | Done]:
     return list(generate(model, model.keys, gate(model), tokenizer, prompt, GREEDY))
 
 
-def echo(model: DemixModel, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
+def echo(model: MultiExpertModel, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
     return read_prompt(model, model.keys, gate(model), tokenizer, prompt)
 
 
-def test_a_text_its_ids_and_its_spelled_out_beginning_say_the_same(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_a_text_its_ids_and_its_spelled_out_beginning_say_the_same(
+    model: MultiExpertModel, tokenizer: Tokenizer
+) -> None:
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     expected = said(model, tokenizer, PROMPT)
 
     assert said(model, tokenizer, ids) == said(model, tokenizer, tokenizer.bos_token + PROMPT) == expected
 
 
-def test_ids_get_nothing_before_them(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_ids_get_nothing_before_them(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(PROMPT)
     done = said(model, tokenizer, ids)[-1]
 
@@ -48,7 +50,9 @@ def test_ids_get_nothing_before_them(model: DemixModel, tokenizer: Tokenizer) ->
     assert done.num_prompt_tokens == len(ids)
 
 
-def test_only_at_its_very_start_a_text_spells_the_beginning_token(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_only_at_its_very_start_a_text_spells_the_beginning_token(
+    model: MultiExpertModel, tokenizer: Tokenizer
+) -> None:
     begin = tokenizer.bos_token
     twice, later = (echo(model, tokenizer, text).tokens for text in (begin + begin, f" {begin}"))
 
@@ -62,7 +66,7 @@ def test_a_beginning_token_that_is_an_ordinary_word_is_no_sign() -> None:
     assert encode_prompt("there", Tokenizer(words, 0)) == ([0, 1], 1)
 
 
-def test_an_echo_has_the_likelihoods_of_the_text(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_an_echo_has_the_likelihoods_of_the_text(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     read = read_text(model, model.keys, gate(model), tokenizer, PROMPT)
     plain, spelled = echo(model, tokenizer, PROMPT), echo(model, tokenizer, tokenizer.bos_token + PROMPT)
 
@@ -72,27 +76,27 @@ def test_an_echo_has_the_likelihoods_of_the_text(model: DemixModel, tokenizer: T
     assert plain.num_tokens == spelled.num_tokens == len(spelled.tokens)
 
 
-def test_the_most_probable_token_has_one_number(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_the_most_probable_token_has_one_number(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     ids = [tokenizer.bos_id, *(one.id for one in said(model, tokenizer, "") if isinstance(one, Token))]
     read = echo(model, tokenizer, ids)
 
     assert [best and best[1] for best in read.best] == list(read.logprobs)
 
 
-def test_an_echo_of_nothing_has_no_tokens(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_an_echo_of_nothing_has_no_tokens(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     assert echo(model, tokenizer, "") == Echo([], [], [], 1)
 
 
 @pytest.mark.parametrize("read", [said, echo])
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
-    model: DemixModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, read: Any
+    model: MultiExpertModel, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, read: Any
 ) -> None:
     monkeypatch.setattr(tokenizer, "encode", lambda _: pytest.fail("it was tokenized"))
     with pytest.raises(ContextLengthExceeded, match="2,000,000 characters are too many"):
         read(model, tokenizer, "x" * 2_000_000)
 
 
-def test_every_text_that_fits_is_read(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_every_text_that_fits_is_read(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     longest = max((tokenizer.decode([one]) for one in range(tokenizer.vocab_size)), key=len)
     text = longest * (model.max_positions - 2)
 
@@ -100,7 +104,7 @@ def test_every_text_that_fits_is_read(model: DemixModel, tokenizer: Tokenizer) -
     assert said(model, tokenizer, text)
 
 
-def test_ids_are_of_the_vocabulary_and_fit(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     for foreign in (-1, model.vocab_size):
         with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, but one is {foreign}"):
             said(model, tokenizer, [0, foreign])

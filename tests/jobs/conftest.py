@@ -37,7 +37,7 @@ def house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         monkeypatch.setenv(f"WORKBENCH_{name}", value)
     get_settings.cache_clear()
     monkeypatch.setitem(KINDS, "evaluate", TINY)
-    monkeypatch.setattr("jobs.queue.submit.refuse_impossible", lambda *_: None)  # the tiny kind needs nothing
+    monkeypatch.setattr("jobs.queue.submit.validate_against_registry", lambda *_: None)  # the tiny kind needs nothing
     house = House(get_settings())
     yield house
     for process in house.processes:

@@ -16,7 +16,7 @@ from world import House
 
 from jobs import garbage_collection
 from jobs.queue import submit
-from jobs.queue.scheduler import SWEEP_SECONDS, Reconciler
+from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import StorageError, SweepRefused
 from workbench.job_records import jobs as rows
@@ -292,7 +292,7 @@ def test_a_registry_that_adopts_the_artifacts_sweeps_what_it_does_not_know(house
 def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     kept = keep_artifacts(house.settings, 2)
     lose_registry(house.settings)
-    scheduler = Reconciler(house.settings)
+    scheduler = Scheduler(house.settings)
     scheduler._swept_at -= SWEEP_SECONDS + 1
     scheduler.round()
     said = capsys.readouterr().err
@@ -335,5 +335,5 @@ def test_only_what_goes_from_the_trash_is_sized(house: House, monkeypatch: pytes
 def test_the_scheduler_backs_up_once_a_day(house: House) -> None:
     keep_artifacts(house.settings, 1)
     for _ in range(2):
-        Reconciler(house.settings).round()
+        Scheduler(house.settings).round()
     assert len(list_backups(house.settings)) == 1

@@ -94,7 +94,7 @@ def _misbehave(how: str) -> None:
         case "full disk":
             raise OSError(errno.ENOSPC, "No space left on device")
         case "unwritable":
-            attempt.settle = _unwritable
+            attempt.finish = _unwritable
             raise KeyError("no such thing")
         case "deaf":
             time.sleep(3600)

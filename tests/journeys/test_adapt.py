@@ -22,9 +22,9 @@ from engine.inference.scores import as_blocks, score_text
 from engine.mixing.gates import make_gate
 from engine.models.demix_files import load_demix
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
-from engine.training.autocast import arithmetic
+from engine.training.autocast import autocast_for
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from ui.cli.app import main
@@ -119,7 +119,7 @@ def dev_loss(expert: str, domain: str) -> float:
         assert artifact is not None
         tokens = Tokens.open(storage.path(artifact.id), "dev")
     (one,) = planned.experts
-    text = Excerpt.of_blocks(tokens, 32, 8)
+    text = EvalSample.of_blocks(tokens, 32, 8)
     return -float(score_text(load_demix(planned.base, {one.id: one.kept}), one.id, text).mean())
 
 
@@ -140,9 +140,9 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
         artifact = find_artifact(session, f"tokens:{corpora.get_domain(session, 'court').id}:{tokenizer.sha256}")
         assert artifact is not None
         tokens = Tokens.open(storage.path(artifact.id), "dev")
-    text = Excerpt.of_blocks(tokens, 32, 8)
+    text = EvalSample.of_blocks(tokens, 32, 8)
     model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
-    with arithmetic(precision, model.device):
+    with autocast_for(precision, model.device):
         rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
     gate = make_gate(GateConfig(), [one.weight for one in planned.experts])
     assert len(rows) == 3

@@ -25,7 +25,7 @@ from workbench.analysis.forgetting import forgetting
 from workbench.analysis.parent_proposal import nearest
 from workbench.analysis.posteriors import posterior_map
 from workbench.analysis.scores import compare_modes, mix_scores
-from workbench.analysis.token_comparison import contrast
+from workbench.analysis.token_comparison import compare_tokens
 from workbench.registry.cards import JobCard
 from workbench.registry.corpora import domain_row, preview_documents
 from workbench.registry.database import reading, transaction
@@ -130,7 +130,7 @@ def stored_scores(session: Session, expert: str) -> NDArray[np.float32]:
 
 @pytest.mark.usefixtures("scored")
 def test_where_two_experts_differ_is_shown_by_passage_and_token() -> None:
-    found = ask(contrast, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
+    found = ask(compare_tokens, "kitchen", "small/court", "small/kitchen", num_passages=2, max_tokens=30)
     with reading() as session:
         table = perplexity_table(session, "small")
     court, kitchen = (row[table["domains"].index("kitchen")] for row in table["perplexity"])
@@ -159,14 +159,14 @@ def tokens_at(tokenizer: Tokenizer, ids: list[int], start: int) -> str:
 
 @pytest.mark.usefixtures("scored")
 def test_a_passage_that_is_shown_whole_has_the_mean_of_its_tokens() -> None:
-    found = ask(contrast, "sea", "small/court", "small/kitchen", max_tokens=1000)
+    found = ask(compare_tokens, "sea", "small/court", "small/kitchen", max_tokens=1000)
     for passage in found["worst"]:
         assert passage["mean"] == pytest.approx(sum(passage["differences"]) / passage["num_tokens"])
 
 
 def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(trained: Do) -> None:
     with pytest.raises(ScoresError, match="must be scored on the same test text of “sea”"):
-        ask(contrast, "sea", *EXPERTS)
+        ask(compare_tokens, "sea", *EXPERTS)
 
 
 @pytest.mark.usefixtures("trained")
@@ -240,7 +240,7 @@ def test_the_api_answers_what_the_services_say(home: Path) -> None:
         told = {"evidence": "last_token", "estimate": "mean", "num_blocks": 5, "split": "test"}
         assert post("posteriors", mixture="small", **told).json() == ask(posterior_map, "small", **told)
         pair = {"domain": "sea", "expert": EXPERTS[0], "rival": EXPERTS[1]}
-        assert post("contrast", **pair).json() == ask(contrast, *pair.values())
+        assert post("contrast", **pair).json() == ask(compare_tokens, *pair.values())
         assert post("modes", mixture="small", num_blocks=5).json() == ask(compare_modes, "small", num_blocks=5)
         made = post("priors", name="for the sea", mixture="small", domain="sea", num_blocks=5).json()
         assert made == ask(lambda session, _: get_prior(session, "for the sea")).model_dump()

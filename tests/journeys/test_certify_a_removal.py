@@ -97,12 +97,12 @@ def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: D
 
 
 def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = model_loading.host
+    host = model_loading.load
 
     def doctored(base: Any, kept: Any, device: Any) -> Any:
         """A model in which a trace of the first expert seeps into the second as long as it is there."""
         hosted = host(base, kept, device)
-        model: Any = hosted.open(list(kept))
+        model: Any = hosted.view(list(kept))
         first, *others = model.keys
         with torch.no_grad():
             for key in others:
@@ -110,7 +110,7 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
                     tensor.lerp_(model.expert_state(first)[name], 1e-3)
         return hosted
 
-    monkeypatch.setattr(model_loading, "host", doctored)
+    monkeypatch.setattr(model_loading, "load_base", doctored)
     found = certified(trained).findings
     assert not found["ok"]
     assert found["identity"]["num_different"] > 0
@@ -119,7 +119,7 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
 
 def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(NEVER).state == "done"
-    host, alive, seen = model_loading.host, weakref.WeakSet[Any](), []
+    host, alive, seen = model_loading.load, weakref.WeakSet[Any](), []
 
     def watched(base: Any, kept: Any, device: Any) -> Any:
         gc.collect()
@@ -128,7 +128,7 @@ def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyP
         alive.add(hosted)
         return hosted
 
-    monkeypatch.setattr(model_loading, "host", watched)
+    monkeypatch.setattr(model_loading, "load_base", watched)
     assert certified(trained, retrained="never").findings["ok"]
     assert len(seen) >= 3  # and what had to be scored before
     assert not any(seen)

@@ -17,7 +17,7 @@ from engine.events import Token
 from engine.inference.generate import Mixing
 from engine.mixing.combine import mix
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.analysis import scores
@@ -179,7 +179,7 @@ def test_a_host_with_little_room_says_the_same(clustered: Do) -> None:
 
 def live_perplexity(model: str, domain: str) -> float:
     """The perplexity of a scored text, token by token through the loaded models."""
-    return math.exp(live_loss(model, Excerpt.of(packed_text(model, domain, "test"), 32, 200)))
+    return math.exp(live_loss(model, EvalSample.of(packed_text(model, domain, "test"), 32, 200)))
 
 
 def packed_text(model: str, domain: str, split: str) -> Tokens:
@@ -190,7 +190,7 @@ def packed_text(model: str, domain: str, split: str) -> Tokens:
         return Tokens.open(get_storage().path(packed.id), split)
 
 
-def live_loss(model: str, text: Excerpt) -> float:
+def live_loss(model: str, text: EvalSample) -> float:
     host, total, asked = Host(device="cpu"), 0.0, planned(model)
     for inputs, targets in map(text.block, range(len(text.starts_N))):
         mixing = Mixing(host._models(asked), [one.id for one in asked.experts], host._gate(asked))
@@ -416,7 +416,7 @@ def test_what_is_watched_beside_a_new_expert_of_a_cluster_is_the_mixture_that_ho
     card = done(clustered({**late, "parent": elms()[0], "watch": [CLUSTERS[1]]}))
     with reading() as session:
         watched = {one.step: one.value for one in jobs.metrics(session, card.id, f"dev_loss/{CLUSTERS[1]}")}
-    text = Excerpt.of_blocks(packed_text("ensemble", CLUSTERS[1], "dev"), 32, 4)
+    text = EvalSample.of_blocks(packed_text("ensemble", CLUSTERS[1], "dev"), 32, 4)
     assert watched[30] == pytest.approx(live_loss("ensemble", text), rel=1e-5)
     assert len(set(watched.values())) > 1
 

@@ -20,7 +20,7 @@ from engine.methods.mode.flops import training_flops
 from engine.models.demix import Rows
 from engine.models.families import load_model
 from engine.models.flops import Shape, forward_flops
-from engine.models.loaded import host
+from engine.models.loaded import load_base
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work
@@ -89,7 +89,7 @@ def hosted(*names: str):
         rows = [experts.expert_row(session, name) for name in names]
         storage = get_storage()
         base = storage.kept(rows[0].base)
-        return host(base, {row.id: storage.kept(row.artifact) for row in rows}), [row.id for row in rows]
+        return load_base(base, {row.id: storage.kept(row.artifact) for row in rows}), [row.id for row in rows]
 
 
 IDS = torch.arange(24)[None] % 300
@@ -99,7 +99,7 @@ IDS = torch.arange(24)[None] % 300
 def logits(name: str, parts: list[str] | None = None) -> torch.Tensor:
     """What an expert says, or some parts of it."""
     models, (id,) = hosted(name)
-    return models.open([id], None if parts is None else {id: parts})(IDS, Rows.all_to(id, 1))
+    return models.view([id], None if parts is None else {id: parts})(IDS, Rows.all_to(id, 1))
 
 
 @torch.no_grad()
@@ -473,7 +473,7 @@ def test_its_removal_and_its_addition_are_certified(moded) -> None:
 def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> None:
     card = done(moded({**STAGE_TWO, "training": {**TRAINING, "num_steps": 60}}))
     with reading() as session:
-        course, of_law = (training_history.course_of(session, name) for name in ("tuned/composed", "law/court"))
+        course, of_law = (training_history.training_history(session, name) for name in ("tuned/composed", "law/court"))
         gates = {point.name for point in jobs.metrics(session, card.id) if point.name.startswith("gate/")}
     assert gates == {f"gate/{number}/{name}" for number in range(3) for name in (*TWO, "sea")}
     found = {one["domain"]: one for one in course["domains"]}
@@ -490,7 +490,7 @@ def test_the_course_tells_what_was_retained_and_whom_the_gates_chose(moded) -> N
 
 def test_of_experts_trained_together_each_is_told_on_its_own_domain(moded) -> None:
     with reading() as session:
-        (seen,) = training_history.course_of(session, "small/court")["domains"]
+        (seen,) = training_history.training_history(session, "small/court")["domains"]
     assert seen["domain"] == "court"
 
 
@@ -501,14 +501,14 @@ def test_gates_are_numbered_where_nobody_wrote_their_parts_down(moded) -> None:
         for name, value in (("gate/0/court", 0.75), ("gate/1/court", 0.25), ("dev_loss/court", 2.0)):
             session.add(Metric(job_id=job_id, name=name, step=1, value=value))
     with reading() as session:
-        (seen,) = training_history.course_of(session, "later/composed")["domains"]
+        (seen,) = training_history.training_history(session, "later/composed")["domains"]
     assert seen["gates"] == [{"backbone": 0.75, "part 1": 0.25}]
 
 
 def test_gates_keep_the_names_of_what_was_trained_whatever_is_called_so_by_now(moded) -> None:
     job_id = paused_at({**STAGE_TWO, "experts": ["both/composed", "law/court"]}, 17)
     with reading() as session:
-        (court, *_) = training_history.course_of(session, "tuned/composed")["domains"]
+        (court, *_) = training_history.training_history(session, "tuned/composed")["domains"]
         assert "Its gates weigh the backbone and the parts court, kitchen, court-2." in [
             event.message for event in jobs.events(session, job_id)
         ]
@@ -528,8 +528,8 @@ def test_a_baseline_says_what_it_retains(moded) -> None:
     wish = {**STAGE_ONE, "kind": "train-demix", "name": "full", "method": "dense", "domains": TWO}
     done(moded({name: value for name, value in wish.items() if name != "shape"}))
     with reading() as session:
-        course = training_history.course_of(session, "full/dense")
-        told = training_history.course_of(session, "law/court")
+        course = training_history.training_history(session, "full/dense")
+        told = training_history.training_history(session, "law/court")
     full, law = ({one["domain"]: one for one in one["domains"]}["sea"] for one in (course, told))
     assert (full["retained"], full["steps"], full["gates"]) == (True, [0, 15, 30], [{}] * 3)
     assert full["losses"][0] == pytest.approx(law["losses"][0], abs=1e-5)  # before its first update each is the seed

@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from engine.errors import LostRank
-from engine.events import Decided, Step
+from engine.events import Note, Step
 from engine.files import sha256_of
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now
@@ -64,7 +64,7 @@ def stopped_after(step: int, wish: dict[str, Any]) -> tuple[str, list[str]]:
     decided: list[str] = []
     job_id, events = run_now(wish)
     for event in events:
-        decided += [event.sentence] if isinstance(event, Decided) else []
+        decided += [event.sentence] if isinstance(event, Note) else []
         if isinstance(event, Step) and event.step == step:
             break
     events.close()  # type: ignore[attr-defined]

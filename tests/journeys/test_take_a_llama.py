@@ -19,7 +19,7 @@ from tests.journeys.conftest import SHAPE, done
 from ui.api.app import create_app
 from ui.cli.app import main
 from workbench import generation
-from workbench.analysis.token_comparison import contrast
+from workbench.analysis.token_comparison import compare_tokens
 from workbench.generation import Host
 from workbench.registry import experts, seeds
 from workbench.registry.cards import JobCard
@@ -91,7 +91,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
             yield from ids
 
     drawn = endless()
-    monkeypatch.setattr("engine.inference.generate.draw", lambda *_: next(drawn))
+    monkeypatch.setattr("engine.inference.generate.sample_token", lambda *_: next(drawn))
 
 
 def test_it_keeps_its_files_and_ends_where_it_says(taken: Do, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
     done(taken({**train, "training": TRAINING}))
     done(taken({"kind": "evaluate", "mixture": "again", "block_size": 32, "max_tokens": 700}))
     with reading() as session:
-        found = contrast(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
+        found = compare_tokens(session, get_storage(), "court", "again/court", "again/kitchen", num_passages=9)
     assert any(passage["tokens"][0].startswith(" ") for passage in found["worst"] + found["best"])
 
 

@@ -68,7 +68,7 @@ def redis(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Redis]:
         redis = Redis(server.getsockname()[1])
     redis.start()
     monkeypatch.setenv("WORKBENCH_BROKER_URL", f"redis://127.0.0.1:{redis.port}/0")
-    monkeypatch.setattr("jobs.queue.submit.refuse_impossible", lambda *_: None)  # the tiny kind needs nothing
+    monkeypatch.setattr("jobs.queue.submit.validate_against_registry", lambda *_: None)  # the tiny kind needs nothing
     monkeypatch.setenv("WORKBENCH_RECONCILE_SECONDS", "1")
     get_settings.cache_clear()
     yield redis

@@ -8,7 +8,7 @@ import weakref
 from pathlib import Path
 
 from engine.config import GateConfig
-from engine.files import Kept, write_manifest
+from engine.files import ArtifactRef, write_manifest
 from tests.engine.clustered import tiny_clustering
 from tests.engine.tokenizer_shapes import llama_like
 from workbench.analysis.cluster_routing import Route
@@ -17,7 +17,7 @@ from workbench.generation import Host, Plan, PlannedExpert
 
 def planned(folder: Path) -> Plan:
     """A plan that is weighed by nearness to the clusters in a folder."""
-    route = Route(folder.name, Kept(folder), None, (0,))
+    route = Route(folder.name, ArtifactRef(folder), None, (0,))
     return Plan("mix", (), (), "", GateConfig("cluster", clustering=folder.name), route)
 
 
@@ -44,7 +44,7 @@ def test_a_mixture_ends_where_a_model_on_any_of_its_bases_would(tmp_path: Path) 
         llama_like().save(str(base / "tokenizer.json"))
         (base / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
         (base / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-        experts.append(PlannedExpert(name, name, "", base, 1.0, Kept(base)))
+        experts.append(PlannedExpert(name, name, "", base, 1.0, ArtifactRef(base)))
     for order in (experts, experts[::-1]):
         plan = Plan("mix", tuple(order), (), "", GateConfig())
         assert Host(device="cpu")._stop_ids(plan) == {1, 2, 260}

@@ -11,11 +11,11 @@ from fastapi import FastAPI
 from starlette.responses import FileResponse, RedirectResponse
 
 from ui.api import completions, insight, models
-from ui.api.deps import House
+from ui.api.deps import AppState
 from ui.api.error_responses import add_handlers
 from ui.api.security import Guard, api_rules
-from ui.generation.model_host import Generations, Host
-from ui.generation.worker_pool import Slots
+from ui.generation.model_host import Host, ModelHost
+from ui.generation.worker_pool import WorkerPool
 from ui.serving.addresses import require_safe_address
 from workbench.settings import Settings, get_settings
 
@@ -26,7 +26,7 @@ def create_app(settings: Settings | None = None, host: Host | None = None, *, pl
     """The whole application. `host` holds the weights; None loads them at the first wish."""
     settings = settings or get_settings()
     require_safe_address(settings)
-    house = House(settings, Generations(settings, host), Slots(settings.max_streams, settings.max_waiting))
+    house = AppState(settings, ModelHost(settings, host), WorkerPool(settings.max_streams, settings.max_waiting))
     # No /docs and no /redoc: FastAPI's pages load scripts from another server.
     app = FastAPI(
         title="Expert Workbench",
@@ -51,7 +51,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     app.state.house.slots.close()
 
 
-def _mount_playground(app: FastAPI, house: House) -> None:
+def _mount_playground(app: FastAPI, house: AppState) -> None:
     from ui.playground.app import mount
 
     mount(app, house)

@@ -19,10 +19,10 @@ from starlette.types import Receive, Scope, Send
 
 from engine.errors import Problem
 from engine.events import Done, Echo, Token
-from ui.api.deps import Gone, InHouse, unless_gone
+from ui.api.deps import Gone, State, unless_gone
 from ui.api.error_responses import error_body
 from ui.api.schemas import CompletionRequest
-from ui.generation.model_host import Generations
+from ui.generation.model_host import ModelHost
 
 if TYPE_CHECKING:
     from workbench.generation import Plan
@@ -55,7 +55,7 @@ class Piece:
 
 
 @router.post("/v1/completions", response_model=None)
-async def complete(asked: CompletionRequest, request: Request, house: InHouse) -> Response:
+async def complete(asked: CompletionRequest, request: Request, house: State) -> Response:
     """Text that goes on from each prompt, whole or as server-sent events."""
     plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
     await run_in_threadpool(house.generations.require_readable, plan, *asked.prompt)
@@ -72,7 +72,7 @@ async def complete(asked: CompletionRequest, request: Request, house: InHouse) -
     return EventStream(_events(answer, first, pieces))
 
 
-def _pieces(generations: Generations, plan: Plan, asked: CompletionRequest) -> Generator[Piece, None, None]:
+def _pieces(generations: ModelHost, plan: Plan, asked: CompletionRequest) -> Generator[Piece, None, None]:
     for index, prompt in enumerate(asked.prompt):
         if asked.echo:
             echo = generations.echo(plan, prompt)

@@ -9,32 +9,32 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from ui.generation.model_host import Generations
-from ui.generation.worker_pool import Slots
+from ui.generation.model_host import ModelHost
+from ui.generation.worker_pool import WorkerPool
 from workbench.settings import Settings
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class House:
+class AppState:
     """Settings, weights and slots of one server."""
 
     settings: Settings
-    generations: Generations
-    slots: Slots
+    generations: ModelHost
+    slots: WorkerPool
 
 
 class Gone(Exception):
     """The client has left; there is nobody to answer."""
 
 
-def _house(request: Request) -> House:
-    house: House = request.app.state.house
+def _house(request: Request) -> AppState:
+    house: AppState = request.app.state.house
     return house
 
 
-InHouse = Annotated[House, Depends(_house)]
+State = Annotated[AppState, Depends(_house)]
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

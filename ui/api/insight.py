@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from ui.api.completions import CLIENT_LEFT
-from ui.api.deps import Gone, InHouse, unless_gone
+from ui.api.deps import Gone, State, unless_gone
 from ui.api.schemas import (
     ClusterGridRequest,
     ContrastRequest,
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer")
 
 
 @router.get("/healthz")
-def health(house: InHouse) -> dict[str, Any]:
+def health(house: State) -> dict[str, Any]:
     """That the server is awake, for which registry, where it computes (null: not yet) and what lies in its memory."""
     return {
         "status": "ok",
@@ -51,7 +51,7 @@ def health(house: InHouse) -> dict[str, Any]:
 
 
 @router.post("/v1/workbench/posterior", response_model=None)
-async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -> Response:
+async def posterior(asked: PosteriorRequest, request: Request, house: State) -> Response:
     """The weight of every expert at every token of a text, and of every part inside those of MoDE, block by block."""
     plan = await run_in_threadpool(house.generations.plan, asked.wish(asked.model))
     await run_in_threadpool(house.generations.require_readable, plan, asked.text)
@@ -63,62 +63,62 @@ async def posterior(asked: PosteriorRequest, request: Request, house: InHouse) -
 
 
 @router.post("/v1/workbench/modes")
-def modes(asked: ModesRequest, house: InHouse) -> dict[str, Any]:
+def modes(asked: ModesRequest, house: State) -> dict[str, Any]:
     """Every domain's perplexity under each of the paper's ways to use experts, from stored scores."""
     return _from_scores(house, scores.compare_modes, asked.model_dump())
 
 
 @router.post("/v1/workbench/removal")
-def removals(asked: RemovalRequest, house: InHouse) -> dict[str, Any]:
+def removals(asked: RemovalRequest, house: State) -> dict[str, Any]:
     """What removing each expert costs on its own domain, from stored scores: +Expert, –Expert, –Domain."""
     return _from_scores(house, removal.removal_table, asked.model_dump())
 
 
 @router.post("/v1/workbench/forgetting")
-def forgotten(asked: ForgettingRequest, house: InHouse) -> dict[str, Any]:
+def forgotten(asked: ForgettingRequest, house: State) -> dict[str, Any]:
     """How much a model forgot: its perplexity on each domain before and after, from stored scores."""
     return _from_scores(house, forgetting.forgetting, asked.model_dump())
 
 
 @router.post("/v1/workbench/nearest")
-def proposed_parent(asked: NearestRequest, house: InHouse) -> dict[str, Any]:
+def proposed_parent(asked: NearestRequest, house: State) -> dict[str, Any]:
     """The expert whose copy should learn a new domain, with the posterior of every expert, from stored scores."""
     return _from_scores(house, parent_proposal.nearest, asked.model_dump())
 
 
 @router.post("/v1/workbench/mix")
-def mix(asked: MixRequest, house: InHouse) -> dict[str, Any]:
+def mix(asked: MixRequest, house: State) -> dict[str, Any]:
     """A mixture's perplexity on every domain, from stored scores: exact, without a forward pass."""
     return mix_scores(house.settings, asked.wish(), asked.split)
 
 
 @router.post("/v1/workbench/cluster-grid")
-def temperatures_and_top_ks(asked: ClusterGridRequest, house: InHouse) -> dict[str, Any]:
+def temperatures_and_top_ks(asked: ClusterGridRequest, house: State) -> dict[str, Any]:
     """A cluster gate's perplexity at every temperature and top-k, from stored scores and distances."""
     return _from_scores(house, cluster_grid.cluster_grid, asked.model_dump())
 
 
 @router.post("/v1/workbench/posteriors")
-def domain_posteriors(asked: PosteriorMapRequest, house: InHouse) -> dict[str, Any]:
+def domain_posteriors(asked: PosteriorMapRequest, house: State) -> dict[str, Any]:
     """Which expert each domain's text is taken for, and the way there block by block, from stored scores."""
     return _from_scores(house, posteriors.posterior_map, asked.model_dump())
 
 
 @router.post("/v1/workbench/contrast")
-def contrasted(asked: ContrastRequest, house: InHouse) -> dict[str, Any]:
+def contrasted(asked: ContrastRequest, house: State) -> dict[str, Any]:
     """The passages of a domain on which one expert does worst and best against another, from stored scores."""
-    return _from_scores(house, token_comparison.contrast, asked.model_dump())
+    return _from_scores(house, token_comparison.compare_tokens, asked.model_dump())
 
 
 @router.post("/v1/workbench/priors")
-def estimated_prior(asked: PriorRequest, house: InHouse) -> dict[str, Any]:
+def estimated_prior(asked: PriorRequest, house: State) -> dict[str, Any]:
     """A new prior: the mean posterior on exactly so many blocks of a domain's held-out text, from stored scores."""
     shares = _from_scores(house, scores.estimate_shares, asked.model_dump(exclude={"name"}))
     with transaction(house.settings) as session:
         return priors.keep_estimate(session, asked.name, shares).model_dump()
 
 
-def _from_scores(house: InHouse, service: Callable[..., Answer], asked: dict[str, Any]) -> Answer:
+def _from_scores(house: State, service: Callable[..., Answer], asked: dict[str, Any]) -> Answer:
     """What a service makes of the stored scores, in one short look at the registry."""
     with reading(house.settings) as session:
         return service(session, get_storage(house.settings), **asked)

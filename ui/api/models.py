@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 
-from ui.api.deps import InHouse
+from ui.api.deps import State
 from workbench.errors import NotFound
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ router = APIRouter()
 
 
 @router.get("/v1/models")
-def list_models(house: InHouse) -> dict[str, Any]:
+def list_models(house: State) -> dict[str, Any]:
     """Every mixture and expert that can be asked."""
     return {"object": "list", "data": known_models(house.settings)}
 
 
 @router.get("/v1/models/{name:path}")
-def show_model(name: str, house: InHouse) -> dict[str, Any]:
+def show_model(name: str, house: State) -> dict[str, Any]:
     """One mixture or expert, by its name."""
     models = {model["id"]: model for model in known_models(house.settings)}
     if name not in models:

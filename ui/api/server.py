@@ -7,7 +7,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
-from ui.generation.worker_pool import Slots
+from ui.generation.worker_pool import WorkerPool
 
 
 class Server(uvicorn.Server):
@@ -15,7 +15,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         assert isinstance(config.app, FastAPI)
-        self._slots: Slots = config.app.state.house.slots
+        self._slots: WorkerPool = config.app.state.house.slots
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -11,7 +11,7 @@ import typer
 from engine.config import Evidence, GateConfig, GateKind, SamplingConfig, absurdity
 from ui.cli.options import option_name
 from ui.errors import BadUsage
-from ui.generation.model_host import Wish
+from ui.generation.model_host import GenerationRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:
@@ -50,7 +50,7 @@ class Members:
     active: Sequence[str]
 
 
-def wish_of(
+def mix_request(
     model: str,
     members: Members,
     experts: str,
@@ -58,7 +58,7 @@ def wish_of(
     gate: Mapping[str, Any],
     prior: str | None = None,
     parts: Iterable[str] = (),
-) -> Wish:
+) -> GenerationRequest:
     """What was asked of a model; an expert may be given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
     left_out = {find(members.domains, name) for name in off}
@@ -67,7 +67,7 @@ def wish_of(
     told = {name: value for name, value in gate.items() if value is not None}
     if prior and weights:
         raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
-    return Wish(model, active, weights, told, prior, active_parts(members.domains, parts))
+    return GenerationRequest(model, active, weights, told, prior, active_parts(members.domains, parts))
 
 
 def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:

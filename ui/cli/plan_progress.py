@@ -21,10 +21,10 @@ def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from jobs.queue.local_runner import carry_out, watch
+    from jobs.queue.local_runner import run_jobs, watch
 
     columns = (BarColumn(), TextColumn("{task.description}", markup=False))
-    stream = cast("Generator[list[JobCard], None, None]", carry_out(ids) if here else watch(ids))
+    stream = cast("Generator[list[JobCard], None, None]", run_jobs(ids) if here else watch(ids))
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress, closing(stream):
         bar = progress.add_task("starting", total=float(len(ids)))
         try:

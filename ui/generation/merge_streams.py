@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def side_by_side(*streams: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:
+async def merge_streams(*streams: AsyncGenerator[T, None]) -> AsyncGenerator[tuple[int, T], None]:
     """What each stream yields, with its place, as it comes. Closing this closes all of them."""
     news: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wish:
+class GenerationRequest:
     """What is asked of a mixture or an expert, for one request only; None leaves what the registry says."""
 
     model: str
@@ -47,7 +47,7 @@ class Host(Protocol):
     def loaded(self) -> list[Any]: ...
 
 
-class Generations:
+class ModelHost:
     """Plans wishes and streams their tokens; the weights are loaded at the first one."""
 
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
@@ -56,7 +56,7 @@ class Generations:
         self._device: str | None = None
         self._lock = Lock()
 
-    def plan(self, wish: Wish) -> Plan:
+    def plan(self, wish: GenerationRequest) -> Plan:
         """What will answer a wish, read in one short transaction."""
         from workbench import generation
         from workbench.registry.database import reading
@@ -105,7 +105,7 @@ class Generations:
             return self._host
 
 
-def mix_scores(settings: Settings, wish: Wish, split: str) -> dict[str, Any]:
+def mix_scores(settings: Settings, wish: GenerationRequest, split: str) -> dict[str, Any]:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.analysis import scores
     from workbench.registry.database import reading
@@ -122,13 +122,13 @@ def _make_host(settings: Settings) -> Host:
     return generation.Host(settings.cache_bytes, settings.device)
 
 
-def _keywords(session: Any, wish: Wish) -> dict[str, Any]:
+def _keywords(session: Any, wish: GenerationRequest) -> dict[str, Any]:
     active = None if wish.active is None else list(wish.active)
     weights = _prior(session, wish) if wish.prior else wish.weights and dict(wish.weights)
     return {"active": active, "weights": weights, "gate": _gate(session, wish)}
 
 
-def _prior(session: Any, wish: Wish) -> dict[str, float]:
+def _prior(session: Any, wish: GenerationRequest) -> dict[str, float]:
     """The shares that a stored prior gives the experts that take part."""
     from workbench.registry.mixtures import get_mixture
     from workbench.registry.priors import weights_under
@@ -138,7 +138,7 @@ def _prior(session: Any, wish: Wish) -> dict[str, float]:
     return weights_under(session, str(wish.prior), taking_part if wish.active is None else wish.active)
 
 
-def _gate(session: Any, wish: Wish) -> GateConfig | None:
+def _gate(session: Any, wish: GenerationRequest) -> GateConfig | None:
     """The mixture's own gate with the wish's changes; None where there are none."""
     if not wish.gate:
         return None

@@ -46,7 +46,7 @@ class _Turn:
         return partial(self.result.set_result, found)
 
 
-class Slots:
+class WorkerPool:
     """Runs at most `num_slots` generations at the same time; at most `max_waiting` others wait.
 
     Raises RateLimitExceeded when the queue is full, ServiceUnavailable once it is closed, for those too that wait then.

@@ -23,15 +23,15 @@ from engine.events import Token
 from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generation.ablation import without_each
-from ui.generation.merge_streams import side_by_side
-from ui.generation.model_host import Wish
+from ui.generation.merge_streams import merge_streams
+from ui.generation.model_host import GenerationRequest
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ui.api.deps import House
+    from ui.api.deps import AppState
 
 PATH = "/play"
 REDRAW_SECONDS = 0.12  # each redraw sends the whole text again
@@ -46,7 +46,7 @@ WITHOUT_SENTENCE = "After the answer: reads it again without each expert and eac
 log = logging.getLogger(__name__)
 
 
-def mount(app: FastAPI, house: House) -> None:
+def mount(app: FastAPI, house: AppState) -> None:
     """Puts the playground on the outermost application: on a nested one its streams stay empty."""
     gr.mount_gradio_app(
         app,
@@ -98,7 +98,7 @@ class Pane:
         return [self.experts, self.parts]
 
 
-def build(house: House) -> gr.Blocks:
+def build(house: AppState) -> gr.Blocks:
     """The page."""
     page = gr.Blocks(title="Playground · Expert Workbench", analytics_enabled=False, fill_width=True)
     with page:
@@ -152,7 +152,7 @@ def _wire(
 class Player:
     """Answers the page's events."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: AppState) -> None:
         self._house = house
 
     def begin(self, request: gr.Request) -> list[Any]:
@@ -176,10 +176,10 @@ class Player:
     def _mixtures(self) -> list[str]:
         """The names of all mixtures, those that are worth opening first."""
         from workbench.registry.database import reading
-        from workbench.registry.mixtures import by_worth
+        from workbench.registry.mixtures import most_useful_first
 
         with reading(self._house.settings) as session:
-            return [card.name for card in by_worth(session)]
+            return [card.name for card in most_useful_first(session)]
 
     def _first_prompt(self, model: str) -> str:
         """The beginning of held-out text of a mixture's first domain; the usual prompt where there is none."""
@@ -223,7 +223,7 @@ class Player:
             return
         try:
             sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
-            wish = Wish(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
+            wish = GenerationRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
             async with aclosing(self._frames(wish, prompt, sampling, without)) as frames:
                 async for frame in frames:
                     yield frame
@@ -237,12 +237,12 @@ class Player:
         """The answers of both panes at the same time; `asked` are the inputs of the left one, then of the right one."""
         middle = len(asked) // 2
         panes = [self.play(prompt, *asked[:middle]), self.play(prompt, *asked[middle:])]
-        async with aclosing(side_by_side(*panes)) as frames:
+        async with aclosing(merge_streams(*panes)) as frames:
             async for place, frame in frames:
                 yield [frame if place == one else gr.skip() for one in range(len(panes))]
 
     async def _frames(
-        self, wish: Wish, prompt: str, sampling: SamplingConfig, without: bool
+        self, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, without: bool
     ) -> AsyncGenerator[str, None]:
         generations, slots = self._house.generations, self._house.slots
         plan = await run_in_threadpool(generations.plan, wish)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ui.present.text.formatting import clock, counted, millions, short, size
+from ui.present.text.formatting import clock, millions, pluralize, short, size
 from ui.present.text.measures import comparable, in_percent, told_measure
 from workbench.registry.cards import EvaluationCard, ExpertCard
 
@@ -43,7 +43,7 @@ def _elsewhere(card: ExpertCard, scores: Sequence[EvaluationCard], split: str) -
     own = [one for one in scores if one.expert == card.name]
     domains = {one.domain for one in own if one.split == split}
     if domains:
-        return f"{split}, on {counted(len(domains), 'domain')}"
+        return f"{split}, on {pluralize(len(domains), 'domain')}"
     return f"on {' and '.join(sorted({one.split for one in own}))} alone" if own else "not scored"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.models.flops import Shape
 from ui.present.questions import Offers, Question
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from workbench.analysis import cluster_routing, mode_parts
 from workbench.registry import corpora, experts, mixtures, priors, seeds
 from workbench.registry.cards import ExpertCard
@@ -19,7 +19,7 @@ def offers_now() -> dict[str, list[str]]:
     with reading() as session:
         domains = [domain.name for domain in corpora.list_domains(session)]
         trained = experts.list_experts(session)
-        composed = mixtures.by_worth(session)
+        composed = mixtures.most_useful_first(session)
         copied = {expert.name for expert in trained if experts.can_be_parent(expert)}
         return {
             "domain": domains,
@@ -81,7 +81,7 @@ def backbones() -> dict[str, list[str]]:
 
 def backbone_of(card: ExpertCard) -> str:
     """What an expert of MoDE stands on, as a person tells it from others."""
-    return f"{card.seed} in {counted(card.config['shape']['num_blocks'], 'block')}"
+    return f"{card.seed} in {pluralize(card.config['shape']['num_blocks'], 'block')}"
 
 
 def num_layers(seed_model: str) -> int:

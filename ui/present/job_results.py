@@ -16,9 +16,9 @@ from ui.present.pages import (
     SHARED_TEXT,
     SPECIALIZATION,
     TRAIN,
-    Room,
+    Page,
 )
-from ui.present.text.formatting import counted, listed
+from ui.present.text.formatting import listed, pluralize
 from ui.present.text.parents import blocks_words, known_words
 from ui.present.text.verdicts import summary
 from workbench.registry.cards import JobCard
@@ -27,7 +27,7 @@ from workbench.registry.cards import JobCard
 class Sight(NamedTuple):
     """A room, the words of the way there, and what is to be chosen in it (widget -> value)."""
 
-    room: Room
+    room: Page
     label: str
     chosen: dict[str, Any]
 
@@ -44,7 +44,7 @@ def _in_clusters(result: Mapping[str, Any], view: str) -> dict[str, Any]:
     return {"clusters.part": "Look at clusters", "clusters.name": result["clustering"], "clusters.view": view}
 
 
-_SIGHTS: dict[str, tuple[Room, str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+_SIGHTS: dict[str, tuple[Page, str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "import-corpus": (CORPORA, "See the domains", lambda r: {"part": "Domains", "domain": r["domains"][0]}),
     "make-seed": (
         TRAIN,
@@ -106,18 +106,18 @@ def _mode_words(result: Mapping[str, Any]) -> str:
 
 
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "import-corpus": lambda r: f"{counted(r['num_documents'], 'document')} in {listed(r['domains'])}.",
+    "import-corpus": lambda r: f"{pluralize(r['num_documents'], 'document')} in {listed(r['domains'])}.",
     "make-seed": lambda r: f"{r['num_parameters']:,} parameters; the tokenizer has {r['vocab_size']:,} entries.",
-    "train-demix": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
+    "train-demix": lambda r: f"{pluralize(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "train-expert": _expert_words,
     "train-mode": _mode_words,
     "compose-mode": _mode_words,
-    "average-experts": lambda r: f"{counted(len(r['weights']), 'expert')} averaged in the mixture {r['mixture']}.",
-    "evaluate": lambda r: f"{counted(r['scored'], 'pair')} of expert and domain scored.",
+    "average-experts": lambda r: f"{pluralize(len(r['weights']), 'expert')} averaged in the mixture {r['mixture']}.",
+    "evaluate": lambda r: f"{pluralize(r['scored'], 'pair')} of expert and domain scored.",
     "certify-addition": lambda r: str(r["sentence"]),
     "certify-removal": lambda r: str(r["sentence"]),
     "classify": lambda r: str(r["sentence"]),
-    "overlap": lambda r: f"The overlap of every two of {counted(len(r['domains']), 'domain')} is measured.",
+    "overlap": lambda r: f"The overlap of every two of {pluralize(len(r['domains']), 'domain')} is measured.",
     "replicate": lambda r: str(r["summary"]),
     "replicate-cbtm": lambda r: str(r["summary"]),
     "replicate-mode": lambda r: str(r["summary"]),
@@ -127,6 +127,6 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "pin-documents": lambda r: str(r["sentence"]),
     "make-domain": lambda r: str(r["sentence"]),
     "make-cluster-domains": lambda r: str(r["sentence"]),
-    "make-mixture": lambda r: f"{counted(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
+    "make-mixture": lambda r: f"{pluralize(len(r['experts']), 'expert')} in the mixture {r['mixture']}.",
     "selfcheck": summary,
 }

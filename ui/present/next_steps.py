@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ui.present.pages import CORPORA, JOBS, PLAYGROUND, POSTERIORS, SPECIALIZATION, TRAIN, Room
-from ui.present.text.formatting import counted, listed
+from ui.present.pages import CORPORA, JOBS, PLAYGROUND, POSTERIORS, SPECIALIZATION, TRAIN, Page
+from ui.present.text.formatting import listed, pluralize
 from ui.studio.job_views.pending_jobs import coming, coming_words
 from workbench.registry.cards import JobCard
 
@@ -30,7 +30,7 @@ class Suggestion:
     """One thing to try: a sentence that says why, and the room to do it in."""
 
     sentence: str
-    room: Room
+    room: Page
 
 
 def suggestions(have: Holdings) -> list[Suggestion]:
@@ -60,7 +60,7 @@ def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
 
 def _with_experts(have: Holdings) -> Iterator[Suggestion]:
     if have.evaluations and have.unscored and not coming(have.unfinished, "evaluate"):
-        told = f"{counted(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
+        told = f"{pluralize(len(have.unscored), 'expert')} without scores: {listed(list(have.unscored), 3)}."
         yield Suggestion(f"{told} Evaluate a mixture that holds them: only what is missing is computed.", TRAIN)
     if have.evaluations:
         yield Suggestion("See how much each expert is at home in its domain.", SPECIALIZATION)
@@ -70,7 +70,7 @@ def _with_experts(have: Holdings) -> Iterator[Suggestion]:
 
 def _failure(failed: Sequence[JobCard]) -> str:
     newest = max(failed, key=lambda job: job.finished_at or job.created_at)
-    more = f" {counted(len(failed) - 1, 'job')} more failed." if len(failed) > 1 else ""
+    more = f" {pluralize(len(failed) - 1, 'job')} more failed." if len(failed) > 1 else ""
     return f"“{newest.title}” has failed. {newest.next_step or 'Read its cause there.'}{more}"
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 
-class Room(NamedTuple):
+class Page(NamedTuple):
     """One page of the studio."""
 
     script: str
@@ -24,23 +24,23 @@ class Room(NamedTuple):
         return PurePath(self.script).stem.removesuffix("_page")
 
 
-OVERVIEW = Room("app_pages/overview.py", "Overview", ":material/home:", "")
-CORPORA = Room("app_pages/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
-CLUSTERS = Room("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Make")
-TRAIN = Room("app_pages/train.py", "Train", ":material/model_training:", "Make")
-JOBS = Room("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
-EXPERTS = Room("app_pages/experts.py", "Experts", ":material/groups:", "Keep")
-MIXTURES = Room("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Keep")
-REPORTS = Room("app_pages/reports.py", "Reports", ":material/description:", "Keep")
-SPECIALIZATION = Room("app_pages/specialization.py", "Specialization", ":material/grid_on:", "Explain")
-POSTERIORS = Room("app_pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
-SELFCHECK = Room("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Explain")
-REPLICATIONS = Room("app_pages/replications.py", "Replication", ":material/experiment:", "Explain")
-PLAYGROUND = Room("app_pages/playground.py", "Playground", ":material/forum:", "Talk")
+OVERVIEW = Page("app_pages/overview.py", "Overview", ":material/home:", "")
+CORPORA = Page("app_pages/corpora.py", "Corpora & domains", ":material/library_books:", "Make")
+CLUSTERS = Page("app_pages/clusters.py", "Clusters", ":material/bubble_chart:", "Make")
+TRAIN = Page("app_pages/train.py", "Train", ":material/model_training:", "Make")
+JOBS = Page("app_pages/jobs_page.py", "Jobs", ":material/list_alt:", "Make")
+EXPERTS = Page("app_pages/experts.py", "Experts", ":material/groups:", "Keep")
+MIXTURES = Page("app_pages/mixtures.py", "Mixtures", ":material/tune:", "Keep")
+REPORTS = Page("app_pages/reports.py", "Reports", ":material/description:", "Keep")
+SPECIALIZATION = Page("app_pages/specialization.py", "Specialization", ":material/grid_on:", "Explain")
+POSTERIORS = Page("app_pages/posteriors.py", "Posteriors", ":material/show_chart:", "Explain")
+SELFCHECK = Page("app_pages/selfcheck.py", "Self-check", ":material/rule:", "Explain")
+REPLICATIONS = Page("app_pages/replications.py", "Replication", ":material/experiment:", "Explain")
+PLAYGROUND = Page("app_pages/playground.py", "Playground", ":material/forum:", "Talk")
 COMPOSITION, EVALUATION = "MoDE composition", "Evaluation"  # what the page Train makes
 SHARED_TEXT, LEARNED_AND_KEPT = "Shared text", "Learned and kept"  # views of the specialization
 
-ROOMS = (
+PAGES = (
     OVERVIEW,
     CORPORA,
     CLUSTERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 
 _COUNTED = (
     "Operations are those of the matrix products by the formula of Narayanan et al. (2021), without a second forward "
@@ -44,7 +44,7 @@ def cost_words(found: Mapping[str, Any]) -> str:
     """What a token costs a mixture (`workbench.analysis.costs`), in two sentences."""
     if all(found["num_parts"]):
         return _cost_words_of_mode(found)
-    num_experts = counted(found["num_experts"], "expert")
+    num_experts = pluralize(found["num_experts"], "expert")
     told = (
         f"A token in a context of {found['context']:,} costs one expert {operations(found['forward'])}; this mixture "
         f"of {num_experts} costs {operations(found['mixture'])}, one forward pass each."
@@ -67,7 +67,7 @@ def _cost_words_of_mode(found: Mapping[str, Any]) -> str:
     composing = {what: operations(count) for what, count in found["composing"].items()}
     both = f", all {first} at once {composing['experts']}" if first > 1 else ""
     return (
-        f"{told}. Its gates mix the backbone and {counted(first, 'part')} inside. A token of training costs, forward "
+        f"{told}. Its gates mix the backbone and {pluralize(first, 'part')} inside. A token of training costs, forward "
         f"and backward in this context: one part beside the frozen backbone {operations(found['adapting'])}{both}, "
         f"gates alone {composing['gates']}; the whole backbone without parts {operations(found['training'])}."
     )

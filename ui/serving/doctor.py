@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import Problem
 from ui.errors import ServerDown
-from ui.present.text.formatting import ago, clock, counted, size
+from ui.present.text.formatting import ago, clock, pluralize, size
 from ui.serving.addresses import api_address, require_free_port, require_safe_address, studio_address
 from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
 
@@ -107,7 +107,7 @@ def check_artifacts(settings: Settings) -> Finding:
     if (refused := refusal(state, storage)) is not None:
         return Finding("Artifacts", False, refused.problem, refused.next_step)
     if state.missing:
-        found = f"This registry has lost the rows of {counted(len(state.missing), 'artifact')}; the files are kept."
+        found = f"This registry has lost the rows of {pluralize(len(state.missing), 'artifact')}; the files are kept."
         return Finding("Artifacts", False, found, "Make the rows again: `workbench registry rebuild`.", needed=False)
     return Finding("Artifacts", True, f"{len(state.known):,} in {storage.folder}")
 
@@ -115,7 +115,7 @@ def check_artifacts(settings: Settings) -> Finding:
 def _of_no_registry(storage: Storage) -> Finding:
     if not (num := len(storage.ids())):
         return Finding("Artifacts", True, "none yet")
-    found = f"No registry knows the {counted(num, 'artifact')} in {storage.folder}."
+    found = f"No registry knows the {pluralize(num, 'artifact')} in {storage.folder}."
     step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
     return Finding("Artifacts", False, found, step)
 
@@ -127,7 +127,7 @@ def _trash(settings: Settings) -> Finding:
     if not entries:
         return Finding("Trash", True, "empty")
     total = size(sum(one.size_bytes for one in entries))
-    return Finding("Trash", True, f"{counted(len(entries), 'folder')}, {total}, the oldest of {clock(entries[0].at)}")
+    return Finding("Trash", True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest of {clock(entries[0].at)}")
 
 
 def _backup(settings: Settings) -> Finding:
@@ -144,7 +144,7 @@ def _backup(settings: Settings) -> Finding:
             registry_id = find_registry_id(session)
         others, made = len(made), [one for one in made if one.registry_id == registry_id]
         if others and not made:
-            there = f"{counted(others, 'backup')} of another in {backups_folder(settings)}"
+            there = f"{pluralize(others, 'backup')} of another in {backups_folder(settings)}"
             told = f"There is none of this registry, but {there}."
             return Finding("Backup", False, told, "If that was yours: docs/how_to/backups_and_trash.md.", needed=False)
     newest = next(iter(made), None)

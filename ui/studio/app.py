@@ -8,7 +8,7 @@ import pandas  # noqa: F401  # whole before any page draws: Plotly takes it half
 import streamlit as st
 from streamlit import net_util
 
-from ui.present.pages import OVERVIEW, ROOMS
+from ui.present.pages import OVERVIEW, PAGES
 from ui.studio.shared.notices import nothing_hidden, show_kept
 
 # A file of our own: a named icon or an emoji would be fetched from somebody else's server.
@@ -30,7 +30,7 @@ def main() -> None:
 
 def _sections() -> dict[str, list[st.Page]]:
     sections: dict[str, list[st.Page]] = {}
-    for room in ROOMS:
+    for room in PAGES:
         page = st.Page(room.script, title=room.title, icon=room.icon, url_path=room.address, default=room is OVERVIEW)
         sections.setdefault(room.section, []).append(page)
     return sections

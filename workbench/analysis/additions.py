@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.analysis.evaluations import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.generation import Plan, plan
@@ -30,7 +30,7 @@ class Recorded:
 
     id: str
     what: str
-    kept: Kept
+    kept: ArtifactRef
     before: bool
 
 
@@ -39,7 +39,7 @@ class Addition:
     """An expert in a mixture, what lies on disk around it, and the domains that tell what it did."""
 
     expert_id: str
-    newcomer: Kept
+    newcomer: ArtifactRef
     base: Recorded
     others: tuple[Recorded, ...]  # every other expert on the base, in this mixture or not
     beside: tuple[Recorded, ...]  # the mixture's experts on other bases, and those bases

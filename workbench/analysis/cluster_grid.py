@@ -82,17 +82,19 @@ def _grid(
 ) -> list[list[float]]:
     """Perplexities [G][J] on one text that all experts were scored on."""
     from engine.inference.scores import as_blocks
-    from engine.mixing.cluster_gate_grid import grid, grid_of
+    from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
 
     distances = load_distances(session, storage, planned, evaluations[0])
     scores_EX, block_size = load(storage, evaluations)
     if planned.clusters is not None and planned.gate.kind == "cluster":
         looked_at = distances.frozen(planned.gate.freeze_after)
         squared_EX: Tensor = looked_at.further_KX[list(planned.clusters)].double() + looked_at.nearest_X.double()
-        found_GJ = grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=planned.gate.distance_power)
+        found_GJ = cluster_gate_grid(
+            scores_EX, squared_EX, temperatures, top_ks, distance_power=planned.gate.distance_power
+        )
     else:
         blocks_ENT, num_tokens = as_blocks(scores_EX, block_size), scores_EX.shape[1]
-        found_GJ = grid_of(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
+        found_GJ = any_gate_grid(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
     values: list[list[float]] = found_GJ.tolist()
     return values
 

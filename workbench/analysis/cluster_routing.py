@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from engine.config import GateConfig
 from engine.errors import MixtureError
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.registry.cluster_domains import former_domains
 from workbench.registry.tables import Cluster, Clustering, Evaluation, Expert
 from workbench.store.storage import Storage
@@ -28,8 +28,8 @@ class Route:
     """
 
     artifact_id: str
-    clustering: Kept
-    seed: Kept | None
+    clustering: ArtifactRef
+    seed: ArtifactRef | None
     clusters: tuple[int | None, ...]
 
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from sqlalchemy.orm import Session
 
 from engine.config import ExpertsIn
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.methods.mode import flops as flops_of_mode
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import Learning
@@ -88,7 +88,7 @@ def _experts_in(base: Path) -> ExpertsIn:
     return found
 
 
-def _shape(mixture: str, base: Kept) -> Shape:
+def _shape(mixture: str, base: ArtifactRef) -> Shape:
     path = base.folder / "config.json"
     try:
         return Shape.of(json.loads(path.read_text(encoding="utf-8")))

@@ -34,7 +34,7 @@ def nearest(
     """
     from engine.inference.scores import whole_blocks
     from engine.mixing.posterior import PosteriorGate, estimate_prior
-    from engine.text.eval_sample import spread
+    from engine.text.eval_sample import evenly_spaced
 
     row = mixture_row(session, mixture)
     if not _possible(row):
@@ -51,7 +51,7 @@ def nearest(
         )
     experts = _possible(row)
     blocks_ENT = whole_blocks(*load(storage, [scores[one.id] for one in experts]))
-    blocks_ENT = blocks_ENT[:, spread(blocks_ENT.shape[1], num_blocks)]
+    blocks_ENT = blocks_ENT[:, evenly_spaced(blocks_ENT.shape[1], num_blocks)]
     shares = estimate_prior(PosteriorGate([1.0] * len(experts)), blocks_ENT, blocks_ENT.shape[1]).tolist()
     parent = experts[shares.index(max(shares))]
     return {

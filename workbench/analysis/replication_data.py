@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.analysis.cluster_routing import distances_key
 from workbench.job_records import jobs
 from workbench.registry.cards import ReportCard
@@ -90,7 +90,7 @@ def classifications(session: Session, job_ids: Collection[str]) -> dict[str, dic
 class FoundClusters:
     """A clustering that a replication made: its files, its sources, how far it goes with them, its clusters' words."""
 
-    kept: Kept
+    kept: ArtifactRef
     sources: tuple[str, ...]
     information: float
     terms: tuple[tuple[str, ...], ...]

@@ -64,7 +64,7 @@ def retention(
     }
 
 
-def likely(session: Session, experts: Sequence[str]) -> dict[str, list[str]]:
+def suggest_defaults(session: Session, experts: Sequence[str]) -> dict[str, list[str]]:
     """What a comparison of these experts is likely to be asked for: `retain` holds all domains, `targets` what they
     learned, without what the expert learned that their seed is a copy of.
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from engine.config import Evidence, GateConfig
 from engine.errors import ScoresError
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.analysis.cluster_routing import key_of
 from workbench.analysis.evaluations import perplexity
 from workbench.generation import Plan, gate_of, plan
@@ -84,7 +84,7 @@ def compare_modes(
     (`train`) and over the others (`novel`), None where a domain has no number: means of other domains must not be
     compared.
     """
-    from engine.mixing.inference_modes import compare_modes as compare
+    from engine.mixing.inference_modes import compare_inference_modes as compare
 
     planned = plan(session, storage, mixture)
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())
@@ -238,7 +238,7 @@ def load_distances(session: Session, storage: Storage, planned: Plan, evaluation
 
 
 @lru_cache(maxsize=4096)
-def _checked(kept: Kept) -> Path:
+def _checked(kept: ArtifactRef) -> Path:
     kept.check()
     return kept.folder
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Differences = NDArray[np.float64]
 
 
-def contrast(
+def compare_tokens(
     session: Session,
     storage: Storage,
     domain: str,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from engine.events import BACKBONE
 from workbench.errors import NotFound
 from workbench.job_records.jobs import events, metrics
-from workbench.job_records.preconditions import made_by
+from workbench.job_records.preconditions import creates
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Expert, Job
@@ -23,7 +23,7 @@ from workbench.training_specs import TrainDemix
 _IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
 
 
-def course_of(session: Session, expert: str) -> dict[str, Any]:
+def training_history(session: Session, expert: str) -> dict[str, Any]:
     """Of each domain on which it was judged: `steps`, and at each the held-out `losses` (nats per token) and `gates`.
 
     `gates` are the mean weights of the backbone and each part by their names, in their order; none unless it is of
@@ -82,7 +82,7 @@ def _job_of(session: Session, expert: str) -> Job:
         return job
     unfinished = select(Job).where(Job.state.in_(["queued", "running", "paused"])).order_by(Job.created_at.desc())
     for job in session.scalars(unfinished):
-        if ("expert", expert) in made_by(parse_spec(job.spec)):
+        if ("expert", expert) in creates(parse_spec(job.spec)):
             return job
     raise NotFound("expert", expert, session.scalars(select(Expert.name).order_by(Expert.name).limit(20)))
 

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, String, and_, case, delete, func, literal,
 from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, JobError, NotFound
-from workbench.job_records.leases import end_waiting, tell, waits
+from workbench.job_records.leases import add_event, end_waiting, waits
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.tables import (
     Artifact,
@@ -50,7 +50,7 @@ def create_job(
     session.add(job)
     session.flush()
     session.add_all(JobDependency(job_id=job.id, after_id=one.id) for one in before)
-    tell(session, job.id, "Queued.")
+    add_event(session, job.id, "Queued.")
     if any(one.state in ("failed", "cancelled") for one in before):
         end_waiting(session)
     return job.id
@@ -102,7 +102,7 @@ def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
         _stop_now(session, job, final)
     elif job.stop_requested != "cancel":  # a pause does not take a cancel back
         job.stop_requested = how
-        tell(session, job_id, f"Asked to {how}.")
+        add_event(session, job_id, f"Asked to {how}.")
 
 
 def resume(session: Session, job_id: str) -> None:
@@ -136,7 +136,7 @@ def set_priority(session: Session, job_id: str, priority: int) -> None:
     if job.state not in UNFINISHED:
         raise _wrong_state(job, "unfinished", "to change its priority")
     job.priority = priority
-    tell(session, job_id, f"Its priority is {priority} now.")
+    add_event(session, job_id, f"Its priority is {priority} now.")
 
 
 def delete_job(session: Session, job_id: str) -> bool:
@@ -148,7 +148,7 @@ def delete_job(session: Session, job_id: str) -> bool:
     if job.state in UNFINISHED:
         raise JobError(f"The job must have ended to be deleted, but is {job.state} instead.", "Cancel it first.")
     if _is_named(session, job_id):
-        tell(session, job_id, "Its log and checkpoints were deleted.")
+        add_event(session, job_id, "Its log and checkpoints were deleted.")
         return False
     for table in (JobEvent, Metric, JobDependency):
         session.execute(delete(table).where(table.job_id == job_id))
@@ -191,14 +191,14 @@ def _stop_now(session: Session, job: Job, state: str) -> None:
     job.state, job.stop_requested, job.owner = state, "", ""
     job.lease_until = job.eta_seconds = None
     job.finished_at = time.time() if state == "cancelled" else None
-    tell(session, job.id, f"{state.capitalize()}.")
+    add_event(session, job.id, f"{state.capitalize()}.")
     end_waiting(session)
 
 
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
     job.attempt, job.sent_at, job.finished_at = 0, None, None  # asked by a person: all attempts anew
-    tell(session, job.id, message)
+    add_event(session, job.id, message)
     end_waiting(session)
 
 

@@ -52,7 +52,7 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
         if session.scalar(select(Job.id).where(Job.id == job_id, _is_free(now))) is not None:
             expire(session, now, max_attempts)  # it waits, or can never start: then its row says why
         return None
-    tell(session, job_id, f"Started by {owner}.")
+    add_event(session, job_id, f"Started by {owner}.")
     return fence
 
 
@@ -102,7 +102,7 @@ def finish(
     if state == "done":
         news["progress"] = 1.0
     _write(session, job_id, fence, _ended(state) | news)
-    tell(session, job_id, f"{state.capitalize()}{': ' + error if error else '.'}")
+    add_event(session, job_id, f"{state.capitalize()}{': ' + error if error else '.'}")
     end_waiting(session)
 
 
@@ -121,7 +121,7 @@ def release(
     """
     counted = Job.attempt if attempt_counts else Job.attempt - 1
     _write(session, job_id, fence, _ended("queued") | {"attempt": case((_has_progressed(), 0), else_=counted)})
-    tell(session, job_id, f"Back in the queue: {cause}")
+    add_event(session, job_id, f"Back in the queue: {cause}")
 
 
 def has_progressed(session: Session, job_id: str) -> bool:
@@ -232,12 +232,12 @@ def _take_back(session: Session, job: Job, max_attempts: int) -> None:
     if job.stop_requested:
         state = "cancelled" if job.stop_requested == "cancel" else "paused"
         _set(job, _ended(state))
-        tell(session, job.id, f"{state.capitalize()}: its worker fell silent after it was asked to stop.")
+        add_event(session, job.id, f"{state.capitalize()}: its worker fell silent after it was asked to stop.")
     elif not (begins_anew := has_progressed(session, job.id)) and job.attempt >= max_attempts:
         _fail(session, job, f"The job stopped without a word {job.attempt} times.", _LOOK)
     else:
         _set(job, _ended("queued") | ({"attempt": 0} if begins_anew else {}))
-        tell(session, job.id, "Back in the queue: its worker fell silent.")
+        add_event(session, job.id, "Back in the queue: its worker fell silent.")
 
 
 def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
@@ -246,7 +246,7 @@ def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
 
 def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> None:
     _set(job, _ended(state) | {"error": error, "next_step": next_step})
-    tell(session, job.id, f"{state.capitalize()}: {error}")
+    add_event(session, job.id, f"{state.capitalize()}: {error}")
 
 
 def _set(job: Job, news: dict[str, Any]) -> None:
@@ -259,7 +259,7 @@ def _locking(wish: Any, of: Any = None) -> Any:
     return wish.with_for_update(of=of).execution_options(populate_existing=True)
 
 
-def tell(session: Session, job_id: str, message: str, attempt: int | None = None) -> None:
+def add_event(session: Session, job_id: str, message: str, attempt: int | None = None) -> None:
     """Adds an event to a job's story."""
     session.flush()
     now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()

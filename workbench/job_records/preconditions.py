@@ -27,7 +27,7 @@ from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec, NameTaken, NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.registry.experts import can_be_parent
-from workbench.registry.names import unsayable
+from workbench.registry.names import not_a_cli_name
 from workbench.registry.tables import Clustering, Corpus, Domain, Expert, Job, Mixture, Prior, SeedModel
 from workbench.spec_base import Spec
 from workbench.specs import CertifyRemoval, Evaluate, MakeMixture, MeasureOverlap, parse_spec
@@ -46,12 +46,12 @@ TABLES: dict[str, Named] = {
 }
 
 
-def refuse_impossible(session: Session, spec: Spec) -> None:
+def validate_against_registry(session: Session, spec: Spec) -> None:
     """Raises BadSpec with every name that is taken, unknown or not to be said in a command, and a path to nothing."""
-    Outlook(session).refuse_impossible(spec)
+    RegistryForecast(session).validate(spec)
 
 
-class Outlook:
+class RegistryForecast:
     """What is in the registry, and what its unfinished jobs will put there: read once, for many wishes."""
 
     def __init__(self, session: Session) -> None:
@@ -63,23 +63,23 @@ class Outlook:
 
     def expect(self, spec: Spec) -> None:
         """Counts what this wish will make as coming, too."""
-        self._coming |= made_by(spec)
+        self._coming |= creates(spec)
         self._any_domain |= _makes_any_domain(spec)
 
     def holds(self, thing: Thing) -> bool:
         """Whether a thing is in the registry, or will be once the unfinished jobs are done."""
         return thing in self._coming or _exists(self._session, thing)
 
-    def refuse_impossible(self, spec: Spec) -> None:
+    def validate(self, spec: Spec) -> None:
         """Raises BadSpec with all that the function of this name complains of."""
-        taken = [] if _may_replace(spec) else [thing for thing in sorted(made_by(spec)) if self.holds(thing)]
+        taken = [] if _may_replace(spec) else [thing for thing in sorted(creates(spec)) if self.holds(thing)]
         complaints = [NameTaken(*thing).problem for thing in taken]
-        if made := sorted((one for one in made_by(spec) if unsayable(*one)), key=lambda one: len(one[1])):
-            complaints.append(unsayable(*made[0]))  # the names of the others begin with it
-        for what, name in dict.fromkeys(needed_by(spec)):
+        if made := sorted((one for one in creates(spec) if not_a_cli_name(*one)), key=lambda one: len(one[1])):
+            complaints.append(not_a_cli_name(*made[0]))  # the names of the others begin with it
+        for what, name in dict.fromkeys(requires(spec)):
             if not self.holds((what, name)) and not (what == "domain" and self._any_domain):
                 complaints.append(str(NotFound(what, name, _known(self._session, what, self._coming))))
-        if (path := read_by(spec)) and not os.path.exists(path):
+        if (path := reads(spec)) and not os.path.exists(path):
             complaints.append(f"The path must be a file or a folder, but there is none at {printable(path)}.")
         if not complaints and isinstance(spec, TrainMode | ComposeMode):
             complaints = mode_complaints(self._session, spec)
@@ -107,7 +107,7 @@ def _makes_any_domain(spec: Spec) -> bool:
     return isinstance(spec, MakeClusterDomains) or (isinstance(spec, ImportCorpus) and bool(spec.domain_field))
 
 
-def made_by(spec: Spec) -> set[Thing]:
+def creates(spec: Spec) -> set[Thing]:
     """What a wish will put into the registry, as far as its names are known before the work."""
     match spec:
         case ImportCorpus():
@@ -131,7 +131,7 @@ def made_by(spec: Spec) -> set[Thing]:
     return set()
 
 
-def needed_by(spec: Spec) -> list[Thing]:
+def requires(spec: Spec) -> list[Thing]:
     """What a wish takes from the registry."""
     match spec:
         case MakeSeed():
@@ -172,7 +172,7 @@ def needed_by(spec: Spec) -> list[Thing]:
     return []
 
 
-def read_by(spec: Spec) -> str:
+def reads(spec: Spec) -> str:
     """The local file or folder that a wish reads; empty for none."""
     match spec:
         case ImportCorpus() | Classify():

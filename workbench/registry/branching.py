@@ -23,18 +23,18 @@ Shares = dict[str, float]  # of a cluster's documents, by the name of the expert
 
 
 @dataclass(frozen=True)
-class Heritage:
+class ParentCandidates:
     """What is on disk of a clustering, and of the domains that trained each expert of a mixture, in its order."""
 
     clustering: Path
     domains: dict[str, list[Path]]  # by the expert's name
 
 
-def heritage(session: Session, storage: Storage, clustering: str, mixture: str) -> Heritage:
+def parent_candidates(session: Session, storage: Storage, clustering: str, mixture: str) -> ParentCandidates:
     """Where to look for the documents that clusters share with the experts of a mixture; raises NotFound."""
     experts, _ = members_of(session, mixture)
     folders = {one.name: domain_folders(session, storage, one) for one in experts}
-    return Heritage(storage.path(clustering_row(session, clustering).artifact_id), folders)
+    return ParentCandidates(storage.path(clustering_row(session, clustering).artifact_id), folders)
 
 
 def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[Path]:
@@ -43,7 +43,7 @@ def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[P
     return [storage.path(row.artifact_id) / row.folder for row in rows]
 
 
-def shared_documents(found: Heritage) -> dict[int, Shares]:
+def shared_documents(found: ParentCandidates) -> dict[int, Shares]:
     """For each cluster by its number, the share of its documents that each expert was given; by content hash.
 
     Held-out documents count, too: a domain of a cluster holds its documents whole. Clusters without documents are
@@ -73,7 +73,7 @@ def share_of(domain: Path, folders: Sequence[Path]) -> float:
     return float((places_of(own, _ids(folders)) >= 0).mean()) if len(own) else 0.0
 
 
-def nearest_kin(shares: Mapping[str, float]) -> str | None:
+def best_parent(shares: Mapping[str, float]) -> str | None:
     """The expert with the largest share, of equal ones the first; None where nobody has any."""
     expert = max(shares, key=shares.__getitem__, default=None)
     return expert if expert is not None and shares[expert] > 0 else None

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.cluster_domains import former_domains, keep_former
@@ -45,7 +45,7 @@ class SourceFiles:
     """A domain that a clustering was made from, as it is now; `kept` is None when it is gone or its text another."""
 
     name: str
-    kept: Kept | None
+    kept: ArtifactRef | None
     folder: str
     licence: str = ""
     num_bytes: int = 0
@@ -58,8 +58,8 @@ class ClusteringFiles:
     id: str
     name: str
     artifact_id: str
-    kept: Kept
-    seed: Kept | None
+    kept: ArtifactRef
+    seed: ArtifactRef | None
     sources: list[SourceFiles]
     numbers: dict[str, int]  # by name
 

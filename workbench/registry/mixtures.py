@@ -32,7 +32,7 @@ def get_mixture(session: Session, name: str) -> MixtureCard:
     return _card(mixture_row(session, name))
 
 
-def by_worth(session: Session) -> list[MixtureCard]:
+def most_useful_first(session: Session) -> list[MixtureCard]:
     """All mixtures as a choice offers them: those first whose experts were all scored, and of these the newest."""
     scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
 

@@ -29,7 +29,7 @@ def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:
 
 def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
     """Raises NameTaken when a row is called `name` already, BadSpec for a name that no command could say."""
-    if told := unsayable(what, name):
+    if told := not_a_cli_name(what, name):
         raise BadSpec([told])
     if session.scalar(select(table.name).where(table.name == name)) is not None:
         raise NameTaken(what, name)
@@ -44,7 +44,7 @@ def free_name(name: str, joint: str, taken: Collection[str]) -> str:
     return found
 
 
-def unsayable(what: str, name: str) -> str:
+def not_a_cli_name(what: str, name: str) -> str:
     """Why nothing new may be called `name`; empty when it may. What is called so already stays as it is."""
     if name.startswith("-") or name in (".", ".."):
         return (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import Evidence
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.statistics.bootstrap import Hits, Ints, Loss, Place
 from workbench.replications.sizes import Size
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Stored:
     """Where an expert's scores of a text lie. Shape: D documents of its split."""
 
-    kept: Kept
+    kept: ArtifactRef
     num_tokens: int
     wholes_D: Ints | None = None  # which document each of the split is a piece of; None: all are whole
 

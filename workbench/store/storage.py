@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.files import MANIFEST, Kept, folder_size, new_folder, sha256_of
+from engine.files import MANIFEST, ArtifactRef, folder_size, new_folder, sha256_of
 from workbench.errors import DiskFull, StorageError
 from workbench.registry.tables import Artifact
 from workbench.settings import Settings, get_settings
@@ -62,9 +62,9 @@ class Storage:
             raise StorageError(f"There is no artifact in {path}.", "Run the job that makes it again.")
         return sha256_of(path / MANIFEST), folder_size(path)
 
-    def kept(self, artifact: Artifact) -> Kept:
+    def kept(self, artifact: Artifact) -> ArtifactRef:
         """Where an artifact lies and what it must hash to, to be checked when no transaction waits."""
-        return Kept(self.path(artifact.id), artifact.sha256)
+        return ArtifactRef(self.path(artifact.id), artifact.sha256)
 
     def ids(self) -> set[str]:
         """The ids of all artifacts that are there, whether a registry knows them or not."""

@@ -45,7 +45,9 @@ def with_experts(keys: Sequence[str]) -> Iterator[Call]:
         _call.reset(token)
 
 
-Said = tuple[Tensor, Tensor, Tensor]  # an expert's output [B, T, D], the linear part of its logit [B, T], its odds [1]
+BranchOutput = tuple[
+    Tensor, Tensor, Tensor
+]  # an expert's output [B, T, D], the linear part of its logit [B, T], its odds [1]
 
 
 class Branch(nn.Module):
@@ -57,7 +59,7 @@ class Branch(nn.Module):
         self.slope = nn.Parameter(torch.zeros(width))
         self.odds = nn.Parameter(torch.tensor([odds]))
 
-    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], Said]:
+    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], BranchOutput]:
         """Begins with a block's input; to be asked for the result when the backbone's layers are through, too."""
         out_BTD, slope_BT = self(x_BTD, *given, **named)
         return lambda: (out_BTD, slope_BT, self.odds)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from engine.errors import ModelError
 from engine.methods.mode.block import Block, Branch
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.gate import OPENING
+from engine.methods.mode.gate import ODDS_SCALE
 
 
 class BranchMaker:
@@ -46,7 +46,7 @@ class BranchMaker:
         size = config.expert_layers
         sources: list[Any] = [block.backbone[(number - size) % len(block.backbone)] for number in range(size)]
         is_twin = config.init == "copy" and size == len(block.backbone)
-        odds = 1 / OPENING if config.start == "even" or is_twin else 0.0
+        odds = 1 / ODDS_SCALE if config.start == "even" or is_twin else 0.0
         layers = [made_like(source) for source in sources]
         device = next(self._lm.parameters()).device
         branch = Branch(layers, int(self._lm.config.hidden_size), odds).to(device).requires_grad_(True)

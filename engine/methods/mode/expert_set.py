@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from engine.events import Progress
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import open_backbone, read_parts
@@ -16,23 +16,23 @@ from engine.methods.mode.model import ModeModel
 
 
 @dataclass(frozen=True)
-class Beginning:
+class ExpertInit:
     """An expert by its key in a model: new, of this shape, or a part of an expert that is kept."""
 
     key: str
     name: str  # where its weights are told
     shape: ModeConfig
-    kept: Kept | None = None
+    kept: ArtifactRef | None = None
     part: str = ""  # its name there
 
 
 @dataclass(frozen=True)
-class Lineup:
+class ExpertSet:
     """Experts side by side on a backbone, known together as `id`; these learn, or their gates alone."""
 
     id: str
-    base: Kept
-    experts: tuple[Beginning, ...]
+    base: ArtifactRef
+    experts: tuple[ExpertInit, ...]
     learning: Learning = "experts"
 
     @property

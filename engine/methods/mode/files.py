@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.errors import DamagedFile, EngineError, ModelError
-from engine.files import EXPERT_CARD, Kept
+from engine.files import EXPERT_CARD, ArtifactRef
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sizes import part_file
@@ -51,7 +51,7 @@ def save_part(model: ModeModel, key: str, path: Path) -> None:
     save_file(state, path)
 
 
-def put_together(
+def assemble(
     parts: Mapping[str, tuple[ModeConfig, Path]], folder: Path, *, base_sha256: str, tokenizer_sha256: str
 ) -> None:
     """Copies files of `save_part`, by the names of their parts, into a folder as the parts of one expert."""
@@ -70,13 +70,13 @@ def _write_card(folder: Path, shapes: Mapping[str, ModeConfig], base_sha256: str
     (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
-def open_backbone(base: Kept, num_blocks: int) -> ModeModel:
+def open_backbone(base: ArtifactRef, num_blocks: int) -> ModeModel:
     """The model of a backbone's folder, without experts as yet, every byte checked before use."""
     base.check()
     return ModeModel(load_model(base.folder), num_blocks).eval()
 
 
-def read_parts(expert: Kept, base_sha256: str, names: Collection[str] | None = None) -> list[Part]:
+def read_parts(expert: ArtifactRef, base_sha256: str, names: Collection[str] | None = None) -> list[Part]:
     """An expert's parts, or those of these names, after its bytes and its backbone were checked.
 
     Switching domain reads no more than this.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-OPENING = 64.0  # how much quicker an optimizer of unit steps, such as Adam, opens an expert than by odds alone
+ODDS_SCALE = 64.0  # how much quicker an optimizer of unit steps, such as Adam, opens an expert than by odds alone
 
 
 def gate_weights(slopes_BTE: Tensor, odds_E: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def gate_weights(slopes_BTE: Tensor, odds_E: Tensor) -> Tensor:
 
     `slopes_BTE` are the linear parts of the experts' logits.
     """
-    open_E = torch.where(odds_E < 0, -odds_E, odds_E) * OPENING  # unlike abs, with a gradient at 0
+    open_E = torch.where(odds_E < 0, -odds_E, odds_E) * ODDS_SCALE  # unlike abs, with a gradient at 0
     with torch.no_grad():  # any number may be taken from all logits; the largest keeps exp in bounds
         top_BT1 = (slopes_BTE + open_E.log()).amax(-1, keepdim=True).clamp(min=0)
     experts_BTE = open_E * (slopes_BTE - top_BT1).clamp(max=80).exp()

@@ -13,14 +13,14 @@ from engine.config import TrainingConfig
 from engine.events import Evaluated, Event
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.training.data import BlockSampler, DomainText, PackedDomain
-from engine.training.distributed import ALONE, Team
+from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.loop import require_context, train
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingData:
     """What experts are trained on, equal samples of each domain, and which others each evaluation looks at."""
 
     domains: tuple[PackedDomain, ...]
@@ -30,7 +30,7 @@ class Lesson:
     def texts(self) -> list[DomainText]:
         return [domain.open() for domain in self.domains]
 
-    def held_out(self) -> dict[str, Excerpt]:
+    def held_out(self) -> dict[str, EvalSample]:
         """The blocks that evaluations look at, by domain."""
         size, number = self.config.block_size, self.config.evaluation_blocks
         every = (*self.domains, *self.retained)
@@ -44,7 +44,12 @@ class Lesson:
 
 
 def train_active(
-    active: ActiveExperts, lesson: Lesson, folder: Path, *, in_turn: bool = False, team: Team = ALONE
+    active: ActiveExperts,
+    lesson: TrainingData,
+    folder: Path,
+    *,
+    in_turn: bool = False,
+    team: ProcessGroup = SINGLE_PROCESS,
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 

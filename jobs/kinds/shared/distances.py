@@ -11,7 +11,7 @@ from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import measure_distances
 from engine.events import Event
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
 from jobs.kinds.shared.artifact_cache import made_once
@@ -41,7 +41,7 @@ def measure_missing(
     clustering = open_clustering(route.clustering, route.seed)
     for domain in texts:
         packed = yield from pack(work, domain, tokenizer)
-        text = Excerpt.of(Tokens.open(packed, split), block_size, max_tokens)
+        text = EvalSample.of(Tokens.open(packed, split), block_size, max_tokens)
         key = distances_key(route.artifact_id, domain.id, tokenizer.sha256, split, block_size, text.num_tokens)
         fill = partial(measure_distances, clustering, tokenizer, text)
         yield from made_once(work, key, "distances", fill)

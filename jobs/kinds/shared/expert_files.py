@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.methods.mode.sizes import part_sizes
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import save_expert
 from engine.statistics.perplexity import perplexity_of
 from jobs.attempt.work import Work
@@ -39,7 +39,7 @@ class NewExpert:
 
 def keep_expert(
     work: Work,
-    model: DemixModel,
+    model: MultiExpertModel,
     id: str,
     name: str,
     domains: Sequence[DomainFiles],

@@ -7,7 +7,7 @@ from contextlib import closing
 from statistics import fmean
 from typing import cast
 
-from engine.events import Evaluated, Event, Settled
+from engine.events import Evaluated, Event, TrainingFinished
 from jobs.kinds.shared.tokens import DomainFiles
 
 
@@ -16,7 +16,7 @@ def last_losses(events: Iterator[Event]) -> Generator[Event, None, dict[str, flo
     losses: dict[str, float] = {}
     with closing(cast(Generator[Event, None, None], events)):
         for event in events:
-            if isinstance(event, Evaluated | Settled):
+            if isinstance(event, Evaluated | TrainingFinished):
                 losses |= event.loss_by_domain
             yield event
     return losses

@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session
 
 from engine.config import TrainingConfig
 from engine.device import choose_device
-from engine.events import Decided, Event
+from engine.events import Event, Note
 from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.mode.expert_set import Lineup
-from engine.methods.mode.files import put_together, save_parts
+from engine.methods.mode.expert_set import ExpertSet
+from engine.methods.mode.files import assemble, save_parts
 from engine.methods.mode.sharding.folders import gather_checkpoints, made_file
-from engine.methods.mode.sharding.launch import most_processes, train_apart
+from engine.methods.mode.sharding.launch import most_processes, train_mpmd
 from engine.methods.mode.sharding.task import ModeTask
-from engine.methods.mode.training import Lesson, train_active
+from engine.methods.mode.training import TrainingData, train_active
 from engine.text.tokenizer import Tokenizer
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus
@@ -34,7 +34,7 @@ from workbench.specs import MixtureSpec
 
 def train_parts(
     work: Work,
-    lineup: Lineup,
+    lineup: ExpertSet,
     domains: Sequence[DomainFiles],
     retained: Sequence[DomainFiles],
     config: TrainingConfig,
@@ -45,12 +45,12 @@ def train_parts(
     Trained is on equal samples of these domains; each evaluation looks at those to retain, too.
     """
     packed = yield from _pack(work, domains, lineup, tokenizer)
-    lesson = Lesson(packed, (yield from _pack(work, retained, lineup, tokenizer)), config)
+    lesson = TrainingData(packed, (yield from _pack(work, retained, lineup, tokenizer)), config)
     num_processes = yield from _choose_processes(work, len(lineup.experts))
     if num_processes > 1:
         task = ModeTask(lineup, lesson, work.folder, work.settings.device)
         log = log_path(work.settings, work.job_id)
-        losses = yield from last_losses(train_apart(task, num_processes, threads=work.settings.threads, log=log))
+        losses = yield from last_losses(train_mpmd(task, num_processes, threads=work.settings.threads, log=log))
         return _write_made(work, lineup, tokenizer), mean_loss(losses, domains)
     active = yield from load(work, lineup)
     gather_checkpoints(work.folder, active.expert_parameters(lineup.id), config)
@@ -59,7 +59,7 @@ def train_parts(
 
 
 def _pack(
-    work: Work, domains: Sequence[DomainFiles], lineup: Lineup, tokenizer: Tokenizer
+    work: Work, domains: Sequence[DomainFiles], lineup: ExpertSet, tokenizer: Tokenizer
 ) -> Generator[Event, None, tuple[PackedDomain, ...]]:
     packed: list[PackedDomain] = []
     for domain in domains:
@@ -72,31 +72,31 @@ def _choose_processes(work: Work, num_parts: int) -> Generator[Event, None, int]
     """As many as were asked for and have something to do."""
     asked, most = work.settings.processes, most_processes(num_parts)
     if asked > most:
-        yield Decided(f"The training takes {most} processes of {asked}: one for the backbone, and one for each part.")
+        yield Note(f"The training takes {most} processes of {asked}: one for the backbone, and one for each part.")
     elif not asked and num_gpus(work.settings.device) > 1:
-        yield Decided("Experts of MoDE are trained in one process, since WORKBENCH_PROCESSES asks for no more.")
+        yield Note("Experts of MoDE are trained in one process, since WORKBENCH_PROCESSES asks for no more.")
     return min(asked or 1, most)
 
 
-def load(work: Work, lineup: Lineup) -> Generator[Event, None, ActiveExperts]:
+def load(work: Work, lineup: ExpertSet) -> Generator[Event, None, ActiveExperts]:
     """The backbone with all parts beside it, every byte checked before use."""
     model = lineup.backbone().to(choose_device(work.settings.device))
     yield from lineup.add_to(model, lineup.keys)
     return lineup.of(model)
 
 
-def write_parts(active: ActiveExperts, lineup: Lineup, tokenizer: Tokenizer) -> Write:
+def write_parts(active: ActiveExperts, lineup: ExpertSet, tokenizer: Tokenizer) -> Write:
     """Writes what is in memory."""
     parts = dict(zip(active.names, active.active, strict=True))
     sha256 = str(lineup.base.sha256)
     return partial(save_parts, active.model, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
-def _write_made(work: Work, lineup: Lineup, tokenizer: Tokenizer) -> Write:
+def _write_made(work: Work, lineup: ExpertSet, tokenizer: Tokenizer) -> Write:
     """Brings together what each process wrote."""
     parts = {one.name: (one.shape, made_file(work.folder, one.key)) for one in lineup.experts}
     sha256 = str(lineup.base.sha256)
-    return partial(put_together, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
+    return partial(assemble, parts, base_sha256=sha256, tokenizer_sha256=tokenizer.sha256)
 
 
 def registering(

@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.device import choose_device
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.models.demix_files import read_limits
 from engine.models.expert_model import ExpertModel
-from engine.models.loaded import host
+from engine.models.loaded import load_base
 from engine.training.loop import require_context
 from jobs.attempt.work import Work
 
-Experts = Mapping[Kept, Mapping[str, Kept]]  # by base, then by id
+Experts = Mapping[ArtifactRef, Mapping[str, ArtifactRef]]  # by base, then by id
 
 
-def load(work: Work, base: Kept, experts: Mapping[str, Kept], block_size: int) -> ExpertModel:
+def load_experts(work: Work, base: ArtifactRef, experts: Mapping[str, ArtifactRef], block_size: int) -> ExpertModel:
     """Experts of one base on the job's device; raises TrainingError when its context is shorter than a block."""
     require_context(read_limits(base.folder), block_size)
-    return host(base, experts, choose_device(work.settings.device)).open(list(experts))
+    return load_base(base, experts, choose_device(work.settings.device)).view(list(experts))
 
 
 def in_turn(work: Work, experts: Experts, block_size: int) -> Ensemble:
-    """Each base is loaded when it is asked for, and goes when nobody holds it any more. Raises as `load` does."""
-    return _ensemble(experts, block_size, lambda base: lambda: load(work, base, experts[base], block_size))
+    """Each base is loaded when it is used and freed when nothing refers to it. Raises as `load_experts` does."""
+    return _ensemble(experts, block_size, lambda base: lambda: load_experts(work, base, experts[base], block_size))
 
 
 def at_once(work: Work, experts: Experts, block_size: int) -> Ensemble:
     """All bases in memory."""
-    loaded = {base: load(work, base, kept, block_size) for base, kept in experts.items()}
+    loaded = {base: load_experts(work, base, kept, block_size) for base, kept in experts.items()}
     return _ensemble(experts, block_size, lambda base: lambda: loaded[base])
 
 
-def _ensemble(experts: Experts, block_size: int, lend: Callable[[Kept], Callable[[], ExpertModel]]) -> Ensemble:
+def _ensemble(experts: Experts, block_size: int, lend: Callable[[ArtifactRef], Callable[[], ExpertModel]]) -> Ensemble:
     groups = []
     for base, kept in experts.items():
         limits = read_limits(base.folder)

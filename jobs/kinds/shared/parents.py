@@ -13,11 +13,11 @@ from engine.analysis.parent_choice import Nearest, find_nearest
 from engine.config import MethodName
 from engine.errors import TrainingError
 from engine.events import Event
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.training.data import DomainText
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import in_turn
-from jobs.kinds.shared.resume_guard import read_back, write_down
+from jobs.kinds.shared.resume_guard import read_inputs, write_inputs
 from workbench.errors import NotFound
 from workbench.registry.branching import domain_folders
 from workbench.registry.experts import can_be_parent, first_of_line
@@ -33,9 +33,9 @@ class Parent:
     name: str
     method: MethodName
     seed_id: str | None
-    kept: Kept
+    kept: ArtifactRef
     base_id: str
-    base: Kept
+    base: ArtifactRef
     first: str  # name of the expert that its line of copies began with; its own where it is nobody's copy
     learning_rate: float | None  # the peak that this first one was trained with; None where nobody wrote it down
     documents: tuple[Path, ...]  # folders of the domains that trained it, as far as they are there
@@ -121,19 +121,19 @@ def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
 def _chosen(
     work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Nearest]:
-    if (begun := read_back(work, "parent")) is not None:
+    if (begun := read_inputs(work, "parent")) is not None:
         return Nearest(**begun)
     nearest = Nearest(parents[0].id, {}, 0)
     if len(parents) > 1:
         nearest = yield from _nearest(work, parents, text, block_size)
-    write_down(work, "parent", asdict(nearest))
+    write_inputs(work, "parent", asdict(nearest))
     return nearest
 
 
 def _nearest(
     work: Work, parents: Sequence[Parent], text: DomainText, block_size: int
 ) -> Generator[Event, None, Nearest]:
-    experts: dict[Kept, dict[str, Kept]] = {}
+    experts: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
     for parent in parents:
         experts.setdefault(parent.base, {})[parent.id] = parent.kept
     models, ids = in_turn(work, experts, block_size), [parent.id for parent in parents]

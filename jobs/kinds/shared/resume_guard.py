@@ -11,13 +11,13 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles
 
 
-def read_back(work: Work, what: str) -> Any:
+def read_inputs(work: Work, what: str) -> Any:
     """What an earlier attempt wrote down, as JSON has it; None where none did."""
     path = work.folder / f"{what}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def write_down(work: Work, what: str, told: Any) -> None:
+def write_inputs(work: Work, what: str, told: Any) -> None:
     """Writes it for all attempts to come, wholly or not at all."""
     path = work.folder / f"{what}.json"
     aside = path.with_suffix(".new")
@@ -31,9 +31,9 @@ def require_same(work: Work, domains: Sequence[DomainFiles], others: Mapping[str
     A job that failed keeps nothing from being deleted and made anew under the same name; its checkpoints are of before.
     """
     now = {f"domain “{domain.name}”": domain.data_sha256 for domain in domains} | dict(others or {})
-    begun = read_back(work, "sources")
+    begun = read_inputs(work, "sources")
     if begun is None:
-        write_down(work, "sources", now)
+        write_inputs(work, "sources", now)
         return
     for what, sha256 in now.items():
         if begun.get(what) != sha256:

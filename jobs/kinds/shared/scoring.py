@@ -10,14 +10,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.inference.scores import score_tokens, token_hits
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Work
-from jobs.kinds.shared.model_loading import Experts, load
+from jobs.kinds.shared.model_loading import Experts, load_experts
 from jobs.kinds.shared.stable_ids import made_by
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.evaluations import register_evaluation
@@ -68,7 +68,7 @@ def score_missing(
     texts = {}
     for domain in inputs.domains:
         folder = yield from pack(work, domain, tokenizer)
-        texts[domain] = Excerpt.of(Tokens.open(folder, split), block_size, max_tokens)
+        texts[domain] = EvalSample.of(Tokens.open(folder, split), block_size, max_tokens)
     with work.reading() as session:
         done = set() if again else _done(session, split)
     todo = _missing(work, inputs, texts, split, done)
@@ -108,14 +108,14 @@ class _Missing:
 
     expert_id: str
     domain: DomainFiles
-    text: Excerpt
+    text: EvalSample
     artifact_id: str
 
 
 def _read(session: Session, work: Work, mixture: str, domains: Sequence[str] | None, also: Sequence[str]) -> _Inputs:
     experts = [member.expert for member in mixture_row(session, mixture).members]
     experts += [expert_row(session, name) for name in also]
-    by_base: dict[Kept, dict[str, Kept]] = {}
+    by_base: dict[ArtifactRef, dict[str, ArtifactRef]] = {}
     for expert in experts:
         by_base.setdefault(work.storage.kept(expert.base), {})[expert.id] = work.storage.kept(expert.artifact)
     names = domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
@@ -131,9 +131,9 @@ def _done(session: Session, split: str) -> set[_Measure]:
 
 
 def _missing(
-    work: Work, inputs: _Inputs, texts: dict[DomainFiles, Excerpt], split: str, done: Collection[_Measure]
+    work: Work, inputs: _Inputs, texts: dict[DomainFiles, EvalSample], split: str, done: Collection[_Measure]
 ) -> list[_Missing]:
-    def measure(text: Excerpt) -> str:  # one job may score a domain more than once
+    def measure(text: EvalSample) -> str:  # one job may score a domain more than once
         return f"{split} {text.block_size} {text.num_tokens}"
 
     return [
@@ -150,7 +150,7 @@ def _score_all(work: Work, experts: Experts, todo: Sequence[_Missing], block_siz
     for base, kept in experts.items():
         of_base = [one for one in todo if one.expert_id in kept]
         if of_base:
-            yield from _score_base(load(work, base, kept, block_size), work, of_base, before, total)
+            yield from _score_base(load_experts(work, base, kept, block_size), work, of_base, before, total)
         before += sum(one.text.num_tokens for one in of_base)
 
 

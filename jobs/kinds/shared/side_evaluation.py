@@ -17,9 +17,9 @@ from engine.mixing.cluster import Routing
 from engine.mixing.gates import make_gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer
-from engine.training.autocast import arithmetic
+from engine.training.autocast import autocast_for
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import at_once
 from jobs.kinds.shared.tokens import DomainFiles, pack
@@ -50,7 +50,7 @@ class Watched:
 
 def pack_watched(
     work: Work, domains: Sequence[DomainFiles], tokenizer: Tokenizer, config: AdaptingConfig
-) -> Generator[Event, None, dict[str, Excerpt]]:
+) -> Generator[Event, None, dict[str, EvalSample]]:
     """The held-out blocks of each domain, by its name, that are looked at in every evaluation."""
     texts = {}
     for domain in domains:
@@ -75,7 +75,7 @@ def start_watch(
     distances = yield from _measure(work, watched.mixture, tokenizer, texts)
     others, known = at_once(work, watched.mixture.files(), size), {}
     for number, (name, text) in enumerate(texts.items()):
-        with arithmetic(spec.training.precision, model.device):
+        with autocast_for(spec.training.precision, model.device):
             rows = dict(score_each(others, text))
         known[name] = torch.stack([rows[one.id] for one in watched.mixture.experts])
         yield Progress(number + 1, len(texts), "domains", "scoring what is watched", is_first=True)
@@ -83,7 +83,7 @@ def start_watch(
 
 
 def _measure(
-    work: Work, mixture: Plan, tokenizer: Tokenizer, texts: Mapping[str, Excerpt]
+    work: Work, mixture: Plan, tokenizer: Tokenizer, texts: Mapping[str, EvalSample]
 ) -> Generator[Event, None, dict[str, Distances]]:
     """How far each text is from the clusters that the gate looks at; nothing for one that looks at none."""
     found: dict[str, Distances] = {}

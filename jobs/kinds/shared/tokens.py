@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from engine.events import Event
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.text.blocks import pack_domain
 from engine.text.tokenizer import Tokenizer
 from jobs.attempt.work import Work
@@ -26,7 +26,7 @@ class DomainFiles:
     id: str
     name: str
     data_sha256: str
-    kept: Kept
+    kept: ArtifactRef
     folder: str
 
     def documents(self) -> Path:

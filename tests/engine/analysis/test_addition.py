@@ -11,25 +11,25 @@ import torch
 
 from engine.analysis.addition import add_and_compare
 from engine.errors import ModelError
-from engine.files import Kept, faults_in, new_folder, write_manifest
-from engine.models.demix import DemixModel
+from engine.files import ArtifactRef, faults_in, new_folder, write_manifest
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import save_base, save_expert
-from engine.models.loaded import Hosted, host
+from engine.models.loaded import LoadedBase, load_base
 
 
 @pytest.fixture
-def kept(model: DemixModel, tmp_path: Path) -> dict[str, Kept]:
+def kept(model: MultiExpertModel, tmp_path: Path) -> dict[str, ArtifactRef]:
     """A base and its experts on disk, by key."""
     with new_folder(tmp_path / "base") as folder:
         save_base(model, folder)
-    base = Kept(tmp_path / "base").check()
+    base = ArtifactRef(tmp_path / "base").check()
     for key in model.keys:
         with new_folder(tmp_path / key) as folder:
             save_expert(model, key, folder, base_sha256=base, tokenizer_sha256="t")
-    return {key: Kept(tmp_path / key) for key in ["base", *model.keys]}
+    return {key: ArtifactRef(tmp_path / key) for key in ["base", *model.keys]}
 
 
-def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, Kept], model: DemixModel) -> None:  # L8
+def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, ArtifactRef], model: MultiExpertModel) -> None:  # L8
     others = {key: kept[key] for key in ("law", "code")}
     found = add_and_compare(kept["base"], others, "new", kept["verse"])
     model.remove_expert("news")
@@ -37,42 +37,44 @@ def test_no_tensor_changes_when_an_expert_is_added(kept: dict[str, Kept], model:
     assert (found.num_tensors, found.changed) == (len(model.state_dict()), ())
 
 
-def test_no_more_than_two_experts_are_in_memory(kept: dict[str, Kept], monkeypatch) -> None:
+def test_no_more_than_two_experts_are_in_memory(kept: dict[str, ArtifactRef], monkeypatch) -> None:
     alive, seen = weakref.WeakSet(), []
 
-    def watched(base: Kept, experts: dict[str, Kept]) -> Hosted:
+    def watched(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> LoadedBase:
         gc.collect()
         seen.append((len(alive), len(experts)))
-        model = host(base, experts)
+        model = load_base(base, experts)
         alive.add(model)
         return model
 
-    monkeypatch.setattr("engine.analysis.addition.host", watched)
+    monkeypatch.setattr("engine.analysis.addition.load_base", watched)
     others = {key: kept[key] for key in ("law", "code", "news")}
     assert add_and_compare(kept["base"], others, "new", kept["verse"]).changed == ()
     assert seen == [(0, 1)] * 3
 
 
-def test_an_addition_that_touches_another_tensor_is_seen(kept: dict[str, Kept], monkeypatch) -> None:
-    add = DemixModel.add_expert
+def test_an_addition_that_touches_another_tensor_is_seen(kept: dict[str, ArtifactRef], monkeypatch) -> None:
+    add = MultiExpertModel.add_expert
 
-    def careless(self: DemixModel, key: str, **wish) -> None:
+    def careless(self: MultiExpertModel, key: str, **wish) -> None:
         add(self, key, **wish)
         if key == "new":
             with torch.no_grad():
                 next(iter(self.shared_parameters().values())).view(-1)[0] += 1e-3
 
-    monkeypatch.setattr(DemixModel, "add_expert", careless)
+    monkeypatch.setattr(MultiExpertModel, "add_expert", careless)
     found = add_and_compare(kept["base"], {"law": kept["law"], "code": kept["code"]}, "new", kept["verse"])
     assert len(found.changed) >= 1
     assert all("experts.new" not in name for name in found.changed)
 
 
-def test_an_expert_of_another_base_is_not_added(kept: dict[str, Kept], model: DemixModel, tmp_path: Path) -> None:
+def test_an_expert_of_another_base_is_not_added(
+    kept: dict[str, ArtifactRef], model: MultiExpertModel, tmp_path: Path
+) -> None:
     with new_folder(tmp_path / "stranger") as folder:
         save_expert(model, "verse", folder, base_sha256="another", tokenizer_sha256="t")
     with pytest.raises(ModelError, match="another base"):
-        add_and_compare(kept["base"], {"law": kept["law"]}, "new", Kept(tmp_path / "stranger"))
+        add_and_compare(kept["base"], {"law": kept["law"]}, "new", ArtifactRef(tmp_path / "stranger"))
 
 
 def test_every_fault_of_a_folder_is_named(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from engine.config import GateConfig, SamplingConfig
 from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.inference.generate import Mixing
-from engine.inference.sampling import draw
+from engine.inference.sampling import sample_token
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.text.blocks import Tokens
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -74,7 +74,7 @@ def test_too_few_pieces_are_counted_and_refused() -> None:
 
 
 def test_many_prefixes_at_once_go_on_as_each_would_alone(
-    model: DemixModel, make_tokens: Callable[..., Tokens], monkeypatch: pytest.MonkeyPatch
+    model: MultiExpertModel, make_tokens: Callable[..., Tokens], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 7, 8, 6, seed=0)
     sampled = SamplingConfig(temperature=0.7, seed=5)
@@ -97,13 +97,13 @@ def going_on_alone(mixed: Mixed, prefixes_NP: torch.Tensor, length: int, samplin
     for _ in range(length):
         for text, ids in zip(texts, new, strict=True):
             list(text.read(ids))
-        said.append([draw(text.distribution()[1], sampling, generator) for text in texts])
+        said.append([sample_token(text.distribution()[1], sampling, generator) for text in texts])
         new = [[one] for one in said[-1]]
     return torch.tensor(said).T
 
 
 def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
-    make_model: Callable[..., DemixModel], make_tokens: Callable[..., Tokens]
+    make_model: Callable[..., MultiExpertModel], make_tokens: Callable[..., Tokens]
 ) -> None:
     model = make_model(KEYS)  # whole networks: an untrained token alone changes no greedy choice
     author, other = (Mixed(model, [key], make_gate(GateConfig(), [1.0])) for key in ("law", "code"))
@@ -117,13 +117,17 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
     assert "with" not in found.changes
 
 
-def test_two_mixtures_that_are_one_show_no_difference(model: DemixModel, make_tokens: Callable[..., Tokens]) -> None:
+def test_two_mixtures_that_are_one_show_no_difference(
+    model: MultiExpertModel, make_tokens: Callable[..., Tokens]
+) -> None:
     mixed = Mixed(model, KEYS, make_gate(GateConfig(), [1, 1, 1]))
     found = extracted({"a": mixed, "b": mixed}, choose_pieces(make_tokens(3, 200), 5, 8, 6, seed=0))
     assert all(change.low <= 0 <= change.high for change in found.changes["b"].values())
 
 
-def test_more_tokens_than_the_context_holds_are_refused(model: DemixModel, make_tokens: Callable[..., Tokens]) -> None:
+def test_more_tokens_than_the_context_holds_are_refused(
+    model: MultiExpertModel, make_tokens: Callable[..., Tokens]
+) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 2, 60, 6, seed=0)
     with pytest.raises(MixtureError, match=f"at most {model.max_positions} tokens together, but are 66"):
         extracted({"m": Mixed(model, KEYS, make_gate(GateConfig(), [1, 1, 1]))}, pieces)

@@ -14,7 +14,7 @@ from engine.config import GateConfig
 from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.text.blocks import Tokens
 
 LEFT = ["law", "news", "verse"]
@@ -22,7 +22,7 @@ GATE = make_gate(GateConfig(), [1, 2, 3])
 
 
 @pytest.fixture
-def never(model: DemixModel, make_model: Callable[..., DemixModel]) -> DemixModel:
+def never(model: MultiExpertModel, make_model: Callable[..., MultiExpertModel]) -> MultiExpertModel:
     """The model as it is when the second expert was never loaded."""
     found = make_model(LEFT[:1], experts_in=model.experts_in)
     for key in LEFT[1:]:
@@ -32,7 +32,7 @@ def never(model: DemixModel, make_model: Callable[..., DemixModel]) -> DemixMode
 
 @pytest.fixture
 def compared(
-    model: DemixModel, never: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path
+    model: MultiExpertModel, never: MultiExpertModel, make_tokens: Callable[..., Tokens], tmp_path: Path
 ) -> Callable[[], Identity]:
     """Compares the two on two texts of three and one and a half blocks."""
 
@@ -56,7 +56,9 @@ def test_what_is_left_is_what_was_never_loaded(compared: Callable[[], Identity])
     assert found.holds
 
 
-def test_a_model_that_remembers_the_expert_is_found_out(model: DemixModel, compared: Callable[[], Identity]) -> None:
+def test_a_model_that_remembers_the_expert_is_found_out(
+    model: MultiExpertModel, compared: Callable[[], Identity]
+) -> None:
     with torch.no_grad():  # a ten-thousandth of the removed expert seeps into another one
         for name, tensor in model.expert_state("law").items():
             tensor.lerp_(model.expert_state("code")[name], 1e-4)
@@ -67,7 +69,7 @@ def test_a_model_that_remembers_the_expert_is_found_out(model: DemixModel, compa
     assert found.largest_difference > 0
 
 
-def test_one_bit_of_one_shared_number_is_seen(model: DemixModel, compared: Callable[[], Identity]) -> None:
+def test_one_bit_of_one_shared_number_is_seen(model: MultiExpertModel, compared: Callable[[], Identity]) -> None:
     with torch.no_grad():
         bias_or_norm = next(
             tensor for name, tensor in model.shared_state().items() if name.endswith("model.norm.weight")
@@ -76,7 +78,9 @@ def test_one_bit_of_one_shared_number_is_seen(model: DemixModel, compared: Calla
     assert not compared().holds
 
 
-def test_numbers_that_are_none_are_no_finite_difference(model: DemixModel, compared: Callable[[], Identity]) -> None:
+def test_numbers_that_are_none_are_no_finite_difference(
+    model: MultiExpertModel, compared: Callable[[], Identity]
+) -> None:
     with torch.no_grad():
         next(iter(model.expert_state("news").values())).fill_(torch.nan)
     found = compared()
@@ -84,7 +88,7 @@ def test_numbers_that_are_none_are_no_finite_difference(model: DemixModel, compa
 
 
 def test_two_models_that_say_nothing_are_the_same_and_prove_nothing(
-    model: DemixModel, never: DemixModel, compared: Callable[[], Identity]
+    model: MultiExpertModel, never: MultiExpertModel, compared: Callable[[], Identity]
 ) -> None:
     with torch.no_grad():
         for one in (model, never):

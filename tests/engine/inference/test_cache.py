@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from engine.errors import DamagedFile
-from engine.files import Kept, new_folder
+from engine.files import ArtifactRef, new_folder
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import Mixing
 from engine.inference.model_cache import ModelCache
@@ -21,10 +21,10 @@ from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
 from engine.mixing.cluster import ClusterGate
 from engine.models import loaded
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix, read_limits
 from engine.models.families import fresh_model
-from engine.models.loaded import Hosted
+from engine.models.loaded import LoadedBase
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
 from tests.engine.conftest import VOCAB, small_shape
 from tests.engine.methods.mode.backbones import backbone
@@ -32,7 +32,7 @@ from tests.engine.methods.mode.test_files import kept
 from tests.engine.methods.mode.test_files import save as save_mode
 from tests.engine.models.test_demix_files import save
 
-Pair = tuple[Kept, dict[str, Kept]]
+Pair = tuple[ArtifactRef, dict[str, ArtifactRef]]
 
 
 def size_bytes(model: torch.nn.Module) -> int:
@@ -44,7 +44,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """Four whole models on disk."""
     root = tmp_path_factory.mktemp("elms")
     return {
-        f"e{seed}": save(DemixModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"]), root / str(seed))
+        f"e{seed}": save(MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"]), root / str(seed))
         for seed in range(4)
     }
 
@@ -52,9 +52,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """The bytes of all models that were loaded and are still in memory, whoever holds them."""
-    alive: list[weakref.ref[DemixModel]] = []
+    alive: list[weakref.ref[MultiExpertModel]] = []
 
-    def loading(base: Kept, experts: dict[str, Kept]) -> DemixModel:
+    def loading(base: ArtifactRef, experts: dict[str, ArtifactRef]) -> MultiExpertModel:
         model = load_demix(base, experts)
         alive.append(weakref.ref(model))
         return model
@@ -95,7 +95,7 @@ def test_many_experts_on_disk_answer_within_the_bytes_of_two(stored, held: Calla
 
     def group(key: str) -> Group:
         limits = read_limits(stored[key][0].folder)
-        return Group((key,), lambda: models.get(*stored[key]).open([key]), limits.max_positions, limits.vocab_size)
+        return Group((key,), lambda: models.get(*stored[key]).view([key]), limits.max_positions, limits.vocab_size)
 
     gate = ClusterGate([1.0] * NUM_CLUSTERS, tiny_routing(), temperature=0.3, top_k=2)
     bounded = Mixing(Ensemble(tuple(map(group, keys))), keys, gate)
@@ -114,7 +114,7 @@ def test_many_experts_on_disk_answer_within_the_bytes_of_two(stored, held: Calla
     assert peak <= 2 * size
 
 
-def test_limits_are_read_without_tensors(stored, model: DemixModel, tmp_path: Path) -> None:
+def test_limits_are_read_without_tensors(stored, model: MultiExpertModel, tmp_path: Path) -> None:
     base, _ = save(model, tmp_path)
     for file in base.folder.glob("*.safetensors"):
         file.unlink()
@@ -143,14 +143,14 @@ def test_nobody_waits_for_an_expert_that_another_request_reads(tmp_path: Path, m
     base, experts = save_mode(tmp_path, {"law": ["law"], "code": ["code"]})
     models = ModelCache(1 << 30)
     there = models.get(base, {"law": experts["law"]})
-    reading, go_on, add = threading.Event(), threading.Event(), Hosted.add
+    reading, go_on, add = threading.Event(), threading.Event(), LoadedBase.add
 
-    def slowly(self: Hosted, wanted: dict[str, Kept]) -> None:
+    def slowly(self: LoadedBase, wanted: dict[str, ArtifactRef]) -> None:
         reading.set()
         assert go_on.wait(30)
         add(self, wanted)
 
-    monkeypatch.setattr(Hosted, "add", slowly)
+    monkeypatch.setattr(LoadedBase, "add", slowly)
     other = threading.Thread(target=models.get, args=(base, experts))
     other.start()
     try:

@@ -12,7 +12,7 @@ import torch
 
 from engine.config import GateConfig, SamplingConfig
 from engine.events import Token
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
 from engine.inference.model_cache import ModelCache
@@ -21,13 +21,13 @@ from engine.methods.mode.block import Block, active_keys
 from engine.mixing.gates import make_gate
 from engine.models.demix import Rows
 from engine.models.loaded import stored_bytes
-from engine.text.eval_sample import excerpt_of
+from engine.text.eval_sample import eval_sample
 from tests.engine.clustered import tiny_tokenizer
 from tests.engine.methods.mode.backbones import VOCAB, some_ids
 from tests.engine.methods.mode.test_files import save
 
 PARTS = {key: [key] for key in ("law", "code", "news")}
-Disk = tuple[Kept, dict[str, Kept]]
+Disk = tuple[ArtifactRef, dict[str, ArtifactRef]]
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +37,15 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
 
 def scored(models: ModelCache, disk: Disk) -> list[float]:
     base, experts = disk
-    model = models.get(base, {"law": experts["law"]}).open(["law"])
-    text = excerpt_of(some_ids(1, 25)[0].numpy(), 8)
+    model = models.get(base, {"law": experts["law"]}).view(["law"])
+    text = eval_sample(some_ids(1, 25)[0].numpy(), 8)
     return [float(logprob) for logprob in score_text(model, "law", text, batch_size=2)]
 
 
 def generated(models: ModelCache, disk: Disk) -> list[float]:
     """As the API does it: the model is asked for anew for every piece of text."""
     base, experts = disk
-    group = Group(("law",), lambda: models.get(base, {"law": experts["law"]}).open(["law"]), 64, VOCAB)
+    group = Group(("law",), lambda: models.get(base, {"law": experts["law"]}).view(["law"]), 64, VOCAB)
     gate, sampling = make_gate(GateConfig("fixed"), [1.0]), SamplingConfig(4, seed=2)
     events = generate(Ensemble((group,)), ["law"], gate, tiny_tokenizer(), "the court", sampling)
     return [event.logprob for event in events if isinstance(event, Token)]
@@ -54,7 +54,7 @@ def generated(models: ModelCache, disk: Disk) -> list[float]:
 @torch.inference_mode()
 def told(models: ModelCache, disk: Disk, key: str) -> torch.Tensor:
     base, experts = disk
-    return models.get(base, {key: experts[key]}).open([key])(some_ids(), Rows.all_to(key, 3))
+    return models.get(base, {key: experts[key]}).view([key])(some_ids(), Rows.all_to(key, 3))
 
 
 @contextmanager

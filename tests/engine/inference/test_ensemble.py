@@ -14,13 +14,13 @@ from engine.errors import MixtureError
 from engine.events import Token
 from engine.inference.ensemble import Ensemble, Group, group_of
 from engine.inference.generate import Mixing, generate, read_text
-from engine.inference.sampling import tempered
+from engine.inference.sampling import sampling_distribution
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.combine import mix
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.families import fresh_model
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
 from tests.engine.conftest import VOCAB, small_shape
@@ -29,9 +29,9 @@ ELMS = ["court", "cake", "sea", "code"]
 TEXT = "the court held the appeal then flour sugar butter bake cake waves harbour tide"
 
 
-def elm(key: str, seed: int) -> DemixModel:
+def elm(key: str, seed: int) -> MultiExpertModel:
     """A whole model with weights of its own, large enough for the context to count."""
-    model = DemixModel(fresh_model(small_shape(), VOCAB, seed), [key]).eval()
+    model = MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [key]).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -40,11 +40,11 @@ def elm(key: str, seed: int) -> DemixModel:
 
 
 @pytest.fixture
-def elms() -> dict[str, DemixModel]:
+def elms() -> dict[str, MultiExpertModel]:
     return {key: elm(key, seed) for seed, key in enumerate(ELMS)}
 
 
-def ensemble_of(*models: DemixModel) -> Ensemble:
+def ensemble_of(*models: MultiExpertModel) -> Ensemble:
     return Ensemble(tuple(group_of(model, model.keys) for model in models))
 
 
@@ -53,7 +53,7 @@ def ids_of(text: str = TEXT) -> list[int]:
 
 
 @torch.no_grad()
-def plain(model: DemixModel, key: str, ids: Sequence[int]) -> Tensor:
+def plain(model: MultiExpertModel, key: str, ids: Sequence[int]) -> Tensor:
     """Log-probabilities [T, V] of one expert, without any cache."""
     return model(torch.tensor([list(ids)]), Rows.all_to(key, 1))[0].log_softmax(-1)
 
@@ -69,7 +69,7 @@ def decoded(mixing: Mixing, ids: Sequence[int], first: int = 5) -> tuple[Tensor,
     return torch.stack(weights), torch.stack(logprobs)
 
 
-def test_a_mixture_of_demix_experts_and_whole_models_is_the_sum_of_all(model: DemixModel, elms) -> None:
+def test_a_mixture_of_demix_experts_and_whole_models_is_the_sum_of_all(model: MultiExpertModel, elms) -> None:
     keys = ["court", "law", "cake", "news"]  # their order is not that of the bases
     ensemble, ids, prior = ensemble_of(model, *elms.values()), ids_of(), [1.0, 2.0, 3.0, 4.0]
     mixing = Mixing(ensemble, keys, make_gate(GateConfig(), prior))
@@ -95,7 +95,7 @@ def test_all_weight_on_one_model_is_that_model_to_the_bit(elms, kind) -> None:  
 
 
 @pytest.mark.parametrize("kind", ["posterior", "updating", "fixed"])
-def test_a_mixture_without_a_model_is_the_one_that_never_loaded_it(model: DemixModel, elms, kind) -> None:  # L7
+def test_a_mixture_without_a_model_is_the_one_that_never_loaded_it(model: MultiExpertModel, elms, kind) -> None:  # L7
     left = ["law", "court", "news", "sea"]
     gate = make_gate(GateConfig(kind), [1, 2, 3, 4])
     off = decoded(Mixing(ensemble_of(model, *elms.values()), left, gate), ids_of())
@@ -124,11 +124,11 @@ class Listening:
         self.start, self.block, self.total = gate.start, gate.block, gate.total
 
 
-def counted(elms: dict[str, DemixModel]) -> tuple[Ensemble, Counter[str]]:
+def counted(elms: dict[str, MultiExpertModel]) -> tuple[Ensemble, Counter[str]]:
     """An ensemble that counts how often each model is asked for."""
     calls: Counter[str] = Counter()
 
-    def asked(key: str) -> DemixModel:
+    def asked(key: str) -> MultiExpertModel:
         calls[key] += 1
         return elms[key]
 
@@ -208,11 +208,11 @@ def test_what_is_generated_is_drawn_from_the_mixture(elms) -> None:  # L13
     scored = [float(mix(*pair)) for pair in Mixing(ensemble, ELMS, gate).read(ids)][-len(drawn) :]
     assert [one.logprob for one in drawn] == pytest.approx(scored, abs=1e-5)
     last_V = decoded(Mixing(ensemble, ELMS, gate), ids)[1][-1]
-    assert float(tempered(last_V, SamplingConfig()).sum()) == pytest.approx(1, abs=1e-5)
+    assert float(sampling_distribution(last_V, SamplingConfig()).sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_models_that_cannot_mix_are_refused(elms) -> None:
-    other = DemixModel(fresh_model(small_shape(), VOCAB + 20), ["other"]).eval()
+    other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"]).eval()
     with pytest.raises(MixtureError, match=r"vocabularies of one size, but have \[300, 320\]"):
         ensemble_of(elms["sea"], other)
     with pytest.raises(MixtureError, match="no expert “moon” here"):

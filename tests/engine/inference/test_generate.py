@@ -12,10 +12,10 @@ from engine.config import GateConfig, SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.inference.generate import Mixing, generate, read_text
-from engine.inference.sampling import StopPhrases, dice, draw, tempered
+from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.tokenizer_shapes import llama_like
 
@@ -32,7 +32,7 @@ def logprobs(events: list[Token | Done]) -> list[float]:
     return [event.logprob for event in events if isinstance(event, Token)]
 
 
-def test_cached_decoding_is_plain_decoding(model: DemixModel, tokenizer: Tokenizer) -> None:  # L18
+def test_cached_decoding_is_plain_decoding(model: MultiExpertModel, tokenizer: Tokenizer) -> None:  # L18
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT), 17, 42, 99]
     mixing = Mixing(model, model.keys, make_gate(GateConfig(), [1.0] * 4))
     for token in ids:  # one at a time, through the caches
@@ -48,17 +48,17 @@ def test_cached_decoding_is_plain_decoding(model: DemixModel, tokenizer: Tokeniz
 
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
-def test_the_mixtures_probabilities_sum_to_one(model: DemixModel, tokenizer: Tokenizer, kind) -> None:  # L13
+def test_the_mixtures_probabilities_sum_to_one(model: MultiExpertModel, tokenizer: Tokenizer, kind) -> None:  # L13
     mixing = Mixing(model, model.keys, make_gate(GateConfig(kind), [1, 2, 3, 4]))
     list(mixing.read([tokenizer.bos_id, *tokenizer.encode(PROMPT)]))
     weights_E, logprobs_V = mixing.distribution()
     assert float(logprobs_V.exp().sum()) == pytest.approx(1, abs=1e-5)
     assert float(weights_E.sum()) == pytest.approx(1, abs=1e-6)
-    torch.testing.assert_close(tempered(logprobs_V, SamplingConfig()), logprobs_V.exp(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(sampling_distribution(logprobs_V, SamplingConfig()), logprobs_V.exp(), atol=1e-5, rtol=0)
 
 
 def test_what_generation_says_of_its_tokens_is_what_the_scorer_says(
-    model: DemixModel, tokenizer: Tokenizer
+    model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:  # L13
     events = say(model, model.keys, tokenizer, sampling=SamplingConfig(max_tokens=8, seed=3))
     text_ids = [event.id for event in events if isinstance(event, Token)]
@@ -68,7 +68,9 @@ def test_what_generation_says_of_its_tokens_is_what_the_scorer_says(
     assert logprobs(events) == pytest.approx(scored[-len(text_ids) :], abs=1e-5)
 
 
-def test_all_weight_on_one_expert_is_that_expert_to_the_bit(model: DemixModel, tokenizer: Tokenizer) -> None:  # L1
+def test_all_weight_on_one_expert_is_that_expert_to_the_bit(
+    model: MultiExpertModel, tokenizer: Tokenizer
+) -> None:  # L1
     alone = say(model, ["news"], tokenizer)
     among = say(model, model.keys, tokenizer, weights=[0, 0, 1, 0], gate=GateConfig("fixed"))
     assert [e.id for e in alone[:-1]] == [e.id for e in among[:-1]]
@@ -81,7 +83,7 @@ def test_all_weight_on_one_expert_is_that_expert_to_the_bit(model: DemixModel, t
     assert torch.equal(mixing.distribution()[1], expert_V)
 
 
-def test_a_mixture_without_an_expert_is_the_one_that_never_loaded_it(model: DemixModel, tokenizer) -> None:  # L7
+def test_a_mixture_without_an_expert_is_the_one_that_never_loaded_it(model: MultiExpertModel, tokenizer) -> None:  # L7
     off = say(model, ["law", "news", "verse"], tokenizer)
     model.remove_expert("code")
     never = say(model, ["law", "news", "verse"], tokenizer)
@@ -89,13 +91,15 @@ def test_a_mixture_without_an_expert_is_the_one_that_never_loaded_it(model: Demi
     assert off == never
 
 
-def test_weights_of_every_token_are_named_and_sum_to_one(model: DemixModel, tokenizer: Tokenizer) -> None:  # L5
+def test_weights_of_every_token_are_named_and_sum_to_one(model: MultiExpertModel, tokenizer: Tokenizer) -> None:  # L5
     for event in say(model, model.keys, tokenizer)[:-1]:
         assert list(event.weights) == model.keys
         assert math.fsum(event.weights.values()) == pytest.approx(1, abs=1e-6)
 
 
-def test_the_same_seed_says_the_same_and_others_do_not_disturb_it(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_the_same_seed_says_the_same_and_others_do_not_disturb_it(
+    model: MultiExpertModel, tokenizer: Tokenizer
+) -> None:
     sampling = SamplingConfig(max_tokens=10, seed=5)
     alone = say(model, model.keys, tokenizer, sampling=sampling)
     gate = make_gate(GateConfig(), [1.0] * 4)
@@ -118,33 +122,37 @@ def test_the_same_seed_says_the_same_and_others_do_not_disturb_it(model: DemixMo
 def test_drawing_follows_the_distribution() -> None:
     logprobs_V = torch.tensor([0.6, 0.3, 0.1]).log()
     generator = torch.Generator().manual_seed(0)
-    counts = Counter(draw(logprobs_V, SamplingConfig(), generator) for _ in range(3000))
+    counts = Counter(sample_token(logprobs_V, SamplingConfig(), generator) for _ in range(3000))
     assert [counts[i] / 3000 for i in range(3)] == pytest.approx([0.6, 0.3, 0.1], abs=0.03)
 
 
 def test_top_p_keeps_the_smallest_set_with_that_much_probability() -> None:
     logprobs_V = torch.tensor([0.1, 0.6, 0.3]).log()
-    torch.testing.assert_close(tempered(logprobs_V, SamplingConfig(top_p=0.7)), torch.tensor([0.0, 2 / 3, 1 / 3]))
-    torch.testing.assert_close(tempered(logprobs_V, SamplingConfig(top_p=0.5)), torch.tensor([0.0, 1.0, 0.0]))
+    torch.testing.assert_close(
+        sampling_distribution(logprobs_V, SamplingConfig(top_p=0.7)), torch.tensor([0.0, 2 / 3, 1 / 3])
+    )
+    torch.testing.assert_close(
+        sampling_distribution(logprobs_V, SamplingConfig(top_p=0.5)), torch.tensor([0.0, 1.0, 0.0])
+    )
 
 
-def test_no_active_expert_is_refused(model: DemixModel) -> None:
+def test_no_active_expert_is_refused(model: MultiExpertModel) -> None:
     with pytest.raises(MixtureError, match="all are off"):
         Mixing(model, [], make_gate(GateConfig(), [1.0]))
 
 
-def test_a_prompt_longer_than_the_context_is_refused(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_a_prompt_longer_than_the_context_is_refused(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     with pytest.raises(MixtureError, match=f"at most {model.max_positions - 1} tokens"):
         say(model, ["law"], tokenizer, prompt="zq" * 100)
 
 
-def test_generation_ends_where_the_context_ends(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_generation_ends_where_the_context_ends(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     events = say(model, ["law"], tokenizer, sampling=SamplingConfig(max_tokens=1000, seed=1))
     assert isinstance(events[-1], Done)
     assert events[-1].num_prompt_tokens + events[-1].num_tokens <= model.max_positions
 
 
-def test_a_document_that_ends_stops_the_generation(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_a_document_that_ends_stops_the_generation(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     with torch.no_grad():
         model.lm.get_output_embeddings().weight[tokenizer.bos_id] = (
             50 * model.lm.get_output_embeddings().weight.sum(0).sign()
@@ -162,7 +170,7 @@ LLAMA = Tokenizer(llama_like(), 1, eos_ids=(2, 260))
 def scripted(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
     """Makes the models say these tokens."""
     drawn = iter(ids)
-    monkeypatch.setattr("engine.inference.generate.draw", lambda *_: next(drawn))
+    monkeypatch.setattr("engine.inference.generate.sample_token", lambda *_: next(drawn))
 
 
 def test_prompt_and_completion_are_the_text_of_all_tokens(make_model, monkeypatch) -> None:
@@ -174,7 +182,9 @@ def test_prompt_and_completion_are_the_text_of_all_tokens(make_model, monkeypatc
 
 
 @pytest.mark.parametrize("end", [1, 2, 260])
-def test_any_end_of_a_text_stops_the_generation_and_is_not_shown(model: DemixModel, end: int, monkeypatch) -> None:
+def test_any_end_of_a_text_stops_the_generation_and_is_not_shown(
+    model: MultiExpertModel, end: int, monkeypatch
+) -> None:
     word = LLAMA.encode("ab")
     scripted(monkeypatch, [*word, end, *word])
     token, done = say(model, model.keys, LLAMA, prompt="ab")
@@ -222,7 +232,7 @@ def test_text_held_back_for_a_phrase_that_did_not_come_is_shown_at_the_end() -> 
     assert phrases.rest() == "EN"
 
 
-def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model: DemixModel, tokenizer) -> None:
+def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model: MultiExpertModel, tokenizer) -> None:
     gate = make_gate(GateConfig(), [1.0] * 4)
     (greedy, _) = say(model, model.keys, tokenizer, sampling=SamplingConfig(max_tokens=1, temperature=0))
     ids = tokenizer.encode(PROMPT)
@@ -236,7 +246,7 @@ def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model:
         assert (reading["best"][place][0] == reading["tokens"][place]) is (int(best) == token)
 
 
-def test_a_text_is_read_with_the_weights_before_each_token(model: DemixModel, tokenizer: Tokenizer) -> None:
+def test_a_text_is_read_with_the_weights_before_each_token(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     reading = read_text(model, model.keys, make_gate(GateConfig(), [1, 2, 3, 4]), tokenizer, PROMPT)
     assert "".join(reading["tokens"]) == PROMPT
     assert reading["weights"][0] == pytest.approx([0.1, 0.2, 0.3, 0.4])
@@ -248,12 +258,12 @@ def test_a_text_is_read_with_the_weights_before_each_token(model: DemixModel, to
 @pytest.mark.parametrize("sampling", [SamplingConfig(temperature=1e-300), SamplingConfig(top_p=1e-300)], ids=str)
 def test_what_float32_reads_as_nothing_is_the_most_probable_token(sampling: SamplingConfig) -> None:
     logprobs_V = torch.tensor([-6.0, -0.5, -7.0, -1.0])
-    assert draw(logprobs_V, sampling, dice(1)) == 1
+    assert sample_token(logprobs_V, sampling, make_generator(1)) == 1
 
 
 def test_unseeded_answers_have_dice_of_their_own() -> None:
     before = torch.random.get_rng_state()
-    drawn = [torch.rand(4, generator=dice(None)).tolist() for _ in range(2)]
+    drawn = [torch.rand(4, generator=make_generator(None)).tolist() for _ in range(2)]
     assert drawn[0] != drawn[1]
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert torch.rand(4, generator=dice(3)).tolist() == torch.rand(4, generator=dice(3)).tolist()
+    assert torch.rand(4, generator=make_generator(3)).tolist() == torch.rand(4, generator=make_generator(3)).tolist()

@@ -14,16 +14,16 @@ from engine.errors import ScoresError
 from engine.inference.scores import as_blocks, mix_scores, open_scores, perplexity, score_text, score_tokens, token_hits
 from engine.mixing.combine import mix
 from engine.mixing.gates import make_gate
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt, excerpt_of
+from engine.text.eval_sample import EvalSample, eval_sample
 
 BLOCK = 16
 Score = Callable[..., tuple[Tensor, int]]
 
 
 @pytest.fixture
-def score(model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path) -> Score:
+def score(model: MultiExpertModel, make_tokens: Callable[..., Tokens], tmp_path: Path) -> Score:
     """Scores of the given experts on 75 tokens: four whole blocks and a rest."""
 
     def run(keys: list[str], batch_size: int = 8) -> tuple[Tensor, int]:
@@ -31,24 +31,26 @@ def score(model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path)
         for key in keys:
             folder = tmp_path / f"{key}-{batch_size}"
             folder.mkdir(exist_ok=True)
-            list(score_tokens(model, key, Excerpt.of(make_tokens(3, 75), BLOCK), folder, batch_size=batch_size))
+            list(score_tokens(model, key, EvalSample.of(make_tokens(3, 75), BLOCK), folder, batch_size=batch_size))
             folders.append(folder)
         return open_scores(folders)
 
     return run
 
 
-def test_scores_are_the_log_likelihoods_of_the_tokens(model: DemixModel, make_tokens: Callable[..., Tokens]) -> None:
+def test_scores_are_the_log_likelihoods_of_the_tokens(
+    model: MultiExpertModel, make_tokens: Callable[..., Tokens]
+) -> None:
     ids = torch.from_numpy(make_tokens(3, BLOCK + 1).array.astype("int64"))
     with torch.no_grad():
         logprobs_TV = model(ids[None, :-1], Rows.all_to("law", 1))[0].log_softmax(-1)
     expected = logprobs_TV.gather(1, ids[1:, None])[:, 0]
-    found = torch.from_numpy(score_text(model, "law", excerpt_of(ids.numpy(), BLOCK)))
+    found = torch.from_numpy(score_text(model, "law", eval_sample(ids.numpy(), BLOCK)))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_hits_are_the_tokens_that_the_model_finds_most_probable(
-    model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path
+    model: MultiExpertModel, make_tokens: Callable[..., Tokens], tmp_path: Path
 ) -> None:
     ids = _often_right(model, torch.from_numpy(make_tokens(3, 75).array.astype("int64")))
     blocks = [ids[start : start + BLOCK + 1] for start in range(0, 74, BLOCK)]
@@ -56,7 +58,7 @@ def test_hits_are_the_tokens_that_the_model_finds_most_probable(
     for batch_size in (1, 2, 8):
         folder = tmp_path / str(batch_size)
         folder.mkdir()
-        list(score_tokens(model, "law", excerpt_of(ids.numpy(), BLOCK), folder, batch_size=batch_size))
+        list(score_tokens(model, "law", eval_sample(ids.numpy(), BLOCK), folder, batch_size=batch_size))
         found = token_hits(folder)
         assert found is not None
         assert found.dtype == bool
@@ -64,7 +66,7 @@ def test_hits_are_the_tokens_that_the_model_finds_most_probable(
     assert 0 < wanted.sum() < 74
 
 
-def _often_right(model: DemixModel, ids: Tensor) -> Tensor:
+def _often_right(model: MultiExpertModel, ids: Tensor) -> Tensor:
     """Every third token, within its block, is the one that the model finds most probable."""
     for place in range(3, len(ids), 3):
         ids[place] = _most_probable(model, ids[(place - 1) // BLOCK * BLOCK : place])[-1]
@@ -72,29 +74,29 @@ def _often_right(model: DemixModel, ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _most_probable(model: DemixModel, ids_T: Tensor) -> Tensor:
+def _most_probable(model: MultiExpertModel, ids_T: Tensor) -> Tensor:
     return model(ids_T[None], Rows.all_to("law", 1))[0].argmax(-1)
 
 
 def test_scores_of_before_hits_were_kept_are_mixed_with_those_of_today(
-    model: DemixModel, make_tokens: Callable[..., Tokens], tmp_path: Path
+    model: MultiExpertModel, make_tokens: Callable[..., Tokens], tmp_path: Path
 ) -> None:
     folders = [tmp_path / "before", tmp_path / "today"]
     for folder in folders:
         folder.mkdir()
-        list(score_tokens(model, "law", Excerpt.of(make_tokens(3, 75), BLOCK), folder))
+        list(score_tokens(model, "law", EvalSample.of(make_tokens(3, 75), BLOCK), folder))
     (folders[0] / "hits.npy").unlink()
     assert token_hits(folders[0]) is None
     assert token_hits(folders[1]) is not None
     assert torch.equal(*open_scores(folders)[0])
 
 
-def test_perplexity_does_not_depend_on_the_batch_size(score: Score, model: DemixModel) -> None:  # L9
+def test_perplexity_does_not_depend_on_the_batch_size(score: Score, model: MultiExpertModel) -> None:  # L9
     one, eight = (perplexity(score(model.keys, batch_size)[0]) for batch_size in (1, 8))
     assert abs(one - eight) / eight < 1e-5
 
 
-def test_scores_do_not_depend_on_the_number_of_cores(score: Score, model: DemixModel) -> None:
+def test_scores_do_not_depend_on_the_number_of_cores(score: Score, model: MultiExpertModel) -> None:
     before = torch.get_num_threads()
     found = []
     for threads in (1, 3):
@@ -105,7 +107,7 @@ def test_scores_do_not_depend_on_the_number_of_cores(score: Score, model: DemixM
 
 
 def test_mixing_stored_scores_is_mixing_live_forward_passes(
-    score: Score, model: DemixModel, make_tokens
+    score: Score, model: MultiExpertModel, make_tokens
 ) -> None:  # L19
     scores_EX, block_size = score(model.keys)
     ids = torch.from_numpy(make_tokens(3, 75).array.astype("int64"))
@@ -117,7 +119,7 @@ def test_mixing_stored_scores_is_mixing_live_forward_passes(
 
 
 @torch.no_grad()
-def _live(model: DemixModel, gate, ids: Tensor) -> Tensor:
+def _live(model: MultiExpertModel, gate, ids: Tensor) -> Tensor:
     """The mixture on one block: whole distributions of all experts, one position after another."""
     logprobs_ETV = model(ids[None, :-1].expand(len(model.keys), -1), Rows.one_each(model.keys)).log_softmax(-1)
     stream, found = gate.start(), []
@@ -127,28 +129,30 @@ def _live(model: DemixModel, gate, ids: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def test_a_mixture_without_an_expert_is_the_mixture_that_never_scored_it(score: Score, model: DemixModel) -> None:  # L7
+def test_a_mixture_without_an_expert_is_the_mixture_that_never_scored_it(
+    score: Score, model: MultiExpertModel
+) -> None:  # L7
     scores_EX, block_size = score(model.keys)
     never, _ = score(["law", "news", "verse"])
     gate = make_gate(GateConfig(), [1, 1, 1])
     assert torch.equal(mix_scores(gate, scores_EX[[0, 2, 3]], block_size), mix_scores(gate, never, block_size))
 
 
-def test_removing_by_weight_zero_is_removing(score: Score, model: DemixModel) -> None:  # L7
+def test_removing_by_weight_zero_is_removing(score: Score, model: MultiExpertModel) -> None:  # L7
     scores_EX, block_size = score(model.keys)
     off = mix_scores(make_gate(GateConfig(), [1, 0, 1, 1]), scores_EX, block_size)
     gone = mix_scores(make_gate(GateConfig(), [1, 1, 1]), scores_EX[[0, 2, 3]], block_size)
     torch.testing.assert_close(off, gone, atol=1e-12, rtol=0)
 
 
-def test_all_weight_on_one_expert_is_that_experts_score_to_the_bit(score: Score, model: DemixModel) -> None:  # L1
+def test_all_weight_on_one_expert_is_that_experts_score_to_the_bit(score: Score, model: MultiExpertModel) -> None:  # L1
     scores_EX, block_size = score(model.keys)
     mixed = mix_scores(make_gate(GateConfig(), [0, 0, 1, 0]), scores_EX, block_size)
     assert torch.equal(mixed, scores_EX[2].double())
     assert perplexity(mixed) == perplexity(scores_EX[2])
 
 
-def test_the_end_of_the_last_block_changes_nothing(score: Score, model: DemixModel) -> None:  # L9
+def test_the_end_of_the_last_block_changes_nothing(score: Score, model: MultiExpertModel) -> None:  # L9
     scores_EX, _ = score(model.keys)
     gate = make_gate(GateConfig(), [1, 2, 3, 4])
     whole = gate.block(as_blocks(scores_EX, BLOCK))
@@ -156,17 +160,17 @@ def test_the_end_of_the_last_block_changes_nothing(score: Score, model: DemixMod
     torch.testing.assert_close(whole[:, 4, :10], short[:, 0], atol=1e-9, rtol=0)
 
 
-def test_scores_of_different_texts_are_not_mixed(model: DemixModel, make_tokens, tmp_path: Path) -> None:
+def test_scores_of_different_texts_are_not_mixed(model: MultiExpertModel, make_tokens, tmp_path: Path) -> None:
     folders = []
     for length in (40, 50):
         folder = tmp_path / str(length)
         folder.mkdir()
-        list(score_tokens(model, "law", Excerpt.of(make_tokens(3, length), BLOCK), folder))
+        list(score_tokens(model, "law", EvalSample.of(make_tokens(3, length), BLOCK), folder))
         folders.append(folder)
     with pytest.raises(ScoresError, match="same tokens"):
         open_scores(folders)
 
 
-def test_text_of_one_token_cannot_be_scored(model: DemixModel, make_tokens, tmp_path: Path) -> None:
+def test_text_of_one_token_cannot_be_scored(model: MultiExpertModel, make_tokens, tmp_path: Path) -> None:
     with pytest.raises(ScoresError, match="at least 2 tokens"):
-        list(score_tokens(model, "law", Excerpt.of(make_tokens(3, 1), BLOCK), tmp_path))
+        list(score_tokens(model, "law", EvalSample.of(make_tokens(3, 1), BLOCK), tmp_path))

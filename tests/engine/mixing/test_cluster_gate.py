@@ -21,9 +21,9 @@ from engine.errors import MixtureError, ScoresError
 from engine.inference.scores import as_blocks, mixed_perplexity
 from engine.mixing.base import FLOOR
 from engine.mixing.cluster import ClusterGate, Routing
-from engine.mixing.cluster_gate_grid import grid, grid_of
+from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
 from engine.mixing.gates import make_gate
-from engine.text.eval_sample import excerpt_of
+from engine.text.eval_sample import eval_sample
 from tests.engine.clustered import (
     NUM_CLUSTERS,
     WORDS,
@@ -81,7 +81,7 @@ def soft(scaling: Scaling, temperature: float) -> tuple[float, float]:
     *_, clusters = find_clusters(vectors_ND, ClusterConfig(num_clusters=NUM_CLUSTERS))
     assert isinstance(clusters, Clusters)
     gate = ClusterGate(EVEN, Routing(range(NUM_CLUSTERS)), temperature=temperature)
-    weights_EN = gate.weigh(torch.from_numpy(squared_distances(vectors_ND, clusters.centres_KD).T)).exp()
+    weights_EN = gate.log_weights_of(torch.from_numpy(squared_distances(vectors_ND, clusters.centres_KD).T)).exp()
     return float(torch.special.entr(weights_EN).sum(0).exp().mean()), float(weights_EN.amax(0).mean())
 
 
@@ -154,19 +154,19 @@ def test_the_released_code_squares_the_distance_twice() -> None:
     squared = torch.tensor([1.0, 4.0, 9.0, 16.0])
     gate = ClusterGate(EVEN, tiny_routing(), temperature=10, distance_power=4)
     expected = torch.tensor([1.0, 16.0, 81.0, 256.0], dtype=torch.float64) / -10
-    torch.testing.assert_close(gate.weigh(squared), expected.log_softmax(0))
+    torch.testing.assert_close(gate.log_weights_of(squared), expected.log_softmax(0))
 
 
 def test_only_the_nearest_are_kept_and_their_shares_are_made_whole() -> None:
     gate = ClusterGate(EVEN, tiny_routing(), temperature=2, top_k=2)
     far, near = torch.tensor([4.0, 1.0], dtype=torch.float64).div(-2).softmax(0)
-    found = gate.weigh(torch.tensor([9.0, 4.0, 1.0, 16.0])).exp()
+    found = gate.log_weights_of(torch.tensor([9.0, 4.0, 1.0, 16.0])).exp()
     torch.testing.assert_close(found, torch.stack([far * 0, far, near, far * 0]))
 
 
 def test_experts_of_one_cluster_share_it() -> None:
     gate = ClusterGate([1, 1, 2], Routing([0, 1, 1]), temperature=1)
-    found = gate.weigh(torch.tensor([3.0, 3.0, 3.0])).exp()
+    found = gate.log_weights_of(torch.tensor([3.0, 3.0, 3.0])).exp()
     torch.testing.assert_close(found, torch.tensor([0.25, 0.25, 0.5], dtype=torch.float64))
 
 
@@ -187,7 +187,7 @@ def test_what_the_gate_lacks_is_said() -> None:
 
 
 def test_stored_distances_do_not_depend_on_where_a_set_ends(tmp_path: Path) -> None:
-    for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), excerpt_of(tiny_tokens(61)[:48], 20), tmp_path):
+    for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tiny_tokens(61)[:48], 20), tmp_path):
         pass
     short, whole = open_distances(tmp_path), tiny_distances(60, 20)
     assert torch.equal(short.further_KX, whole.further_KX[:, :47])
@@ -195,11 +195,11 @@ def test_stored_distances_do_not_depend_on_where_a_set_ends(tmp_path: Path) -> N
     assert torch.equal(short.known_X, whole.known_X[:47])
     assert (short.further_KX.dtype, short.block_size) == (torch.float32, 20)
     with pytest.raises(ScoresError, match="at least 2 tokens"):
-        next(measure_distances(tiny_clustering(), tiny_tokenizer(), excerpt_of(tiny_tokens(61)[:1], 20), tmp_path))
+        next(measure_distances(tiny_clustering(), tiny_tokenizer(), eval_sample(tiny_tokens(61)[:1], 20), tmp_path))
 
 
 def test_distances_of_another_text_are_not_those_of_the_scores(tmp_path: Path) -> None:
-    text, other = (excerpt_of(tiny_tokens(length), 20) for length in (41, 42))
+    text, other = (eval_sample(tiny_tokens(length), 20) for length in (41, 42))
     for _ in measure_distances(tiny_clustering(), tiny_tokenizer(), text, tmp_path):
         pass
     (tmp_path / "scores.json").write_text(json.dumps({"text_sha256": text.sha256}))
@@ -223,7 +223,7 @@ def scored(num_experts: int, num_tokens: int) -> tuple[Tensor, Distances]:
 def test_a_grid_holds_what_each_gate_alone_says(power: float) -> None:
     scores_EX, distances = scored(6, 20_011)
     temperatures, top_ks = [0.01, 0.1, 1.0], [1, 2, 4, 6, 99]
-    found = grid(scores_EX, distances.further_KX, temperatures, top_ks, distance_power=power)
+    found = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks, distance_power=power)
     for row, temperature in enumerate(temperatures):
         for column, top_k in enumerate(top_ks):
             gate = ClusterGate([1.0] * 6, Routing(range(6)), temperature=temperature, top_k=top_k, distance_power=power)
@@ -237,7 +237,7 @@ def test_a_grid_holds_what_each_gate_alone_says(power: float) -> None:
 
 def test_a_grid_stays_finite_where_the_nearest_finds_a_token_impossible() -> None:
     scores_EX = torch.tensor([[-1e4, -1.0], [-2.0, -2.0]])
-    found = grid(scores_EX, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [0.1, 1.0], [1, 2])
+    found = cluster_gate_grid(scores_EX, torch.tensor([[0.0, 0.0], [1.0, 1.0]]), [0.1, 1.0], [1, 2])
     assert torch.isfinite(found).all()
     assert float(found[1, 1]) < float(found[1, 0])
 
@@ -246,7 +246,7 @@ def test_of_experts_as_near_as_each_other_a_grid_keeps_the_first_as_the_gate_doe
     scores_EX, distances = scored(40, 300)
     clusters = [expert % 3 for expert in range(40)]  # experts of one cluster are equally far
     top_ks = [1, 2, 16, 30]
-    found = grid(scores_EX, distances.further_KX[clusters], [0.1, 1.0], top_ks)
+    found = cluster_gate_grid(scores_EX, distances.further_KX[clusters], [0.1, 1.0], top_ks)
     for row, temperature in enumerate([0.1, 1.0]):
         for column, top_k in enumerate(top_ks):
             gate = ClusterGate([1.0] * 40, Routing(clusters), temperature=temperature, top_k=top_k)
@@ -259,12 +259,12 @@ def test_a_token_that_all_experts_find_impossible_costs_a_grid_the_floor() -> No
     floored_EX = scores_EX.clone()
     scores_EX[:, 7], floored_EX[:, 7] = -torch.inf, FLOOR
     temperatures, top_ks = [0.1, 1.0], [1, 2]
-    found = grid(scores_EX, distances.further_KX, temperatures, top_ks)
+    found = cluster_gate_grid(scores_EX, distances.further_KX, temperatures, top_ks)
     assert torch.isfinite(found).all()
-    assert torch.equal(found, grid(floored_EX, distances.further_KX, temperatures, top_ks))
+    assert torch.equal(found, cluster_gate_grid(floored_EX, distances.further_KX, temperatures, top_ks))
 
     def gate_at(temperature: float) -> ClusterGate:
         return ClusterGate([1.0, 1.0], Routing([0, 1]), temperature=temperature)
 
-    of_gates = grid_of(gate_at, as_blocks(scores_EX, 20), distances, 100, temperatures, top_ks)
+    of_gates = any_gate_grid(gate_at, as_blocks(scores_EX, 20), distances, 100, temperatures, top_ks)
     torch.testing.assert_close(of_gates, found, rtol=1e-9, atol=0)

@@ -13,7 +13,7 @@ from engine.config import Evidence
 from engine.errors import MixtureError, ScoresError
 from engine.inference.scores import as_blocks, mixed_perplexity
 from engine.mixing.cluster import ClusterGate, Routing
-from engine.mixing.cluster_gate_grid import grid_of
+from engine.mixing.cluster_gate_grid import any_gate_grid
 from engine.mixing.cluster_posterior import ClusterPosteriorGate
 from engine.mixing.posterior import PosteriorGate
 from tests.engine.clustered import NUM_CLUSTERS, tiny_distances, tiny_routing, tiny_tokens
@@ -91,7 +91,7 @@ def test_a_grid_holds_what_each_gate_alone_says(evidence: Evidence) -> None:
     def gate_at(temperature: float, top_k: int | None = None) -> ClusterPosteriorGate:
         return ClusterPosteriorGate(PRIOR, routing(3, None, 1, 0), evidence, top_k, temperature=temperature)
 
-    found = grid_of(gate_at, as_blocks(scores_EX, 20), DISTANCES, 53, temperatures, top_ks)
+    found = any_gate_grid(gate_at, as_blocks(scores_EX, 20), DISTANCES, 53, temperatures, top_ks)
     for row, temperature in enumerate(temperatures):
         for column, top_k in enumerate(top_ks):
             alone = mixed_perplexity(gate_at(temperature, top_k), scores_EX, 20, DISTANCES)

@@ -9,23 +9,25 @@ import pytest
 import torch
 
 from engine.errors import DamagedFile, ModelError
-from engine.files import Kept, new_folder, verify_folder
-from engine.models.demix import DemixModel, Rows
+from engine.files import ArtifactRef, new_folder, verify_folder
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import load_demix, read_limits, save_base, save_expert
 
 
-def save(model: DemixModel, root: Path) -> tuple[Kept, dict[str, Kept]]:
+def save(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:
     with new_folder(root / "base") as folder:
         save_base(model, folder)
     base_sha256 = verify_folder(root / "base")
     for key in model.keys:
         with new_folder(root / key) as folder:
             save_expert(model, key, folder, base_sha256=base_sha256, tokenizer_sha256="t")
-    return Kept(root / "base", base_sha256), {key: Kept(root / key, verify_folder(root / key)) for key in model.keys}
+    return ArtifactRef(root / "base", base_sha256), {
+        key: ArtifactRef(root / key, verify_folder(root / key)) for key in model.keys
+    }
 
 
 @torch.no_grad()
-def test_a_saved_model_answers_as_before_to_the_last_bit(model: DemixModel, tmp_path: Path) -> None:
+def test_a_saved_model_answers_as_before_to_the_last_bit(model: MultiExpertModel, tmp_path: Path) -> None:
     loaded = load_demix(*save(model, tmp_path))
     ids = torch.randint(0, 300, (4, 12))
     rows = Rows.one_each(model.keys)
@@ -33,17 +35,17 @@ def test_a_saved_model_answers_as_before_to_the_last_bit(model: DemixModel, tmp_
 
 
 @torch.no_grad()
-def test_moving_the_folders_changes_nothing(model: DemixModel, tmp_path: Path) -> None:  # L16
+def test_moving_the_folders_changes_nothing(model: MultiExpertModel, tmp_path: Path) -> None:  # L16
     base, experts = save(model, tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
-    moved = {key: Kept(tmp_path / "there" / key, expert.sha256) for key, expert in experts.items()}
-    loaded = load_demix(Kept(tmp_path / "there" / "base", base.sha256), moved)
+    moved = {key: ArtifactRef(tmp_path / "there" / key, expert.sha256) for key, expert in experts.items()}
+    loaded = load_demix(ArtifactRef(tmp_path / "there" / "base", base.sha256), moved)
     ids = torch.randint(0, 300, (4, 12))
     assert torch.equal(loaded(ids, Rows.one_each(model.keys)), model(ids, Rows.one_each(model.keys)))
 
 
 @pytest.mark.parametrize("victim", ["base/shared.safetensors", "law/expert.safetensors", "law/expert.json"])
-def test_a_flipped_bit_is_found_before_use(model: DemixModel, tmp_path: Path, victim: str) -> None:
+def test_a_flipped_bit_is_found_before_use(model: MultiExpertModel, tmp_path: Path, victim: str) -> None:
     base, experts = save(model, tmp_path)
     data = bytearray((tmp_path / victim).read_bytes())
     data[-1] ^= 1
@@ -52,7 +54,7 @@ def test_a_flipped_bit_is_found_before_use(model: DemixModel, tmp_path: Path, vi
         load_demix(base, experts)
 
 
-def test_a_file_cut_short_is_found_before_use(model: DemixModel, tmp_path: Path) -> None:
+def test_a_file_cut_short_is_found_before_use(model: MultiExpertModel, tmp_path: Path) -> None:
     base, experts = save(model, tmp_path)
     file = tmp_path / "code/expert.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
@@ -64,7 +66,7 @@ def test_a_file_cut_short_is_found_before_use(model: DemixModel, tmp_path: Path)
     "config", [None, "{", "{}", '{"model_type": "nosuch"}', '{"model_type": "llama", "vocab_size": []}']
 )
 def test_a_base_that_is_gone_or_has_no_readable_config_is_damaged(
-    model: DemixModel, tmp_path: Path, config: str | None
+    model: MultiExpertModel, tmp_path: Path, config: str | None
 ) -> None:
     base = save(model, tmp_path)[0].folder
     if config is None:
@@ -75,7 +77,7 @@ def test_a_base_that_is_gone_or_has_no_readable_config_is_damaged(
         read_limits(base)
 
 
-def test_an_expert_of_another_base_is_refused(model: DemixModel, tmp_path: Path) -> None:
+def test_an_expert_of_another_base_is_refused(model: MultiExpertModel, tmp_path: Path) -> None:
     base, experts = save(model, tmp_path / "one")
     with torch.no_grad():
         next(iter(model.shared_parameters().values())).add_(1.0)
@@ -84,7 +86,7 @@ def test_an_expert_of_another_base_is_refused(model: DemixModel, tmp_path: Path)
         load_demix(base, {**experts, "law": others["law"]})
 
 
-def test_two_experts_of_one_base_that_changed_places_are_refused(model: DemixModel, tmp_path: Path) -> None:
+def test_two_experts_of_one_base_that_changed_places_are_refused(model: MultiExpertModel, tmp_path: Path) -> None:
     base, experts = save(model, tmp_path)
     (tmp_path / "law").rename(tmp_path / "aside")
     (tmp_path / "code").rename(tmp_path / "law")
@@ -93,7 +95,7 @@ def test_two_experts_of_one_base_that_changed_places_are_refused(model: DemixMod
         load_demix(base, experts)
 
 
-def test_no_expert_at_all_is_refused(model: DemixModel, tmp_path: Path) -> None:
+def test_no_expert_at_all_is_refused(model: MultiExpertModel, tmp_path: Path) -> None:
     base, _ = save(model, tmp_path)
     with pytest.raises(ModelError, match="at least one expert"):
         load_demix(base, {})

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from engine.config import LoraConfig, ModelConfig, MoeConfig, TrainingConfig
 from engine.events import Step
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
 from engine.models.moe import upcycle
@@ -23,11 +23,11 @@ TOLERANCE = 0.001  # rotary angles are a product, too
 SHAPE = ModelConfig("llama", num_layers=3, width=48, num_heads=4, ffn_width=80, max_positions=128)
 
 
-def model(family: Any) -> DemixModel:
-    return DemixModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"])
+def model(family: Any) -> MultiExpertModel:
+    return MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"])
 
 
-def counted(model: DemixModel, *, backward: bool, only: list[str] | None = None) -> float:
+def counted(model: MultiExpertModel, *, backward: bool, only: list[str] | None = None) -> float:
     """Operations per token, as PyTorch's own counter sees them pass."""
     trainable(model, only)
     model.lm.set_attn_implementation("eager")  # the counter does not know the fused attention of a CPU
@@ -56,7 +56,7 @@ def test_an_update_costs_what_is_counted(family: str, only: list[str] | None) ->
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_learning_a_vector_before_the_text_costs_what_is_counted(family: str) -> None:
-    lm = DemixModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], "token")
+    lm = MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], "token")
     expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS + 1, only="token") * (TOKENS + 1) / TOKENS
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # one position has no logits
 
@@ -73,7 +73,7 @@ def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> N
 def test_a_mixture_of_experts_costs_its_active_networks_and_its_router() -> None:
     moe = upcycle(fresh_model(SHAPE, VOCAB), MoeConfig(num_experts=5))
     moe.set_experts_implementation("eager")  # the counter does not know the grouped product
-    lm = DemixModel(moe, ["a", "b"])
+    lm = MultiExpertModel(moe, ["a", "b"])
     shape = Shape.of(lm.lm.config.to_dict())
     assert counted(lm, backward=False) == pytest.approx(forward_flops(shape, TOKENS), rel=TOLERANCE)
     assert counted(lm, backward=True) == pytest.approx(training_flops(shape, TOKENS), rel=TOLERANCE)
@@ -108,7 +108,7 @@ def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they
         hidden_size=48, intermediate_size=80, num_attention_heads=4, num_hidden_layers=2, vocab_size=VOCAB
     )
     for config in (grouped, narrow, fused):
-        lm = DemixModel(AutoModelForCausalLM.from_config(config), ["a", "b"])
+        lm = MultiExpertModel(AutoModelForCausalLM.from_config(config), ["a", "b"])
         assert counted(lm, backward=False) == pytest.approx(
             forward_flops(Shape.of(config.to_dict()), TOKENS), rel=TOLERANCE
         )

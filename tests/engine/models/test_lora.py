@@ -13,9 +13,9 @@ from torch import nn
 
 from engine.config import LoraConfig
 from engine.errors import ModelError
-from engine.files import Kept, new_folder, verify_folder, write_manifest
+from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.inference.model_cache import ModelCache
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import load_demix, save_expert
 from engine.models.families import LAYOUTS
 from engine.models.lora import fresh_adapter
@@ -26,7 +26,7 @@ FAMILIES = sorted(set(LAYOUTS) - {"mixtral"})
 IDS = torch.randint(0, 300, (2, 10), generator=torch.Generator().manual_seed(1))
 
 
-def disturbed(model: DemixModel) -> DemixModel:
+def disturbed(model: MultiExpertModel) -> MultiExpertModel:
     """The model with experts that differ plainly."""
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -50,7 +50,7 @@ def test_an_adapted_model_begins_as_its_seed_and_leaves_it_as_it_was(family: str
     assert attributes_of(lm) == attributes
     assert all(parameter.requires_grad for parameter in lm.parameters())
     assert all(torch.equal(tensor, state[name]) for name, tensor in lm.state_dict().items())
-    model = DemixModel(lm, [], "adapter").eval()
+    model = MultiExpertModel(lm, [], "adapter").eval()
     model.add_expert("a", state=adapter)
     assert torch.equal(model(IDS, Rows.all_to("a", 2)), before)
     assert not torch.equal(disturbed(model)(IDS, Rows.all_to("a", 2)), before)
@@ -85,7 +85,9 @@ def test_the_same_seed_gives_the_same_adapter() -> None:
     assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
-def kept(tmp_path: Path, model: DemixModel, lm: Any, name: str = "seed") -> tuple[Kept, dict[str, Kept]]:
+def kept(
+    tmp_path: Path, model: MultiExpertModel, lm: Any, name: str = "seed"
+) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:
     """A seed's folder, and the adapters on it in theirs."""
     seed = tmp_path / name
     lm.save_pretrained(seed)
@@ -94,7 +96,9 @@ def kept(tmp_path: Path, model: DemixModel, lm: Any, name: str = "seed") -> tupl
     for key in model.keys:
         with new_folder(tmp_path / name / ".." / key) as folder:
             save_expert(model, key, folder, base_sha256=sha256, tokenizer_sha256="t")
-    return Kept(seed, sha256), {key: Kept(tmp_path / key, verify_folder(tmp_path / key)) for key in model.keys}
+    return ArtifactRef(seed, sha256), {
+        key: ArtifactRef(tmp_path / key, verify_folder(tmp_path / key)) for key in model.keys
+    }
 
 
 @torch.no_grad()
@@ -106,7 +110,7 @@ def test_only_the_adapter_is_stored_and_it_comes_back_on_its_seed_to_the_last_bi
     assert torch.equal(load_demix(seed, experts)(IDS, rows), model(IDS, rows))
     cache = ModelCache(1 << 30)
     cache.get(seed, {"a": experts["a"]})
-    assert torch.equal(cache.get(seed, experts).open(["a", "b"])(IDS, rows), model(IDS, rows))
+    assert torch.equal(cache.get(seed, experts).view(["a", "b"])(IDS, rows), model(IDS, rows))
     stored = sum(file.stat().st_size for file in experts["a"].folder.glob("*.safetensors"))
     assert stored < 0.3 * sum(file.stat().st_size for file in seed.folder.glob("*.safetensors"))
 
@@ -128,12 +132,12 @@ def test_an_adapter_of_another_seed_is_refused_and_so_is_one_that_only_claims_th
     seed, _ = kept(tmp_path, adapted(copy.deepcopy(lm), ["a"], LoraConfig(rank=2)), lm)
     strange, _ = kept(tmp_path, adapted(copy.deepcopy(other), ["b"], LoraConfig(rank=2)), other, "strange")
     with pytest.raises(ModelError, match="another base"):
-        load_demix(seed, {"b": Kept(tmp_path / "b")})
+        load_demix(seed, {"b": ArtifactRef(tmp_path / "b")})
     card = tmp_path / "b" / "expert.json"
     card.write_text(card.read_text().replace(str(strange.sha256), str(seed.sha256)))
     write_manifest(tmp_path / "b")
     with pytest.raises(ModelError, match=r"must fit its base.*Load it on the seed"):
-        load_demix(seed, {"b": Kept(tmp_path / "b")})
+        load_demix(seed, {"b": ArtifactRef(tmp_path / "b")})
 
 
 def test_a_mixture_of_experts_has_adapters_beside_attention_alone() -> None:

@@ -13,7 +13,7 @@ import torch
 from engine.config import MoeConfig, TrainingConfig
 from engine.errors import EngineError, ModelError
 from engine.events import Step
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.moe import listening_to_routers, routers, upcycle
 from engine.training.loop import train
 from tests.engine.models.test_demix_files import save
@@ -93,8 +93,8 @@ def test_only_a_mixture_of_experts_has_routers_to_listen_to() -> None:
     assert heard.loss() == 0.0
 
 
-def mixture(balance: float = 0.01) -> DemixModel:
-    return DemixModel(upcycle(decoder("llama"), MoeConfig(4, balance=balance), seed=3), ["one"])
+def mixture(balance: float = 0.01) -> MultiExpertModel:
+    return MultiExpertModel(upcycle(decoder("llama"), MoeConfig(4, balance=balance), seed=3), ["one"])
 
 
 def losses(events: Any) -> list[float]:

@@ -20,7 +20,7 @@ from transformers import (
 
 from engine.config import ExpertsIn, ModelConfig
 from engine.errors import EngineError, ModelError
-from engine.models.demix import DemixModel, ExpertLinear, Rows
+from engine.models.demix import ExpertLinear, MultiExpertModel, Rows
 from engine.models.families import LAYOUTS, fresh_model, layout_of, load_model
 
 SIZES = {
@@ -52,7 +52,7 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
     lm = decoder(family)
     ids = torch.randint(0, 300, (3, 10))
     before = lm(input_ids=ids).logits
-    model = DemixModel(copy.deepcopy(lm), ["a", "b"]).eval()
+    model = MultiExpertModel(copy.deepcopy(lm), ["a", "b"]).eval()
     assert torch.equal(model(ids, Rows.all_to("a", 3)), before)
     assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
 
@@ -61,7 +61,7 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
 def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, ids = DemixModel(decoder(family), ["a", "b"]), torch.randint(0, 300, (4, 10))
+    model, ids = MultiExpertModel(decoder(family), ["a", "b"]), torch.randint(0, 300, (4, 10))
     found, stacked = {}, []
     real = ExpertLinear._together
     monkeypatch.setattr(ExpertLinear, "_together", lambda self, *told: stacked.append(self) or real(self, *told))
@@ -81,7 +81,7 @@ def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
     family: str, experts_in: ExpertsIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.models.likelihoods._LOGITS_AT_ONCE", 300 * 7)  # 7 of the 30 positions at a time
-    model = DemixModel(decoder(family), ["a", "b"], experts_in).eval()
+    model = MultiExpertModel(decoder(family), ["a", "b"], experts_in).eval()
     for number, parameter in enumerate(model.expert_parameters("b").values()):
         parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
     ids, targets, rows = torch.randint(0, 300, (3, 10)), torch.randint(0, 300, (3, 10)), Rows(("a", "b"), (1, 2))
@@ -97,7 +97,7 @@ def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
 @torch.no_grad()
 def test_one_batch_carries_many_domains(family: str) -> None:
-    model = DemixModel(decoder(family), ["a", "b", "c"]).eval()
+    model = MultiExpertModel(decoder(family), ["a", "b", "c"]).eval()
     for key in model.keys:
         for parameter in model.expert_parameters(key).values():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -110,7 +110,7 @@ def test_one_batch_carries_many_domains(family: str) -> None:
 
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
 def test_the_batched_product_of_training_is_the_product_expert_by_expert(family: str) -> None:
-    model = DemixModel(decoder(family), ["a", "b"])
+    model = MultiExpertModel(decoder(family), ["a", "b"])
     with torch.no_grad():
         for key in model.keys:
             for parameter in model.expert_parameters(key).values():
@@ -134,13 +134,13 @@ def test_the_batched_product_of_training_is_the_product_expert_by_expert(family:
 def test_expert_and_shared_tensors_make_the_whole_seed_again(family: str) -> None:
     lm = decoder(family)
     names = dict(lm.named_parameters())
-    model = DemixModel(copy.deepcopy(lm), ["a"])
+    model = MultiExpertModel(copy.deepcopy(lm), ["a"])
     parts = {**model.shared_state(), **model.expert_state("a")}
     assert set(parts) == set(names)
     assert all(torch.equal(parts[name], names[name]) for name in names)
 
 
-def test_adding_an_expert_touches_no_other_tensor(model: DemixModel) -> None:  # L8
+def test_adding_an_expert_touches_no_other_tensor(model: MultiExpertModel) -> None:  # L8
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.add_expert("new", copy_of="law")
     after = model.state_dict()
@@ -151,7 +151,7 @@ def test_adding_an_expert_touches_no_other_tensor(model: DemixModel) -> None:  #
     )
 
 
-def test_removing_an_expert_touches_no_other_tensor(model: DemixModel) -> None:
+def test_removing_an_expert_touches_no_other_tensor(model: MultiExpertModel) -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.remove_expert("code")
     after = model.state_dict()
@@ -160,7 +160,7 @@ def test_removing_an_expert_touches_no_other_tensor(model: DemixModel) -> None:
     assert len(before) - len(after) == len(model.expert_state("law"))
 
 
-def test_an_expert_of_another_shape_is_refused_and_nothing_changed(model: DemixModel) -> None:
+def test_an_expert_of_another_shape_is_refused_and_nothing_changed(model: MultiExpertModel) -> None:
     state = {name: tensor[..., :1] for name, tensor in model.expert_state("law").items()}
     with pytest.raises(ModelError, match="must fit its base"):
         model.add_expert("odd", state=state)

@@ -17,7 +17,7 @@ from engine.selfcheck import decoding_laws, laws, persistence_laws, test_bed
 from engine.selfcheck.law import Checked, Finding, Law, gap, judge, least, relative_gap, worst
 from engine.selfcheck.laws import LAWS, run_laws
 from engine.selfcheck.report import report, versions
-from engine.selfcheck.test_bed import Ground, every_gate
+from engine.selfcheck.test_bed import TestBed, every_gate
 
 Patch = pytest.MonkeyPatch
 NUMBERS = [f"L{number}" for number in range(1, 20)]
@@ -67,7 +67,7 @@ def test_a_generation_that_says_nothing_proves_nothing(monkeypatch: Patch) -> No
 @pytest.mark.parametrize("findings", [[], [Finding(math.nan, 1.0)], [Finding(0.0, 1.0), Finding(math.nan, 1.0)]])
 def test_what_is_no_number_or_was_not_measured_never_passes(findings: list[Finding]) -> None:
     law = Law("L0", "", "exact", 0, lambda _: iter(findings))
-    found = judge(law, Ground(torch.device("cpu"), laws.Path()))
+    found = judge(law, TestBed(torch.device("cpu"), laws.Path()))
     assert not found.passed
     assert found.measured is None
 

@@ -19,7 +19,7 @@ from engine.inference import generate, scores
 from engine.methods.mode import block as mode_block
 from engine.methods.mode import model as mode_model
 from engine.mixing import fixed, posterior
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.likelihoods import TokenScores
 from engine.selfcheck.law import Checked
 from engine.selfcheck.laws import LAWS, run_laws
@@ -105,27 +105,27 @@ def meddling(name: str) -> Callable[[Patch], None]:
     """A change of the model that nudges one number of another expert by the least amount there is."""
 
     def patching(patch: Patch) -> None:
-        real = getattr(DemixModel, name)
+        real = getattr(MultiExpertModel, name)
 
-        def meddle(self: DemixModel, key: str, **told: Any) -> None:
+        def meddle(self: MultiExpertModel, key: str, **told: Any) -> None:
             real(self, key, **told)
             with torch.no_grad():
                 first = next(iter(self.expert_parameters("law").values()))
                 first[0, 0] = torch.nextafter(first[0, 0], torch.tensor(math.inf))
 
-        patch.setattr(DemixModel, name, meddle)
+        patch.setattr(MultiExpertModel, name, meddle)
 
     return patching
 
 
 def crowded_batches(patch: Patch) -> None:
-    real = DemixModel.token_scores
+    real = MultiExpertModel.token_scores
 
-    def crowded(self: DemixModel, ids: Tensor, targets: Tensor, rows: Rows) -> TokenScores:
+    def crowded(self: MultiExpertModel, ids: Tensor, targets: Tensor, rows: Rows) -> TokenScores:
         logprobs, hits = real(self, ids, targets, rows)
         return TokenScores(logprobs - 1e-4 * len(ids), hits)
 
-    patch.setattr(DemixModel, "token_scores", crowded)
+    patch.setattr(MultiExpertModel, "token_scores", crowded)
 
 
 def coarse_scores(patch: Patch) -> None:
@@ -188,8 +188,8 @@ def weights_alone(root: Any, step: int, parameters: Any, _optimizer: Any) -> Non
 
 
 def no_cache(patch: Patch) -> None:
-    real = DemixModel.forward
-    patch.setattr(DemixModel, "forward", lambda self, ids, rows, _cache=None: real(self, ids, rows))
+    real = MultiExpertModel.forward
+    patch.setattr(MultiExpertModel, "forward", lambda self, ids, rows, _cache=None: real(self, ids, rows))
 
 
 def no_resume(patch: Patch) -> None:
@@ -298,11 +298,11 @@ def test_every_law_has_been_broken_once() -> None:
 @pytest.mark.parametrize("number", ["L1", "L2", "L6", "L7", "L16", "L18"])
 def test_a_model_on_which_nothing_could_fail_proves_nothing(number: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(
-        DemixModel, "forward", lambda self, ids, *_: torch.zeros(*ids.shape, self.vocab_size, device=ids.device)
+        MultiExpertModel, "forward", lambda self, ids, *_: torch.zeros(*ids.shape, self.vocab_size, device=ids.device)
     )
     same = TokenScores(torch.tensor(-5.0), torch.tensor(False))
     monkeypatch.setattr(
-        DemixModel, "token_scores", lambda _, ids, *__: TokenScores(*(one.expand(ids.shape) for one in same))
+        MultiExpertModel, "token_scores", lambda _, ids, *__: TokenScores(*(one.expand(ids.shape) for one in same))
     )
     found = verdict(number)
     assert not found.passed

@@ -15,10 +15,10 @@ import torch.distributed as dist
 
 from engine.config import ExpertsIn, MethodName, ModelConfig, TrainingConfig
 from engine.events import Evaluated, Event, Step
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.models.families import fresh_model
 from engine.training.data import DomainText
-from engine.training.distributed import Ranks
+from engine.training.distributed import RankGroup
 from engine.training.layout import layout_of
 from engine.training.loop import train
 from engine.training.methods import METHODS
@@ -59,10 +59,10 @@ class Told:
         return [dict(event.loss_by_domain) for event in self.events if isinstance(event, Step | Evaluated)]
 
 
-def model_of(keys: Sequence[str], family: str, experts_in: ExpertsIn = "ffn") -> DemixModel:
+def model_of(keys: Sequence[str], family: str, experts_in: ExpertsIn = "ffn") -> MultiExpertModel:
     """A model whose experts differ; an expert is the same whichever others are there."""
     shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
-    model = DemixModel(fresh_model(shape, 300, seed=7), keys, experts_in)
+    model = MultiExpertModel(fresh_model(shape, 300, seed=7), keys, experts_in)
     with torch.no_grad():
         for key in keys:
             generator = torch.Generator().manual_seed(sum(key.encode()))
@@ -109,11 +109,11 @@ def _train(rank: int, num_ranks: int, run: Run) -> Told:
     model = model_of(layout.held(rank), run.family, method.experts_in)
     if run.broken in model.keys:
         next(iter(model.expert_parameters(run.broken).values())).data.fill_(float("nan"))
-    events = train(model, run.texts, run.config, run.folder, balanced=method.balanced, team=Ranks(layout, rank))
+    events = train(model, run.texts, run.config, run.folder, balanced=method.balanced, team=RankGroup(layout, rank))
     return _tell(events, run, model)
 
 
-def _tell(events: Iterator[Event], run: Run, model: DemixModel) -> Told:
+def _tell(events: Iterator[Event], run: Run, model: MultiExpertModel) -> Told:
     told = Told(keys=list(model.keys))
     for event in events:
         told.events.append(event)

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the pro
 from ranks import Run, Told, alone, together
 
 from engine.config import MethodName, TrainingConfig
-from engine.events import Settled
+from engine.events import TrainingFinished
 
 CONFIG = TrainingConfig(
     num_steps=10,
@@ -161,7 +161,7 @@ def test_early_stopping_is_one_decision_of_all_processes_and_is_resumed_to_the_b
     run, cut = (make_run("abc", folder, **changes) for folder in ("whole", "cut"))
     told = together(2, run)
     end = told[0].events[-1]
-    assert isinstance(end, Settled)
+    assert isinstance(end, TrainingFinished)
     assert 0 < end.step < end.num_steps < 60
     first = together(2, replace(cut, stop_after=end.step + 1))[0].losses
     resumed = together(2, cut)

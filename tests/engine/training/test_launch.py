@@ -20,11 +20,11 @@ from safetensors.torch import load_file
 from engine.config import MethodName, ModelConfig, TrainingConfig
 from engine.errors import LostRank, NonFiniteLoss, TrainingError
 from engine.events import Event, Progress, Step
-from engine.models.demix import DemixModel
+from engine.models.demix import MultiExpertModel
 from engine.models.families import fresh_model, load_model
 from engine.training.data import PackedDomain
-from engine.training.ipc import Task, failure_in, from_line, leave_words, to_line
-from engine.training.launch import train_on
+from engine.training.ipc import Task, from_line, read_failure, to_line, write_error
+from engine.training.launch import train_distributed
 from engine.training.loop import train
 from engine.training.methods import METHODS, Recipe
 
@@ -88,7 +88,7 @@ def reference(seed, domains, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def train_alone(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
-    model = DemixModel(load_model(seed), [domain.expert for domain in domains])
+    model = MultiExpertModel(load_model(seed), [domain.expert for domain in domains])
     return list(train(model, [domain.open() for domain in domains], CONFIG, folder))
 
 
@@ -120,7 +120,7 @@ def test_events_survive_the_line() -> None:
 def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number_of_processes(
     seed, domains, tmp_path: Path, reference
 ) -> None:
-    events = train_on(2, seed, domains, CONFIG, tmp_path / "two", log=tmp_path / "log")
+    events = train_distributed(2, seed, domains, CONFIG, tmp_path / "two", log=tmp_path / "log")
     seen = up_to(events, 4)
     own = processes(tmp_path / "two")
     assert len(own) >= 3  # torchrun and its two
@@ -142,10 +142,12 @@ def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Pa
     method = METHODS[name]
     if method.only_expert:
         domains = [replace(domain, expert="one") for domain in domains]
-    model = DemixModel(load_model(seed), list(dict.fromkeys(d.expert for d in domains)), method.experts_in)
+    model = MultiExpertModel(load_model(seed), list(dict.fromkeys(d.expert for d in domains)), method.experts_in)
     texts = [domain.open() for domain in domains]
     expected = losses(list(train(model, texts, CONFIG, tmp_path / "one", balanced=method.balanced)))
-    seen = losses(list(train_on(2, seed, domains, CONFIG, tmp_path / "two", recipe=Recipe(name), log=tmp_path / "log")))
+    seen = losses(
+        list(train_distributed(2, seed, domains, CONFIG, tmp_path / "two", recipe=Recipe(name), log=tmp_path / "log"))
+    )
     assert seen == pytest.approx(expected, rel=1e-6)
     assert_same_weights(tmp_path / "two", tmp_path / "one")
 
@@ -156,7 +158,7 @@ def test_modules_in_the_current_folder_reach_neither_torchrun_nor_its_processes(
     for name in ("engine", "torch", "numpy", "random"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('from the current folder')")
     monkeypatch.chdir(tmp_path)
-    events = train_on(2, seed, domains, CONFIG, tmp_path / "two")
+    events = train_distributed(2, seed, domains, CONFIG, tmp_path / "two")
     assert up_to(events, 1)[-1].step == 1  # type: ignore[union-attr]
     events.close()  # type: ignore[attr-defined]
 
@@ -175,7 +177,7 @@ def test_torchrun_by_hand_prints_events_and_trains_as_one_process_does(
 
 
 def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -> None:
-    events = train_on(2, seed, domains, FOR_EVER, tmp_path / "killed", log=tmp_path / "log")
+    events = train_distributed(2, seed, domains, FOR_EVER, tmp_path / "killed", log=tmp_path / "log")
     up_to(events, 2)
     victim = next(p for p in processes(tmp_path / "killed") if p.environ().get("RANK") == "1")
     victim.kill()
@@ -188,7 +190,7 @@ def test_a_killed_process_ends_all_and_is_named(seed, domains, tmp_path: Path) -
 
 
 def test_closed_while_it_starts_it_ends_at_once(seed, domains, tmp_path: Path) -> None:
-    events = train_on(2, seed, domains, FOR_EVER, tmp_path / "early", log=tmp_path / "log")
+    events = train_distributed(2, seed, domains, FOR_EVER, tmp_path / "early", log=tmp_path / "log")
     assert next(events) == Progress(0, 2, "processes", "starting")
     began = time.monotonic()
     events.close()
@@ -223,36 +225,36 @@ def test_an_error_of_one_process_ends_all_with_its_last_line(seed, domains, tmp_
     small = tmp_path / "small"
     fresh_model(ModelConfig(num_layers=1, width=32, num_heads=2, ffn_width=64), 100).save_pretrained(small)
     with pytest.raises(LostRank, match="Process 0 of 2 ended in an error of its own: IndexError: index out of range"):
-        list(train_on(2, small, domains[:2], CONFIG, tmp_path / "bug", log=tmp_path / "log"))
+        list(train_distributed(2, small, domains[:2], CONFIG, tmp_path / "bug", log=tmp_path / "log"))
     assert "Traceback" in (tmp_path / "log").read_text()
     assert not processes(tmp_path / "bug")
 
 
 def test_a_problem_keeps_its_class_and_words_over_the_line(tmp_path: Path) -> None:
-    leave_words(tmp_path, 2, NonFiniteLoss("The loss must be a number, but is nan.", "Lower the learning rate."))
-    problem = failure_in(tmp_path, 3)
+    write_error(tmp_path, 2, NonFiniteLoss("The loss must be a number, but is nan.", "Lower the learning rate."))
+    problem = read_failure(tmp_path, 3)
     assert isinstance(problem, NonFiniteLoss)
     assert (problem.problem, problem.next_step) == (
         "The loss must be a number, but is nan.",
         "Lower the learning rate.",
     )
-    leave_words(tmp_path, 1, OSError(errno.ENOSPC, "No space left on device"))
-    full = failure_in(tmp_path, 3)
+    write_error(tmp_path, 1, OSError(errno.ENOSPC, "No space left on device"))
+    full = read_failure(tmp_path, 3)
     assert isinstance(full, OSError)
     assert full.errno == errno.ENOSPC
-    leave_words(tmp_path, 0, RuntimeError("CUDA error\nCUDA out of memory. Tried to allocate 2 GiB"))
-    assert "Process 0 of 3" in str(failure_in(tmp_path, 3))
-    assert "fewer processes" in str(failure_in(tmp_path, 3))
+    write_error(tmp_path, 0, RuntimeError("CUDA error\nCUDA out of memory. Tried to allocate 2 GiB"))
+    assert "Process 0 of 3" in str(read_failure(tmp_path, 3))
+    assert "fewer processes" in str(read_failure(tmp_path, 3))
 
 
 def test_what_cannot_work_is_refused_before_a_process_starts(seed, domains, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"at most its 2 sequences .* at most 6 processes"):
-        train_on(7, seed, domains, CONFIG, tmp_path / "no")
+        train_distributed(7, seed, domains, CONFIG, tmp_path / "no")
     with pytest.raises(TrainingError, match="at least one block of 500"):
-        train_on(2, seed, domains, replace(CONFIG, block_size=500), tmp_path / "no")
+        train_distributed(2, seed, domains, replace(CONFIG, block_size=500), tmp_path / "no")
     with pytest.raises(TrainingError, match="auto, cpu or cuda, but it is “cuda:1”"):
-        train_on(2, seed, domains, CONFIG, tmp_path / "no", device="cuda:1")
+        train_distributed(2, seed, domains, CONFIG, tmp_path / "no", device="cuda:1")
     if not torch.cuda.is_available():
         with pytest.raises(TrainingError, match="2 processes and 0 GPUs"):
-            train_on(2, seed, domains, CONFIG, tmp_path / "no", device="cuda")
+            train_distributed(2, seed, domains, CONFIG, tmp_path / "no", device="cuda")
     assert not (tmp_path / "no").exists()

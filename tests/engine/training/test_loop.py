@@ -15,11 +15,11 @@ import torch
 
 from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
-from engine.events import Evaluated, Saved, Settled, Step
+from engine.events import Evaluated, Saved, Step, TrainingFinished
 from engine.files import write_manifest
-from engine.models.demix import DemixModel, Rows
+from engine.models.demix import MultiExpertModel, Rows
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import Excerpt
+from engine.text.eval_sample import EvalSample
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
 from engine.training.methods import METHODS, Recipe
@@ -42,7 +42,7 @@ def losses(events) -> list[float]:
     return [event.loss for event in events if isinstance(event, Step)]
 
 
-def weights(model: DemixModel) -> dict[str, torch.Tensor]:
+def weights(model: MultiExpertModel) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
@@ -62,7 +62,7 @@ def test_training_resumed_is_training_uninterrupted(
 
     told = {"balanced": choice.balanced, "only_experts": Recipe(method).learns(keys)}
 
-    def fresh() -> DemixModel:
+    def fresh() -> MultiExpertModel:
         return make_model(keys, family, experts_in=choice.experts_in)
 
     whole = fresh()
@@ -120,7 +120,7 @@ def test_training_learns_and_each_expert_knows_its_own_domain_best(make_model, m
 
 
 @torch.no_grad()
-def _loss(model: DemixModel, batch, key: str) -> float:
+def _loss(model: MultiExpertModel, batch, key: str) -> float:
     logits = model(batch.inputs_BT, Rows.all_to(key, len(batch.inputs_BT)))
     return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets_BT.flatten()))
 
@@ -209,7 +209,7 @@ def test_gradients_are_means_over_all_for_what_is_shared_and_over_its_domain_for
         torch.testing.assert_close(gradient, torch.stack(own).mean(0), atol=1e-6, rtol=1e-4)
 
 
-def _gradients_of_one_domain(model: DemixModel, texts, key: str) -> dict[str, torch.Tensor]:
+def _gradients_of_one_domain(model: MultiExpertModel, texts, key: str) -> dict[str, torch.Tensor]:
     """Of the mean loss over the first batch's sequences of one domain alone."""
     batch = BlockSampler(texts, 16, 2, CONFIG.seed).batch(0)
     first = 2 * batch.rows.keys.index(key)
@@ -234,19 +234,19 @@ def test_an_evaluation_is_of_the_held_out_tokens_and_never_holds_all_logits(
 ) -> None:
     model, texts, with_gradients = make_model(KEYS), make_texts(KEYS), []
     config = replace(CONFIG, num_steps=1, evaluate_every=1, precision=precision)
-    real = DemixModel.forward
+    real = MultiExpertModel.forward
 
     def forward(*told) -> torch.Tensor:
         with_gradients.append(torch.is_grad_enabled())
         return real(*told)
 
-    monkeypatch.setattr(DemixModel, "forward", forward)
+    monkeypatch.setattr(MultiExpertModel, "forward", forward)
     (found,) = (
         event.loss_by_domain for event in train(model, texts, config, tmp_path / "t") if isinstance(event, Evaluated)
     )
     assert with_gradients == [True]
     for text in texts:
-        starts = Excerpt.of_blocks(text.dev, 16, CONFIG.evaluation_blocks).starts_N
+        starts = EvalSample.of_blocks(text.dev, 16, CONFIG.evaluation_blocks).starts_N
         ids = torch.from_numpy(np.stack([text.dev.array[at : at + 17] for at in starts]).astype("int64"))
         with torch.no_grad():
             logits = real(model, ids[:, :-1], Rows.all_to(text.expert, len(ids)))
@@ -285,7 +285,7 @@ def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts
         train(make_model(KEYS), make_texts(KEYS), replace(CONFIG, block_size=500), tmp_path)
 
 
-def test_blocks_longer_than_the_context_are_refused(model: DemixModel) -> None:
+def test_blocks_longer_than_the_context_are_refused(model: MultiExpertModel) -> None:
     context = {"ffn": 64, "token": 63, "adapter": 64}[model.experts_in]
     require_context(model, context)
     with pytest.raises(TrainingError, match=f"context of {context} tokens, but is {context + 1}"):
@@ -312,10 +312,10 @@ def test_with_patience_training_stops_early_and_the_model_holds_the_best_weights
     for event in train(model, texts, PATIENT, tmp_path):
         if isinstance(event, Evaluated):
             seen[event.step] = (sum(event.loss_by_domain.values()), weights(model))
-    assert isinstance(event, Settled)
+    assert isinstance(event, TrainingFinished)
     steps = list(seen)
     best = min(steps, key=lambda step: seen[step][0])
-    assert (event.step, event.num_steps, event.wished_steps) == (best, steps[-1], 60)
+    assert (event.step, event.num_steps, event.max_steps) == (best, steps[-1], 60)
     assert 0 < best == steps[-1 - PATIENT.patience] < steps[-1] < 60
     assert all(torch.equal(tensor, seen[best][1][name]) for name, tensor in weights(model).items())
     again = make_model(KEYS)
@@ -338,7 +338,7 @@ def test_with_patience_to_the_end_the_best_weights_are_kept_too(make_model, make
     for event in train(model, make_texts(KEYS), replace(PATIENT, patience=50), tmp_path):
         if isinstance(event, Evaluated):
             seen[event.step] = weights(model)
-    assert event.num_steps == event.wished_steps == 60
+    assert event.num_steps == event.max_steps == 60
     assert event.step < 60
     assert all(torch.equal(tensor, seen[event.step][name]) for name, tensor in weights(model).items())
 
@@ -373,7 +373,7 @@ def _told(events) -> list:
         match event:
             case Step():
                 told.append((event.step, event.loss))
-            case Evaluated() | Settled():
+            case Evaluated() | TrainingFinished():
                 told.append((type(event).__name__, event.step, *event.loss_by_domain.values()))
     return told
 
@@ -414,7 +414,7 @@ def test_a_training_that_was_over_when_it_was_cut_says_again_how_it_ended(
     for event in train(make_model(KEYS), texts, CONFIG, tmp_path):
         if isinstance(event, Evaluated):
             seen = event.loss_by_domain
-    assert event == Settled(12, 12, 12, seen)
+    assert event == TrainingFinished(12, 12, 12, seen)
     assert list(train(make_model(KEYS), texts, CONFIG, tmp_path)) == [event]
 
 
@@ -440,7 +440,7 @@ def test_the_rate_rises_over_the_warm_up_and_falls_to_zero_in_a_line() -> None:
     assert 0 < rates[-1] < 0.02
 
 
-def test_one_clip_bounds_the_norm_of_all_gradients_together(model: DemixModel) -> None:
+def test_one_clip_bounds_the_norm_of_all_gradients_together(model: MultiExpertModel) -> None:
     parameters = trainable(model, None)
     for number, parameter in enumerate(parameters.values()):
         parameter.grad = torch.full_like(parameter, 0.1 * (number % 3 + 1))

@@ -152,7 +152,7 @@ def test_a_cancel_just_before_the_end_is_the_only_end(house: House, job_id: str)
 def test_a_cancel_that_the_last_write_finds_keeps_the_work(
     house: House, job_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = attempt.settle_done
+    real = attempt.finish_done
 
     def late(*arguments: Any) -> bool:
         submit.request_stop(job_id, "cancel")

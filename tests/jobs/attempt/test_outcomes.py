@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import CorpusError, EngineError
-from jobs.attempt.outcomes import ending_of
+from jobs.attempt.outcomes import outcome_of
 from workbench.errors import BadSpec, DiskFull
 
 
@@ -17,7 +17,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 def ending(error: Exception, tmp_path: Path) -> tuple[str, str, str]:
-    one = ending_of(error, tmp_path, Path("log.txt"))
+    one = outcome_of(error, tmp_path, Path("log.txt"))
     return one.state, one.problem, one.next_step
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.events import Evaluated, Progress, Saved, Settled, Step
+from engine.events import Evaluated, Progress, Saved, Step, TrainingFinished
 from jobs.attempt import reporting
 from jobs.attempt.estimate import Estimate, Pace, duration
 from jobs.attempt.reporting import CURVE_POINTS, Reporter
@@ -18,7 +18,7 @@ def step(number: int, total: int = 300) -> Step:
 
 def test_a_step_reads_as_a_sentence() -> None:
     reporter = Reporter()
-    reporter.see(step(40))
+    reporter.add(step(40))
     taken = reporter.take()
     assert taken.note == "step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s"
     assert taken.progress == pytest.approx(40 / 300)
@@ -27,7 +27,7 @@ def test_a_step_reads_as_a_sentence() -> None:
 def test_an_update_whose_operations_were_counted_says_how_fast_they_went() -> None:
     counted = replace(step(40), num_flops=6e9)  # 4,000 tokens at 9,800.4 a second
     reporter = Reporter()
-    reporter.see(counted)
+    reporter.add(counted)
     taken = reporter.take()
     assert str(taken.note).endswith("9,800 tokens/s · 0.0147 TFLOP/s")
     assert ("flops_per_second", 40, pytest.approx(6e9 * 9800.4 / 4000)) in taken.metrics
@@ -35,10 +35,10 @@ def test_an_update_whose_operations_were_counted_says_how_fast_they_went() -> No
 
 def test_the_result_holds_the_throughput_of_all_updates_and_of_nothing_else() -> None:
     reporter = Reporter()
-    reporter.see(Progress(1, 2, "documents"))
+    reporter.add(Progress(1, 2, "documents"))
     assert reporter.result() == {}
-    reporter.see(Step(1, 2, 1.0, 1e-3, 100, 50.0, num_flops=400.0))  # two seconds
-    reporter.see(Step(2, 2, 1.0, 1e-3, 100, 100.0, num_flops=400.0))  # one second
+    reporter.add(Step(1, 2, 1.0, 1e-3, 100, 50.0, num_flops=400.0))  # two seconds
+    reporter.add(Step(2, 2, 1.0, 1e-3, 100, 100.0, num_flops=400.0))  # one second
     assert reporter.result()["throughput"] == {
         "num_steps": 2,
         "tokens_per_second": pytest.approx(200 / 3),
@@ -50,14 +50,14 @@ def test_the_result_holds_the_throughput_of_all_updates_and_of_nothing_else() ->
 
 def test_progress_of_unknown_length_claims_no_share() -> None:
     reporter = Reporter()
-    reporter.see(Progress(1200, None, "documents", "reading"))
+    reporter.add(Progress(1200, None, "documents", "reading"))
     taken = reporter.take()
     assert (taken.note, taken.progress) == ("1,200 documents · reading", None)
 
 
 def test_work_that_still_runs_never_shows_the_whole() -> None:
     reporter = Reporter()
-    reporter.see(Progress(10, 10, "documents"))
+    reporter.add(Progress(10, 10, "documents"))
     progress = reporter.take().progress
     assert progress is not None
     assert progress < 1
@@ -65,15 +65,15 @@ def test_work_that_still_runs_never_shows_the_whole() -> None:
 
 def test_what_comes_before_the_work_says_nothing_of_how_far_it_is() -> None:
     reporter = Reporter()
-    reporter.see(Progress(295, 295, "documents", "test", is_first=True))
+    reporter.add(Progress(295, 295, "documents", "test", is_first=True))
     taken = reporter.take()
     assert (taken.note, taken.progress, taken.eta_seconds) == ("295 of 295 documents · test", None, None)
 
 
 def test_curves_hold_every_domain() -> None:
     reporter = Reporter()
-    reporter.see(step(1))
-    reporter.see(Evaluated(1, {"law": 4.5}))
+    reporter.add(step(1))
+    reporter.add(Evaluated(1, {"law": 4.5}))
     names = {name for name, _, _ in reporter.take().metrics}
     assert names == {"loss", "learning_rate", "tokens_per_second", "loss/law", "loss/code", "dev_loss/law"}
 
@@ -81,7 +81,7 @@ def test_curves_hold_every_domain() -> None:
 def test_a_long_curve_keeps_the_same_steps_each_time() -> None:
     reporter = Reporter()
     for number in range(1, 50_001):
-        reporter.see(step(number, 50_000))
+        reporter.add(step(number, 50_000))
     steps = [number for name, number, _ in reporter.take().metrics if name == "loss"]
     assert steps == [1, *range(50, 50_001, 50)]
     assert len(steps) <= CURVE_POINTS + 1
@@ -90,27 +90,27 @@ def test_a_long_curve_keeps_the_same_steps_each_time() -> None:
 def test_checkpoints_do_not_flood_the_events() -> None:
     reporter = Reporter()
     for number in range(100):
-        reporter.see(Saved(number, "there"))
+        reporter.add(Saved(number, "there"))
     assert reporter.take().messages == ("Checkpoint at step 0.",)
 
 
 def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
     reporter = Reporter()
-    reporter.see(step(40))
-    reporter.see(Settled(20, 40, 300, {"law": 4.0}))
+    reporter.add(step(40))
+    reporter.add(TrainingFinished(20, 40, 300, {"law": 4.0}))
     taken = reporter.take()
     assert taken.progress == reporting.ALMOST
     assert taken.messages == (
         "Stopped early, after step 40 of 300: the weights are those of step 20, the best on held-out text.",
     )
-    reporter.see(Settled(280, 300, 300, {"law": 4.0}))
+    reporter.add(TrainingFinished(280, 300, 300, {"law": 4.0}))
     assert reporter.take().messages[0].startswith("All 300 steps are made: the weights are those of step 280")
 
 
 def test_an_end_with_the_last_weights_is_nothing_to_tell() -> None:
     reporter = Reporter()
-    reporter.see(step(300))
-    reporter.see(Settled(300, 300, 300, {"law": 4.0}))
+    reporter.add(step(300))
+    reporter.add(TrainingFinished(300, 300, 300, {"law": 4.0}))
     taken = reporter.take()
     assert not taken.messages
     assert str(taken.note).startswith("step 300 of 300")
@@ -118,8 +118,8 @@ def test_an_end_with_the_last_weights_is_nothing_to_tell() -> None:
 
 def test_what_could_not_be_written_is_written_later() -> None:
     reporter = Reporter()
-    reporter.see(step(1))
-    reporter.see(Saved(1, "there"))
+    reporter.add(step(1))
+    reporter.add(Saved(1, "there"))
     missed = reporter.take()
     assert not reporter.take()
     reporter.put_back(missed)
@@ -158,7 +158,7 @@ def test_the_estimate_reaches_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     reporter, now = Reporter(), iter(range(1000))
     monkeypatch.setattr(reporting, "monotonic", lambda: next(now))
     for number in range(1, 12):
-        reporter.see(step(number))
+        reporter.add(step(number))
         taken = reporter.take()
     assert taken.eta_seconds == pytest.approx(289)
     assert taken.note is not None

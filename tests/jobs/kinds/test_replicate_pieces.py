@@ -12,7 +12,7 @@ import numpy as np
 from engine.clusters.sources import as_ids
 from engine.clusters.sources import wholes_of as wholes_among
 from engine.events import Event
-from engine.files import Kept, new_folder
+from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
 from engine.text.split import SPLITS, wholes_of
 from jobs.kinds.replicate_demix import _measure
@@ -57,7 +57,7 @@ def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(
 
 def test_stored_scores_are_told_the_whole_documents_of_their_own_split(tmp_path: Path) -> None:
     write(tmp_path / "law", {"test": ["novel", "novel"], "dev": [None, None]})
-    scores = {("e", "law", split): Stored(Kept(tmp_path, ""), 8) for split in ("test", "dev")}
+    scores = {("e", "law", split): Stored(ArtifactRef(tmp_path, ""), 8) for split in ("test", "dev")}
     found = with_wholes(scores, {"law": tmp_path / "law"})
     assert {split: one.wholes_D.tolist() for (_, _, split), one in found.items() if one.wholes_D is not None} == {
         "test": [0, 0],
@@ -72,7 +72,7 @@ def test_demix_draws_the_pieces_of_a_document_together(tmp_path: Path) -> None:
         np.save(folder / "logprobs.npy", np.full(3 * size.block_size, -1.0, dtype=np.float32))
         np.save(folder / "documents.npy", np.arange(3, dtype=np.int32))
         (folder / "scores.json").write_text(json.dumps({"block_size": size.block_size}), encoding="utf-8")
-    scores = {("rep-s0-dense/dense", "law", "test"): Stored(Kept(tmp_path / "scores"), 3 * size.block_size)}
+    scores = {("rep-s0-dense/dense", "law", "test"): Stored(ArtifactRef(tmp_path / "scores"), 3 * size.block_size)}
     subject, measured = DemixSubject("rep", 1, ("law", "sea"), (), size), []
 
     def measuring() -> Iterator[Event]:

@@ -13,8 +13,8 @@ from tiny_kind import wish
 from world import HERE, House
 
 from jobs.queue import tasks
-from jobs.queue.local_runner import cards_of, carry_out
-from jobs.queue.scheduler import Silence
+from jobs.queue.local_runner import cards_of, run_jobs
+from jobs.queue.scheduler import LeaseReaper
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import database
@@ -37,7 +37,7 @@ def create(how: str = "count", steps: int = 100, **more: object) -> str:
 def test_all_are_done_in_their_order_and_no_other_is_touched(house: House) -> None:
     other, first = create(), create()
     ids = [first, create(after=[first]), create()]
-    *_, last = carry_out(ids, house.settings)
+    *_, last = run_jobs(ids, house.settings)
     assert [card.state for card in last] == ["done"] * 3
     assert last[0].finished_at <= last[1].started_at  # type: ignore[operator]
     assert house.card(other).state == "queued"
@@ -46,7 +46,7 @@ def test_all_are_done_in_their_order_and_no_other_is_touched(house: House) -> No
 def test_as_many_run_side_by_side_as_the_machine_has_slots(house: House) -> None:
     two = Settings(**{**house.settings.model_dump(), "worker_slots": 2})
     ids = [create(steps=150), create(steps=150)]
-    seen = [[card.state for card in cards] for cards in carry_out(ids, two)]
+    seen = [[card.state for card in cards] for cards in run_jobs(ids, two)]
     assert ["running", "running"] in seen
     assert seen[-1] == ["done", "done"]
 
@@ -54,13 +54,13 @@ def test_as_many_run_side_by_side_as_the_machine_has_slots(house: House) -> None
 def test_a_failure_ends_those_behind_it_and_not_those_beside_it(house: House) -> None:
     broken = create("problem")
     ids = [broken, create(after=[broken]), create()]
-    *_, last = carry_out(ids, house.settings)
+    *_, last = run_jobs(ids, house.settings)
     assert [card.state for card in last] == ["failed", "failed", "done"]
 
 
 def test_closing_it_leaves_what_runs_at_a_checkpoint_in_the_queue(house: House) -> None:
     ids = [create(steps=2000), create()]
-    stream = carry_out(ids, house.settings)
+    stream = run_jobs(ids, house.settings)
     for cards in stream:
         if cards[0].progress > 0:
             break
@@ -73,7 +73,7 @@ def test_what_fell_silent_is_taken_back_without_a_clock(house: House) -> None:
     job_id = create()
     with database.transaction() as session:
         assert leases.claim(session, job_id, "gone", 0.1, 3) is not None
-    *_, last = carry_out([job_id], house.settings)
+    *_, last = run_jobs([job_id], house.settings)
     assert (last[0].state, last[0].attempt) == ("done", 2)
 
 
@@ -83,7 +83,7 @@ def test_what_waits_for_a_paused_job_is_not_waited_for(house: House) -> None:
     further = create(after=[behind])
     with database.transaction() as session:
         rows.request_stop(session, paused, "pause")
-    *_, last = carry_out([paused, behind, further, create()], house.settings)
+    *_, last = run_jobs([paused, behind, further, create()], house.settings)
     assert [card.state for card in last] == ["paused", "queued", "queued", "done"]
 
 
@@ -103,14 +103,14 @@ def test_all_cards_are_read_at_once_and_idle_runners_write_nothing(
     four = Settings(**{**house.settings.model_dump(), "worker_slots": 4, "reconcile_seconds": 60.0})
     looks: list[float] = []
     monkeypatch.setattr(leases, "expire", lambda *_: looks.append(time.time()))
-    assert [card.state for card in list(carry_out(ids[:1], four))[-1]] == ["done"]
+    assert [card.state for card in list(run_jobs(ids[:1], four))[-1]] == ["done"]
     assert looks == []
 
 
 def test_a_machine_that_slept_lets_its_jobs_show_that_they_live(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[bool] = []
-    monkeypatch.setattr(Silence, "_has_slept", lambda _: bool(looked.append(True)) or True)
+    monkeypatch.setattr(LeaseReaper, "_has_slept", lambda _: bool(looked.append(True)) or True)
     monkeypatch.setattr(leases, "expire", lambda *_: pytest.fail("it was taken back"))
     quick = Settings(**{**house.settings.model_dump(), "reconcile_seconds": 0.01})
-    list(carry_out([create(steps=150)], quick))
+    list(run_jobs([create(steps=150)], quick))
     assert looked

@@ -11,7 +11,7 @@ from world import House, eventually
 
 from jobs.attempt.attempt import take
 from jobs.queue import scheduler, submit
-from jobs.queue.scheduler import Reconciler, num_calls
+from jobs.queue.scheduler import Scheduler, num_calls
 from workbench.errors import RegistryAway
 from workbench.job_records import jobs as rows
 from workbench.registry import database
@@ -31,7 +31,7 @@ def silence(job_id: str) -> None:
 def test_jobs_that_nobody_was_called_for_are_called_for(house: House) -> None:
     first = create()
     create(after=[first])
-    Reconciler(house.settings).round()
+    Scheduler(house.settings).round()
     assert num_calls(house.settings) == 1
     assert house.row(first).sent_at is not None
 
@@ -41,7 +41,7 @@ def test_a_long_queue_is_not_called_for_again_and_again(house: House) -> None:
     for _ in range(5):
         create()
     for _ in range(10):
-        Reconciler(house.settings).round()
+        Scheduler(house.settings).round()
         time.sleep(0.02)
     assert num_calls(house.settings) == 5
 
@@ -49,11 +49,11 @@ def test_a_long_queue_is_not_called_for_again_and_again(house: House) -> None:
 def test_a_silent_job_is_taken_back_and_called_for(house: House) -> None:
     job_id = create()
     assert take(house.settings, job_id, "somebody") is not None
-    Reconciler(house.settings).round()
+    Scheduler(house.settings).round()
     assert house.card(job_id).state == "running"
     silence(job_id)
     assert house.card(job_id).state == "interrupted"
-    Reconciler(house.settings).round()
+    Scheduler(house.settings).round()
     assert (house.card(job_id).state, num_calls(house.settings)) == ("queued", 1)
 
 
@@ -61,7 +61,7 @@ def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(house: Ho
     job_id = create()
     assert take(house.settings, job_id, "somebody") is not None
     silence(job_id)
-    reconciler = Reconciler(house.settings)
+    reconciler = Scheduler(house.settings)
     reconciler._silence._looked_at -= 3600
     reconciler.round()
     assert house.card(job_id).state == "interrupted"
@@ -78,18 +78,18 @@ def test_a_registry_that_is_away_is_tried_again(house: House, monkeypatch: pytes
             rounds.append(1)
             return len(rounds) > 3
 
-    def away(_: scheduler.Silence) -> None:
+    def away(_: scheduler.LeaseReaper) -> None:
         raise RegistryAway("The registry does not answer.")
 
-    monkeypatch.setattr(scheduler.Silence, "look", away)
-    Reconciler(house.settings).run(Over())  # type: ignore[arg-type]
+    monkeypatch.setattr(scheduler.LeaseReaper, "look", away)
+    Scheduler(house.settings).run(Over())  # type: ignore[arg-type]
     assert len(rounds) == 4
 
 
 def test_a_sweep_is_rare_and_spares_what_is_young(house: House) -> None:
     young = house.settings.artifacts_folder / ("a" * 32)
     young.mkdir(parents=True)
-    reconciler = Reconciler(house.settings)
+    reconciler = Scheduler(house.settings)
     reconciler._swept_at -= scheduler.SWEEP_SECONDS + 1
     reconciler.round()
     assert young.exists()

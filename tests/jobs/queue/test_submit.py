@@ -13,7 +13,7 @@ from world import House
 
 from jobs.queue import submit
 from jobs.queue.app import make_app
-from jobs.queue.scheduler import Reconciler, num_calls
+from jobs.queue.scheduler import Scheduler, num_calls
 from workbench.errors import BadSpec, JobError, NotFound, RegistryAway
 from workbench.job_records import jobs as rows
 from workbench.registry import database
@@ -90,7 +90,7 @@ def test_a_queue_that_cannot_be_written_costs_no_job(house: House) -> None:
     job_id = submit.submit(wish())
     assert (house.card(job_id).state, house.row(job_id).sent_at) == ("queued", None)
     (house.settings.root / "queue").unlink()
-    Reconciler(house.settings).round()
+    Scheduler(house.settings).round()
     assert num_calls(house.settings) == 1
 
 

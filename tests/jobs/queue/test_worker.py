@@ -14,7 +14,7 @@ from tiny_kind import wish
 from world import House, eventually
 
 from jobs.queue import submit
-from jobs.queue.scheduler import Reconciler
+from jobs.queue.scheduler import Scheduler
 from workbench.job_records import jobs as rows
 from workbench.job_records.leases import CHECKPOINT
 from workbench.registry import database
@@ -131,7 +131,7 @@ def test_a_hint_that_got_lost_is_sent_again(house: House, worker: subprocess.Pop
     with database.transaction() as session:
         job_id = rows.create_job(session, wish())
         rows.mark_sent(session, [job_id], time.time())
-    reconciler = Reconciler(house.settings)
+    reconciler = Scheduler(house.settings)
     eventually(lambda: reconciler.round() or house.card(job_id).state == "done")
     assert worker.poll() is None
     assert house.num_effects(job_id) == 1

@@ -18,7 +18,7 @@ from engine.device import choose_device
 from ui.api.app import create_app
 from ui.api.schemas import NEUTRAL, Asked, CompletionRequest, MixRequest
 from ui.generation import model_host
-from ui.generation.model_host import Generations
+from ui.generation.model_host import ModelHost
 from ui.studio.mixtures.mixture_controls import Choice, saved_choice
 from ui.studio.shared.health import device_sign
 from workbench.registry import experts, mixtures
@@ -138,7 +138,7 @@ def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
     cleared = replace(saved, gate={**saved.gate, "top_k": None})
 
     def gate(choice: Choice) -> GateConfig:
-        return Generations(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+        return ModelHost(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
 
     assert gate(saved) == GateConfig(top_k=2)
     assert gate(cleared) == GateConfig()

@@ -10,7 +10,7 @@ import pytest
 
 from ui.cli.app import main
 from ui.cli.commands.generate import Palette, Piece, Said, request_of
-from ui.cli.mix_options import Members, chosen, wish_of
+from ui.cli.mix_options import Members, chosen, mix_request
 from ui.generation import model_host
 from workbench.errors import NotFound
 from workbench.registry import mixtures
@@ -124,7 +124,7 @@ def test_experts_are_named_with_weights_or_without() -> None:
 
 def test_what_is_left_out_does_not_take_part() -> None:
     members = Members(MEMBERS, ["both/code", "both/law"])
-    wish = wish_of("both", members, "", ["law"], {"kind": None, "top_k": 1})
+    wish = mix_request("both", members, "", ["law"], {"kind": None, "top_k": 1})
 
     assert (wish.active, wish.weights, wish.gate) == (["both/code"], None, {"top_k": 1})
     assert request_of(wish) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}

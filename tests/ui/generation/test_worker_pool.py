@@ -11,7 +11,7 @@ from contextlib import aclosing
 import pytest
 
 from ui.errors import RateLimitExceeded, ServiceUnavailable
-from ui.generation.worker_pool import Slots
+from ui.generation.worker_pool import WorkerPool
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 
@@ -22,18 +22,18 @@ def counting(last: int, seconds: float = 0.0) -> Iterator[int]:
         yield number
 
 
-async def collected(slots: Slots, last: int) -> list[int]:
+async def collected(slots: WorkerPool, last: int) -> list[int]:
     async with aclosing(slots.stream(lambda: counting(last, 0.001))) as numbers:
         return [number async for number in numbers]
 
 
 def test_a_stream_gives_everything_in_order() -> None:
-    assert asyncio.run(collected(Slots(1), 50)) == list(range(50))
+    assert asyncio.run(collected(WorkerPool(1), 50)) == list(range(50))
 
 
 def test_many_streams_are_never_mixed_up() -> None:
     async def all_at_once() -> list[list[int]]:
-        slots = Slots(4)
+        slots = WorkerPool(4)
         return await asyncio.gather(*(collected(slots, last) for last in range(32)))
 
     assert asyncio.run(all_at_once()) == [list(range(last)) for last in range(32)]
@@ -52,7 +52,7 @@ def test_no_more_run_at_once_than_there_are_slots() -> None:
             running -= 1
 
     async def all_at_once() -> None:
-        slots = Slots(2)
+        slots = WorkerPool(2)
 
         async def follow() -> None:
             async with aclosing(slots.stream(one)) as numbers:
@@ -71,7 +71,7 @@ def test_a_stream_lives_in_one_thread() -> None:
             yield threading.get_ident()
 
     async def follow() -> set[int]:
-        async with aclosing(Slots(4).stream(threads)) as found:
+        async with aclosing(WorkerPool(4).stream(threads)) as found:
             return {one async for one in found}
 
     assert len(asyncio.run(follow())) == 1
@@ -79,7 +79,7 @@ def test_a_stream_lives_in_one_thread() -> None:
 
 def test_leaving_closes_the_generator_and_frees_the_slot(wait_until: WaitUntil) -> None:
     closed = threading.Event()
-    slots = Slots(1)
+    slots = WorkerPool(1)
 
     def endless() -> Iterator[int]:
         try:
@@ -101,7 +101,7 @@ def test_leaving_closes_the_generator_and_frees_the_slot(wait_until: WaitUntil) 
 
 def test_leaving_while_waiting_never_begins(wait_until: WaitUntil) -> None:
     begun: list[str] = []
-    slots = Slots(1)
+    slots = WorkerPool(1)
 
     def named(name: str) -> Iterator[int]:
         begun.append(name)
@@ -127,7 +127,7 @@ def test_an_error_reaches_who_waits() -> None:
         raise ValueError("broken")
 
     async def follow() -> None:
-        async with aclosing(Slots(1).stream(broken)) as numbers:
+        async with aclosing(WorkerPool(1).stream(broken)) as numbers:
             async for _ in numbers:
                 pass
 
@@ -148,7 +148,7 @@ def test_a_refusal_tells_how_many_wait(number: int, told: str) -> None:
 
 def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:
     async def crowd() -> None:
-        slots = Slots(1, max_waiting=2)
+        slots = WorkerPool(1, max_waiting=2)
         async with aclosing(slots.stream(endless)) as first:
             await anext(first)
             waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]
@@ -169,7 +169,7 @@ def test_no_more_wait_than_may_and_who_leaves_makes_room() -> None:
 
 def test_without_a_queue_nobody_waits() -> None:
     async def two() -> None:
-        slots = Slots(1, max_waiting=0)
+        slots = WorkerPool(1, max_waiting=0)
         async with aclosing(slots.stream(endless)) as first:
             await anext(first)
             with pytest.raises(RateLimitExceeded):
@@ -182,7 +182,7 @@ def test_a_queue_is_served_in_the_order_of_coming() -> None:
     served: list[int] = []
 
     async def crowd() -> None:
-        slots = Slots(1)
+        slots = WorkerPool(1)
         async with aclosing(slots.stream(endless)) as first:
             await anext(first)
             waiting = [asyncio.ensure_future(slots.call(served.append, number)) for number in range(8)]
@@ -195,7 +195,7 @@ def test_a_queue_is_served_in_the_order_of_coming() -> None:
 
 def test_closing_refuses_those_that_wait_and_come_and_lets_those_that_run_go_on() -> None:
     async def closed() -> None:
-        slots = Slots(1)
+        slots = WorkerPool(1)
         async with aclosing(slots.stream(endless)) as first:
             await anext(first)
             waiting = [asyncio.ensure_future(collected(slots, 3)), asyncio.ensure_future(slots.call(int))]

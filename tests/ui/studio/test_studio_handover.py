@@ -90,7 +90,7 @@ def test_a_room_opens_on_the_newest_mixture_that_was_scored(
 def test_mixtures_without_scores_stand_behind_those_with_some_the_newest_first() -> None:
     with transaction() as session:
         mixtures.create_mixture(session, MixtureSpec(name="later", experts=["first/prose"]))
-    assert [card.name for card in read(mixtures.by_worth)] == ["later", "first", "both", "p", "c"]
+    assert [card.name for card in read(mixtures.most_useful_first)] == ["later", "first", "both", "p", "c"]
 
 
 @pytest.mark.usefixtures("beside")

@@ -13,7 +13,7 @@ from ui.cli.app import main
 from ui.cli.commands import evaluate
 from ui.present.text.retention import left_out_words, retention_rows
 from workbench.analysis import evaluations
-from workbench.analysis.retention import NOT_COUNTED, NOT_SCORED, likely, retention
+from workbench.analysis.retention import NOT_COUNTED, NOT_SCORED, retention, suggest_defaults
 from workbench.errors import NotFound
 from workbench.job_records import jobs
 from workbench.mode_specs import TrainMode
@@ -157,7 +157,7 @@ def test_what_is_missing_is_scored_of_all_on_one_number_of_tokens(trained: World
 
 def test_what_is_likely_to_be_kept_was_scored(trained: World) -> None:
     trained.corpus("more", "a cluster", "unscored")
-    assert likely(trained.session, ["mode/code", "whole/code"])["retain"] == [
+    assert suggest_defaults(trained.session, ["mode/code", "whole/code"])["retain"] == [
         "general",
         "law",
         "a cluster",
@@ -180,13 +180,13 @@ def begin_from_a_copy(world: World, expert: str) -> None:
 
 def test_a_comparison_is_likely_to_be_asked_for_what_was_retained_else_for_what_the_seed_knew(trained: World) -> None:
     names = ["mode/code", "whole/code"]
-    assert likely(trained.session, names) == {"retain": ["general", "law", "code"], "targets": ["code"]}
+    assert suggest_defaults(trained.session, names) == {"retain": ["general", "law", "code"], "targets": ["code"]}
     begin_from_a_copy(trained, "mode/code")
-    found = likely(trained.session, [*names, "first"])
+    found = suggest_defaults(trained.session, [*names, "first"])
     assert found == {"retain": ["law", "general", "code"], "targets": ["code"]}
     wish = TrainMode(name="m", seed_model="copy", domains=["code"], retain=["general"])
     experts.expert_row(trained.session, "whole/code").job_id = jobs.create_job(trained.session, wish)
-    assert likely(trained.session, names)["retain"] == ["general", "law", "code"]
+    assert suggest_defaults(trained.session, names)["retain"] == ["general", "law", "code"]
 
 
 def test_the_expert_that_the_seed_is_a_copy_of_says_what_there_was_to_keep(trained: World) -> None:

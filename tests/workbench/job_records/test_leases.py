@@ -174,7 +174,7 @@ def lapses(session: Session, job_id: str, fence: int) -> None:
 
 
 def saves(session: Session, job_id: str) -> None:
-    leases.tell(session, job_id, f"{leases.CHECKPOINT} 50.")
+    leases.add_event(session, job_id, f"{leases.CHECKPOINT} 50.")
 
 
 def makes(session: Session, job_id: str) -> None:

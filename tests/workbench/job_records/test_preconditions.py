@@ -10,7 +10,7 @@ from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomain
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records.jobs import create_job
-from workbench.job_records.preconditions import refuse_impossible
+from workbench.job_records.preconditions import validate_against_registry
 from workbench.mode_specs import TrainMode
 from workbench.registry.tables import Corpus
 from workbench.spec_base import Spec
@@ -36,14 +36,14 @@ def chain() -> list[Spec]:
 def test_a_chain_is_accepted_because_each_needs_only_what_is_coming(session: Session) -> None:
     create_job(session, ImportCorpus(name="sea", path=HERE))
     for spec in chain():
-        refuse_impossible(session, spec)
+        validate_against_registry(session, spec)
         create_job(session, spec)
 
 
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_wish_without_what_it_needs_is_refused_with_the_names(session: Session, number: int) -> None:
     with pytest.raises(BadSpec, match=r"There is no .* called “"):
-        refuse_impossible(session, chain()[number])
+        validate_against_registry(session, chain()[number])
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -51,16 +51,16 @@ def test_a_name_that_a_queued_job_will_take_is_taken(session: Session, number: i
     for spec in chain():
         create_job(session, spec)
     with pytest.raises(BadSpec, match="exists already"):
-        refuse_impossible(session, chain()[number])
+        validate_against_registry(session, chain()[number])
 
 
 def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_domain(session: Session) -> None:
     for spec in [*chain(), TrainExpert(name="dapt", domain="law", mixture="one", whole=True)]:
         create_job(session, spec)
-    refuse_impossible(session, Evaluate(mixture="dapt"))
-    refuse_impossible(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))
+    validate_against_registry(session, Evaluate(mixture="dapt"))
+    validate_against_registry(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))
     with pytest.raises(BadSpec, match="A mixture called “dapt” exists already"):
-        refuse_impossible(session, TrainDemix(name="dapt", seed_model="seed", domains=["law"]))
+        validate_against_registry(session, TrainDemix(name="dapt", seed_model="seed", domains=["law"]))
 
 
 def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
@@ -75,21 +75,21 @@ def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
         MakeMixture(name="m", experts=["m/0/dense"], replace=True),
     ]
     for spec in steps:
-        refuse_impossible(session, spec)
+        validate_against_registry(session, spec)
         create_job(session, spec)
     with pytest.raises(BadSpec, match="A mixture called “m” exists already"):
-        refuse_impossible(session, MakeMixture(name="m", experts=["m/0/dense"]))
+        validate_against_registry(session, MakeMixture(name="m", experts=["m/0/dense"]))
     with pytest.raises(BadSpec, match="A clustering called “topics” exists already"):
-        refuse_impossible(session, FindClusters(name="topics", domains=["law"]))
+        validate_against_registry(session, FindClusters(name="topics", domains=["law"]))
     with pytest.raises(BadSpec, match="There is no clustering called “moon”"):
-        refuse_impossible(session, MergeClusters(clustering="moon", clusters=["0", "1"]))
+        validate_against_registry(session, MergeClusters(clustering="moon", clusters=["0", "1"]))
     with pytest.raises(BadSpec, match="There is no seed model called “moon”"):
-        refuse_impossible(session, FindClusters(name="x", embedder="hidden_states", seed_model="moon"))
+        validate_against_registry(session, FindClusters(name="x", embedder="hidden_states", seed_model="moon"))
 
 
 def test_all_complaints_come_at_once(session: Session) -> None:
     with pytest.raises(BadSpec) as caught:
-        refuse_impossible(session, TrainDemix(name="m", seed_model="no-seed", domains=["x", "y"]))
+        validate_against_registry(session, TrainDemix(name="m", seed_model="no-seed", domains=["x", "y"]))
     assert len(caught.value.complaints) == 3
 
 
@@ -97,19 +97,19 @@ def test_a_name_in_the_registry_is_taken_and_one_of_a_failed_job_is_free(session
     session.add(Corpus(name="law", source=""))
     session.flush()
     with pytest.raises(BadSpec, match="A corpus called “law” exists already"):
-        refuse_impossible(session, ImportCorpus(name="law", path=HERE))
-    refuse_impossible(session, ImportCorpus(name="sea", path=HERE))
+        validate_against_registry(session, ImportCorpus(name="law", path=HERE))
+    validate_against_registry(session, ImportCorpus(name="sea", path=HERE))
 
 
 def test_domains_that_an_import_will_name_itself_may_be_counted_on(session: Session) -> None:
     create_job(session, ImportCorpus(name="many", path=HERE, domain_field="kind"))
-    refuse_impossible(session, MakeSeed(name="seed", domains=["whatever"]))
+    validate_against_registry(session, MakeSeed(name="seed", domains=["whatever"]))
 
 
 def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Session) -> None:
     create_job(session, MakeSeed(name="seed", domains=["law"]))
     with pytest.raises(BadSpec, match="The name of a new mixture must not begin with “-”") as caught:
-        refuse_impossible(session, TrainDemix(name="-one", seed_model="seed", domains=["law", "sea"]))
+        validate_against_registry(session, TrainDemix(name="-one", seed_model="seed", domains=["law", "sea"]))
     assert sum("begin with" in one for one in caught.value.complaints) == 1
 
 
@@ -124,7 +124,7 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
 def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, wish: Spec) -> None:
     create_job(session, TrainDemix(name="one", seed_model="seed", domains=["law"]))
     with pytest.raises(BadSpec, match=r"must be a file or a folder, but there is none at .*nowhere\.txt"):
-        refuse_impossible(session, wish)
+        validate_against_registry(session, wish)
 
 
 def test_no_part_may_be_called_what_it_stands_beside(session: Session) -> None:
@@ -133,6 +133,6 @@ def test_no_part_may_be_called_what_it_stands_beside(session: Session) -> None:
     create_job(session, MakeSeed(name="seed", domains=["law"]))
     alone = TrainMode(name="mode", seed_model="seed", domains=["backbone"])
     with pytest.raises(BadSpec, match="another name than the backbone beside it, but is called “backbone”"):
-        refuse_impossible(session, alone)
+        validate_against_registry(session, alone)
     for parts in ({"domains": ["backbone", "law"]}, {"num_parts": 2, "shape": {"init": "random"}}):
-        refuse_impossible(session, TrainMode.model_validate({**alone.model_dump(), **parts}))
+        validate_against_registry(session, TrainMode.model_validate({**alone.model_dump(), **parts}))

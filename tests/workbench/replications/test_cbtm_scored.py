@@ -12,10 +12,10 @@ import torch
 
 from engine.clusters.distances import Distances
 from engine.config import TrainingConfig
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.inference.scores import mix_scores, perplexity
 from engine.mixing.cluster import ClusterGate, Routing
-from engine.mixing.cluster_gate_grid import grid
+from engine.mixing.cluster_gate_grid import cluster_gate_grid
 from engine.mixing.posterior import PosteriorGate
 from engine.statistics.bootstrap import Resampled
 from workbench.replications.cbtm.evidence import CbtmEvidence
@@ -74,7 +74,7 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
         np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
         np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
         (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-        found[expert, domain, split] = Stored(Kept(folder, ""), count)
+        found[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
     return found
 
 
@@ -90,7 +90,7 @@ def distances(tmp_path: Path) -> dict[DistanceKey, Stored]:
         np.save(folder / "nearest.npy", np.full(TEST, 0.5, dtype=np.float32))
         np.save(folder / "known.npy", (np.arange(TEST) % BLOCK).astype(np.int32))
         (folder / "distances.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
-        found[RUN.clustering(MAIN), domain] = Stored(Kept(folder, ""), TEST)
+        found[RUN.clustering(MAIN), domain] = Stored(ArtifactRef(folder, ""), TEST)
     return found
 
 
@@ -115,7 +115,7 @@ def test_every_cell_of_table_9_is_that_of_the_grid(
     scores: dict[ScoreKey, Stored], distances: dict[DistanceKey, Stored]
 ) -> None:
     losses, stored = measured(scores, distances).losses, opened(distances, "sea")
-    expected = grid(rows(scores, "sea"), stored.further_KX, TEMPERATURES, top_ks(MAIN))
+    expected = cluster_gate_grid(rows(scores, "sea"), stored.further_KX, TEMPERATURES, top_ks(MAIN))
     for row, temperature in enumerate(TEMPERATURES):
         for column, top_k in enumerate(top_ks(MAIN)):
             found = losses[in_grid(MAIN, top_k, temperature), 0, "sea"].perplexity

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from engine.config import TrainingConfig
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.inference.scores import mix_scores, perplexity, whole_blocks
-from engine.mixing.inference_modes import compare_modes
+from engine.mixing.inference_modes import compare_inference_modes
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from workbench.replications.demix.names import CODE, PAPER, DemixRun, Mode, Reading, System, alone, demix_dapt, system
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
@@ -41,7 +41,7 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
             np.save(folder / "logprobs.npy", draw.normal(-4, 1, count).astype(np.float32))
             np.save(folder / "documents.npy", np.arange(-(-count // BLOCK), dtype=np.int32) // 2)
             (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": count}))
-            found[expert, domain, split] = Stored(Kept(folder, ""), count)
+            found[expert, domain, split] = Stored(ArtifactRef(folder, ""), count)
     return found
 
 
@@ -62,7 +62,7 @@ def rows(scores: dict[ScoreKey, Stored], domain: str, split: str) -> torch.Tenso
 def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: str, reading: Reading) -> None:
     dev_ENT = whole_blocks(rows(scores, domain, "dev"), BLOCK)
     prior_E = estimate_prior(PosteriorGate([1.0, 1.0], reading.evidence), dev_ENT, DEV // BLOCK)
-    expected = compare_modes(
+    expected = compare_inference_modes(
         rows(scores, domain, "test"),
         BLOCK,
         own=0 if domain == "law" else None,

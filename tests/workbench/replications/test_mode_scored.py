@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.config import TrainingConfig
-from engine.files import Kept
+from engine.files import ArtifactRef
 from workbench.replications.mode.arms import table_1
 from workbench.replications.mode.names import BACKBONE, ModeRun
 from workbench.replications.mode.scored import ModeMeasured, ModeSubject, measure
@@ -35,7 +35,7 @@ def scores(tmp_path: Path) -> dict[ScoreKey, Stored]:
         np.save(folder / "hits.npy", draw.random(TEST) < 0.3)
         np.save(folder / "documents.npy", np.arange(TEST // BLOCK, dtype=np.int32) // 2)
         (folder / "scores.json").write_text(json.dumps({"block_size": BLOCK, "num_tokens": TEST}))
-        found[expert, domain, "test"] = Stored(Kept(folder, ""), TEST)
+        found[expert, domain, "test"] = Stored(ArtifactRef(folder, ""), TEST)
     return found
 
 

@@ -12,7 +12,7 @@ from ui.cli.options import How, Json, split_commas, takes
 from ui.cli.output import day, print_done, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.cli.printing.clustering import print_branches, print_cluster, print_clustering
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from workbench.cluster_specs import (
     FindClusters,
     MakeClusterDomains,
@@ -112,7 +112,7 @@ def changes(
     for what, told in (("missing", "that were clustered are missing"), ("new", "were not there then")):
         ids = found[what]
         more = ", …" if found[f"num_{what}"] > len(ids) else ""
-        say(f"{counted(found[f'num_{what}'], 'document')} {told}" + (f": {', '.join(ids)}{more}" if ids else "."))
+        say(f"{pluralize(found[f'num_{what}'], 'document')} {told}" + (f": {', '.join(ids)}{more}" if ids else "."))
 
 
 @app.command("rename")
@@ -220,7 +220,7 @@ def train(
         print_json({"name": spec.name, "jobs": ids, "state": cards[-1].state, "result": cards[-1].result})
         return
     done = sum(one.state == "done" for one in cards)
-    say(f"{spec.name}: {done} of {counted(len(cards), 'job')} done.")
+    say(f"{spec.name}: {done} of {pluralize(len(cards), 'job')} done.")
     if cards[-1].state != "done":
         say("The rest waits for a worker (`workbench up`); the same command shows how far it is.")
 

@@ -305,7 +305,7 @@ def contrast(
     as_json: Json = False,
 ) -> None:
     """On which passages of a domain an expert does worst and best against another, from stored scores."""
-    from workbench.analysis.token_comparison import contrast as find
+    from workbench.analysis.token_comparison import compare_tokens as find
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 

@@ -25,12 +25,12 @@ from ui.cli.mix_options import (
     TopK,
     TopP,
     members_of,
-    wish_of,
+    mix_request,
 )
 from ui.cli.options import Json
 from ui.cli.output import harmless, print_json, tell
 from ui.errors import ServerDown, ServerRefused
-from ui.generation.model_host import Generations, Wish
+from ui.generation.model_host import GenerationRequest, ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def say(
 ) -> None:
     """Go on from a prompt; words are coloured by the expert with the greatest weight."""
     told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = wish_of(model, members_of(model), experts, off, told, prior, parts)
+    wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     said, palette = Said(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(wish, prompt, sampling, said)) as pieces:
@@ -121,7 +121,7 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
         tell(f"Inside {expert}: {inside}.")
 
 
-def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -136,11 +136,11 @@ def _pieces(wish: Wish, prompt: str, sampling: SamplingConfig, said: Said) -> Ge
         else:
             yield from _from_server(client, wish, prompt, sampling, said)
             return
-    yield from _from_here(Generations(settings), wish, prompt, sampling, said)
+    yield from _from_here(ModelHost(settings), wish, prompt, sampling, said)
 
 
 def _from_server(
-    client: Client, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
+    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
@@ -151,7 +151,7 @@ def _from_server(
 
 
 def _from_here(
-    generations: Generations, wish: Wish, prompt: str, sampling: SamplingConfig, said: Said
+    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -167,7 +167,7 @@ def _from_here(
                 yield Piece(one.text, {})
 
 
-def request_of(wish: Wish) -> dict[str, Any]:
+def request_of(wish: GenerationRequest) -> dict[str, Any]:
     """A wish as the API's extra fields."""
     body: dict[str, Any] = {"model": wish.model}
     if wish.weights is not None:

@@ -20,10 +20,10 @@ from ui.cli.mix_options import (
     TopK,
     find,
     members_of,
+    mix_request,
     number,
     option,
     weight_of,
-    wish_of,
 )
 from ui.cli.options import How, Json, split_commas, takes
 from ui.cli.output import print_done, print_json, print_table, say, shown
@@ -238,7 +238,7 @@ def perplexity(
     from workbench.settings import get_settings
 
     members = members_of(name)
-    wish = wish_of(name, members, experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
+    wish = mix_request(name, members, experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
     found = mix_scores(get_settings(), wish, split)
     print_json(found) if as_json else _print_scores(found, name, wish.active or members.active, split)
 

@@ -41,11 +41,11 @@ def watch(
 
     Of several experts the first and the last evaluation are shown.
     """
-    from workbench.analysis.training_history import course_of
+    from workbench.analysis.training_history import training_history
     from workbench.registry.database import reading
 
     with reading() as session:
-        courses = [course_of(session, name) for name in experts]
+        courses = [training_history(session, name) for name in experts]
     if as_json:
         print_json(courses)
         return

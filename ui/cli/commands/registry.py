@@ -8,7 +8,7 @@ import typer
 
 from ui.cli.options import Json
 from ui.cli.output import print_done, print_json, print_table, say
-from ui.present.text.formatting import clock, counted, size
+from ui.present.text.formatting import clock, pluralize, size
 
 if TYPE_CHECKING:
     from workbench.settings import Settings
@@ -131,7 +131,7 @@ def empty_trash(
     if not 0 <= older_than <= _MOST_DAYS:  # no number at all, too
         raise BadUsage(f"--older-than must be 0 to {_MOST_DAYS:,} days, but is {older_than:g} instead.")
     gone, freed = empty_trashes(get_settings(), older_than * 24 * 3600)
-    told = f"{counted(gone, 'folder')} deleted for good; {size(freed)} freed."
+    told = f"{pluralize(gone, 'folder')} deleted for good; {size(freed)} freed."
     print_done({"deleted": gone, "freed_bytes": freed}, told, as_json)
 
 
@@ -148,8 +148,8 @@ def _tell_rebuilt(report: Rebuilt, as_json: bool, said: str) -> None:
     if as_json:
         print_json(report)
         return
-    made = ", ".join(counted(number, thing, _MANY.get(thing, "")) for thing, number in report.made.items() if number)
-    say(f"{said}: {made or 'nothing'}. The registry knows {counted(report.num_known, 'artifact')}.")
+    made = ", ".join(pluralize(number, thing, _MANY.get(thing, "")) for thing, number in report.made.items() if number)
+    say(f"{said}: {made or 'nothing'}. The registry knows {pluralize(report.num_known, 'artifact')}.")
     for one in report.left:
         say(f"  {one.thing} {one.name}: {one.why}")
 

@@ -13,7 +13,7 @@ from ui.cli.options import Here, Json, Wait, split_commas
 from ui.cli.output import day, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.errors import BadUsage, JobFailed
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from workbench.replication_specs import Replicate, ReplicateCbtm, ReplicateDemix, ReplicateMode
 from workbench.replications.sizes import SizeName
 
@@ -273,7 +273,7 @@ def _state_words(wish: Replicate, cards: Sequence[JobCard]) -> str:
     states = Counter(card.state for card in cards)
     done = states.pop("done", 0)
     rest = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    told = f"{done} of {counted(len(cards), 'job')} done, {rest}."
+    told = f"{done} of {pluralize(len(cards), 'job')} done, {rest}."
     if states.keys() & {"paused", "cancelled", "failed"}:
         return f"{told} Go on with: {_way_on(wish)}"
     return f"{told} A worker carries them out: workbench up"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.output import day, harmless, print_fields, print_json, print_table, say
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.specs import TrainClusters
 
@@ -49,7 +49,10 @@ def print_clustering(card: ClusteringCard) -> None:
     columns = ["No.", "Cluster", "Documents", "Terms", *overlap["labels"], "Domain", "", "Experts"]
     print_table(columns, rows, empty="It has no clusters.")
     if card.stale_experts:
-        say(f"{counted(len(card.stale_experts), 'expert')} of documents that changed: {', '.join(card.stale_experts)}.")
+        say(
+            f"{pluralize(len(card.stale_experts), 'expert')} of documents that changed: "
+            f"{', '.join(card.stale_experts)}."
+        )
         say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
         say("or, each from the expert that saw most of its documents: … --branch-from MIXTURE")
 
@@ -106,7 +109,7 @@ def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
     kept, new = ([one.num_steps for one in branches if one.is_there is there] for there in (True, False))
     if kept and new:
         say(f"The models that are there were trained for {_span(kept)} steps each, new ones will be for {_span(new)}:")
-        say(f"{spec.training.num_steps} steps are shared by {counted(len(branches), 'cluster')}.")
+        say(f"{spec.training.num_steps} steps are shared by {pluralize(len(branches), 'cluster')}.")
 
 
 def _span(numbers: Sequence[int]) -> str:

@@ -19,7 +19,7 @@ GREY = "#8A8A8A"
 
 
 @dataclass(frozen=True)
-class Picture:
+class Chart:
     """A chart that also speaks: `title` says what to read, `words` is the alternative text."""
 
     figure: go.Figure

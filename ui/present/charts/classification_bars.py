@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ui.present.charts.chart import GREY, Picture, colour_of, name_axis, new_figure
+from ui.present.charts.chart import GREY, Chart, colour_of, name_axis, new_figure
 from ui.present.text.classification import accuracy_rows
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 
 _LINE = 26  # pixels for each bar
 
 
-def accuracy_bars(found: Mapping[str, Any]) -> Picture:
+def accuracy_bars(found: Mapping[str, Any]) -> Chart:
     """The average over the tasks; what does not choose between experts is grey."""
     rows = accuracy_rows(found)
     figure = new_figure("right answers, average over the tasks (%)", "answered", height=140 + _LINE * len(rows))
@@ -29,7 +29,7 @@ def accuracy_bars(found: Mapping[str, Any]) -> Picture:
     figure.update_yaxes(autorange="reversed")
     best = max(rows, key=lambda row: float(row["average (%)"]))
     words = (
-        f"Bar chart of {len(rows)} ways to answer {counted(len(found['tasks']), 'task')}. The most right answers: "
+        f"Bar chart of {len(rows)} ways to answer {pluralize(len(found['tasks']), 'task')}. The most right answers: "
         f"{best['answered']} ({best['average (%)']:.1f} %)."
     )
-    return Picture(figure, "Who answers is chosen by what: longer bars are right more often", words, rows)
+    return Chart(figure, "Who answers is chosen by what: longer bars are right more often", words, rows)

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import new_heatmap
-from ui.present.charts.chart import Picture, colour_of, label, name_axis, new_figure
-from ui.present.text.formatting import counted
+from ui.present.charts.chart import Chart, colour_of, label, name_axis, new_figure
+from ui.present.text.formatting import pluralize
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 
-def sizes_picture(card: ClusteringCard) -> Picture:
+def sizes_picture(card: ClusteringCard) -> Chart:
     """Documents in each cluster (C-BTM figure 18)."""
     ranked = sorted(card.clusters, key=lambda cluster: -cluster.num_documents)
     figure = new_figure("cluster", "documents")
@@ -20,11 +20,11 @@ def sizes_picture(card: ClusteringCard) -> Picture:
     figure.add_bar(x=places, y=[cluster.num_documents for cluster in ranked], marker_color=colours, hoverinfo="y")
     largest, smallest = ranked[0], ranked[-1]
     words = (
-        f"Bar chart of the documents in {counted(len(ranked), 'cluster')}. The largest is {largest.name} with "
+        f"Bar chart of the documents in {pluralize(len(ranked), 'cluster')}. The largest is {largest.name} with "
         f"{largest.num_documents:,}, the smallest {smallest.name} with {smallest.num_documents:,}."
     )
     table = [{"cluster": c.name, "number": c.number, "documents": c.num_documents} for c in ranked]
-    return Picture(figure, _sizes_title(card, ranked), words, table)
+    return Chart(figure, _sizes_title(card, ranked), words, table)
 
 
 def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
@@ -37,7 +37,7 @@ def _sizes_title(card: ClusteringCard, ranked: Sequence[ClusterCard]) -> str:
     return f"How uneven the clusters are: the longest bar holds {share:.0%} of all documents"
 
 
-def overlap_picture(card: ClusteringCard) -> Picture:
+def overlap_picture(card: ClusteringCard) -> Chart:
     """The share of each domain's documents in each cluster (C-BTM figure 16): a row sums to 1."""
     overlap = card.metrics["overlap"]
     labels, names = overlap["labels"], [cluster.name for cluster in card.clusters]
@@ -60,7 +60,7 @@ def overlap_picture(card: ClusteringCard) -> Picture:
         for domain, counts, row in zip(labels, overlap["counts"], shares, strict=True)
         for name, count, share in zip(names, counts, row, strict=True)
     ]
-    return Picture(figure, _overlap_title(overlap), _overlap_words(labels, names, shares, overlap), table)
+    return Chart(figure, _overlap_title(overlap), _overlap_words(labels, names, shares, overlap), table)
 
 
 def _hover(labels: Sequence[str], names: Sequence[str], counts: Sequence[Sequence[int]]) -> list[list[str]]:

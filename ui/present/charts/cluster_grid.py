@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import Picture
+from ui.present.charts.chart import Chart
 
 PAPER_TEMPERATURE = 0.1
 _SAME = 1e-3  # of the perplexity: a difference below it is none
 
 
-def grid_picture(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> Picture:
+def grid_picture(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> Chart:
     """Perplexities by temperature and top-k, with the lowest, the paper's temperature and what is saved marked."""
     temperatures, top_ks = found["temperatures"], found["top_ks"]
     figure = new_heatmap(
@@ -31,7 +31,7 @@ def grid_picture(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]
     if found["saved"]["temperature"] in temperatures and found["saved"]["top_k"] in top_ks:
         saved = temperatures.index(found["saved"]["temperature"]), top_ks.index(found["saved"]["top_k"])
         frame_cell(figure, *saved, dash="dot")
-    return Picture(figure, _title(found, perplexity), _words(found, perplexity), grid_rows(found, perplexity))
+    return Chart(figure, _title(found, perplexity), _words(found, perplexity), grid_rows(found, perplexity))
 
 
 def grid_rows(found: Mapping[str, Any], perplexity: Sequence[Sequence[float]]) -> list[dict[str, Any]]:

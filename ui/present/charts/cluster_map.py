@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.map_polygons import lies_in_any
-from ui.present.charts.chart import Picture, colour_of, label, new_figure
-from ui.present.text.formatting import counted
+from ui.present.charts.chart import Chart, colour_of, label, new_figure
+from ui.present.text.formatting import pluralize
 from workbench.cluster_specs import MakeDomain
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_documents import POINT, MapPoints
@@ -73,7 +73,7 @@ def cluster_map(card: ClusteringCard, chart: MapPoints, by: By = "cluster", only
     return ClusterMap(card, layers, chart.num_fitted, chart.seed)
 
 
-def map_picture(found: ClusterMap, by: By) -> Picture:
+def map_picture(found: ClusterMap, by: By) -> Chart:
     """The map as a chart, what to read in it, and a row for each layer."""
     figure = new_figure("", "", height=_HEIGHT)
     size = next((pixels for most, pixels in _SIZES if found.num_points < most), _SMALLEST)
@@ -91,7 +91,7 @@ def map_picture(found: ClusterMap, by: By) -> Picture:
     figure.update_yaxes(visible=False, scaleanchor="x")
     figure.update_layout(hoverlabel={"namelength": -1}, margin_t=40)
     table = [{by: layer.name, "documents on the map": len(layer.points_P)} for layer in found.layers]
-    return Picture(figure, _title(by), _words(found, by), table)
+    return Chart(figure, _title(by), _words(found, by), table)
 
 
 def legend(found: ClusterMap) -> str:
@@ -114,12 +114,12 @@ def _title(by: By) -> str:
 
 def _words(found: ClusterMap, by: By) -> str:
     rest = found.card.metrics["map"]["num_points"] - found.num_fitted
-    fitted = f"UMAP shaped the map by {counted(found.num_fitted, 'document')} (seed {found.seed})"
+    fitted = f"UMAP shaped the map by {pluralize(found.num_fitted, 'document')} (seed {found.seed})"
     between = f" and put the other {rest:,} in between." if rest > 0 else "."
     largest = max(found.layers, key=lambda layer: len(layer.points_P), default=None)
     most = f"; most belong to {largest.name} ({len(largest.points_P):,})" if largest else ""
     return (
-        f"Map of {counted(found.num_points, 'document')} of {found.card.num_documents:,} in {len(found.layers)} "
+        f"Map of {pluralize(found.num_points, 'document')} of {found.card.num_documents:,} in {len(found.layers)} "
         f"{by}s{most}. {fitted}{between} Who is near whom tells something; how far apart two heaps lie, how large "
         "they look and what is left or right tell nothing."
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Picture, colour_of, label, name_axis, new_figure
-from ui.present.text.formatting import counted
+from ui.present.charts.chart import GREY, Chart, colour_of, label, name_axis, new_figure
+from ui.present.text.formatting import pluralize
 from ui.present.text.measures import comparable, told_measure
 from ui.present.text.removal import LABELS, change, perplexity_rows
 from workbench.palette import COLOURS
@@ -15,7 +15,7 @@ from workbench.registry.cards import EvaluationCard, ExpertCard, MetricPoint
 PERPLEXITY = "perplexity (per token, lower is better)"
 
 
-def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequence[str] = ()) -> Picture | None:
+def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequence[str] = ()) -> Chart | None:
     """A kind of loss over the steps, one line per metric; None when there is nothing to draw yet.
 
     `order` gives each name its colour, the same in every chart that is drawn with it.
@@ -37,7 +37,7 @@ def curves(points: Sequence[MetricPoint], kind: str, subject: str, order: Sequen
         figure.update_xaxes(rangemode="tozero")
     table = [{"metric": p.name, "step": p.step, "value (nats per token)": p.value} for p in points]
     title = f"{kind}: while a line falls, it is still learning"
-    return Picture(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
+    return Chart(figure, title, f"Line chart, {kind.lower()} of {subject}: {_curve_words(lines)}", table)
 
 
 def _by_name(points: Sequence[MetricPoint]) -> dict[str, list[MetricPoint]]:
@@ -56,7 +56,7 @@ def _curve_words(lines: Mapping[str, list[MetricPoint]]) -> str:
     return f"{'; '.join(map(told, list(lines)[:4]))}{more}."
 
 
-def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Picture:
+def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> Chart:
     """Perplexity on each domain, as saved and with what is chosen now (rows of `/v1/workbench/mix`)."""
     before = {row["domain"]: row["perplexity"] for row in saved}
     domains = [row["domain"] for row in now]
@@ -65,7 +65,7 @@ def mixture_bars(saved: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, 
     figure.add_bar(x=places, y=[before.get(domain) for domain in domains], name="as saved", marker_color=GREY)
     figure.add_bar(x=places, y=[r["perplexity"] for r in now], name="chosen now", marker_color=COLOURS[0])
     table = [_mix_row(row, before.get(row["domain"])) for row in now]
-    return Picture(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
+    return Chart(figure, "What the choice costs on each domain: lower is better", _mix_words(table), table)
 
 
 def _mix_row(row: Mapping[str, Any], before: float | None) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _mix_words(table: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Picture | None:
+def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationCard]) -> Chart | None:
     """Perplexity of the chosen experts side by side on every domain that one of them was scored on.
 
     The bars of a domain are of the same tokens: of several measures the one that most of these experts share.
@@ -114,7 +114,7 @@ def expert_bars(experts: Sequence[ExpertCard], evaluations: Sequence[EvaluationC
         {"domain": d, "measured on": measures[d], **{name: found.get((name, d)) for name in names}} for d in domains
     ]
     title = "Who is better where: of a group with a bar of each, the shortest wins"
-    return Picture(figure, title, _winners(names, domains, found), table)
+    return Chart(figure, title, _winners(names, domains, found), table)
 
 
 _MOST_WINNERS = 6  # that a caption names
@@ -127,13 +127,15 @@ def _winners(names: Sequence[str], domains: Sequence[str], found: Mapping[tuple[
         return "Bar chart of perplexity by domain. No domain was scored with all of them on the same tokens."
     best = [f"{min(names, key=lambda n: found[n, d])} on {d}" for d in shared[:_MOST_WINNERS]]
     rest = len(shared) - len(best)
-    more = f"; {counted(rest, 'more domain')} in the table" if rest else ""
+    more = f"; {pluralize(rest, 'more domain')} in the table" if rest else ""
     gaps = len(domains) - len(shared)
-    left_out = f" {counted(gaps, 'domain')} not counted: not all were scored there on the same tokens." if gaps else ""
+    left_out = (
+        f" {pluralize(gaps, 'domain')} not counted: not all were scored there on the same tokens." if gaps else ""
+    )
     return f"Bar chart of perplexity by domain. Lowest: {'; '.join(best)}{more}.{left_out}"
 
 
-def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
+def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
     """What leaving each expert out costs on its own domain (DEMix table 7); None while no column is known."""
     known = [row for row in rows if change(row) is not None]
     if not known:
@@ -146,7 +148,7 @@ def removal_bars(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
     never = any(row["without_domain"] is not None for row in known)
     read = "near –Domain, it is as if the domain had never been seen" if never else "the second bar of a pair"
     title = f"What removing an expert costs at home: {read}"
-    return Picture(figure, title, _removal_words(known), perplexity_rows(rows))
+    return Chart(figure, title, _removal_words(known), perplexity_rows(rows))
 
 
 def _removal_words(known: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import Picture, label
+from ui.present.charts.chart import Chart, label
 from ui.present.text.measures import in_percent
 from workbench.ratio_scale import Cells, as_text, colour_bar, logs
 
@@ -90,13 +90,13 @@ class Scores:
                 }
 
 
-def specialization(scores: Scores) -> Picture:
+def specialization(scores: Scores) -> Chart:
     """Each expert's perplexity on each domain, as a ratio to the domain's own expert. The table holds every domain."""
     shown = scores.at_home_somewhere()
     figure = _painted(shown)
     _mark_homes(figure, shown)
     _add_targets(figure, shown)
-    return Picture(figure, _title(shown), _words(shown), list(scores.rows()))
+    return Chart(figure, _title(shown), _words(shown), list(scores.rows()))
 
 
 def _painted(scores: Scores) -> go.Figure:

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from engine.events import BACKBONE
-from ui.present.charts.chart import Picture, label, name_axis, new_figure
-from ui.present.text.formatting import counted
+from ui.present.charts.chart import Chart, label, name_axis, new_figure
+from ui.present.text.formatting import pluralize
 from ui.present.text.mode_gates import means
 
 Rows = Sequence[Sequence[float]]
 _LARGEST_WITH_NUMBERS = 120  # cells
 
 
-def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Picture:
+def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Chart:
     """The weight of the backbone and of every part (rows) at every token (columns)."""
     names = [BACKBONE, *parts]
     columns = [list(column) for column in zip(*rows, strict=True)]
@@ -31,13 +31,13 @@ def gate_strip(tokens: Sequence[str], rows: Rows, parts: Sequence[str]) -> Pictu
         for position, (token, row) in enumerate(zip(tokens, rows, strict=True))
     ]
     words = (
-        f"Heatmap of the backbone and {counted(len(parts), 'part')} (rows) by {counted(len(tokens), 'token')} "
+        f"Heatmap of the backbone and {pluralize(len(parts), 'part')} (rows) by {pluralize(len(tokens), 'token')} "
         f"(columns). Mean weights: {_listed(names, means(rows))}."
     )
-    return Picture(figure, "Who computes which token? Read a column: the brightest cell weighs most", words, table)
+    return Chart(figure, "Who computes which token? Read a column: the brightest cell weighs most", words, table)
 
 
-def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Picture:
+def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Chart:
     """The mean weight over the tokens of the backbone and of every part (rows) in every block (columns)."""
     names, columns = [BACKBONE, *parts], [means(rows) for rows in by_block]
     blocks = [f"block {number}" for number, _ in enumerate(columns, 1)]
@@ -50,7 +50,7 @@ def gates_by_block(by_block: Sequence[Rows], parts: Sequence[str]) -> Picture:
     table = [{"part": name} | dict(zip(blocks, row, strict=True)) for name, row in zip(names, cells, strict=True)]
     told = "; ".join(f"{block}: {_listed(names, column)}" for block, column in zip(blocks, columns, strict=True))
     title = "Where in the model does a part speak? Read a row from the first block to the last"
-    return Picture(figure, title, f"Heatmap of mean weights by block. {told}.", table)
+    return Chart(figure, title, f"Heatmap of mean weights by block. {told}.", table)
 
 
 def _paint(figure: go.Figure, cells: Sequence[Sequence[float]], hover: object, template: str, gap: int) -> None:

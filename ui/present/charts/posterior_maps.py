@@ -8,7 +8,7 @@ from typing import Any
 from plotly.subplots import make_subplots
 
 from ui.present.charts.cells import frame_cell, new_heatmap
-from ui.present.charts.chart import MARK, Picture, colour_of, label
+from ui.present.charts.chart import MARK, Chart, colour_of, label
 from ui.present.text.posteriors import stable_words
 
 Row = Mapping[str, Any]
@@ -16,7 +16,7 @@ _COLUMNS = 2
 _ROW_PIXELS = 190
 
 
-def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Picture:
+def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Chart:
     """The belief in each expert (columns) on each domain (rows); `kind` says which domains these are."""
     experts, domains = found["experts"], [row["domain"] for row in rows]
     figure = new_heatmap(
@@ -33,7 +33,7 @@ def posterior_heatmap(found: Mapping[str, Any], rows: Sequence[Row], kind: str) 
         colorbar={"title": "posterior"},
     )
     _frame_homes(figure, found["homes"], domains)
-    return Picture(
+    return Chart(
         figure,
         f"{kind}: read a row; who is believed to have written it?",
         _map_words(found, rows),
@@ -67,7 +67,7 @@ def _leader(found: Mapping[str, Any], row: Row) -> str:
     return f"{found['experts'][row['posterior'].index(share)]} {share:.2f}"
 
 
-def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Picture:
+def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) -> Chart:
     """The belief in each expert before each block, a panel for each domain; a dashed line where nothing moves on."""
     num_rows = -(-len(rows) // _COLUMNS)
     titles = [f"{label(row['domain'], 30)}: stable {stable_words(row)}" for row in rows]
@@ -90,7 +90,7 @@ def posterior_paths(found: Mapping[str, Any], rows: Sequence[Row], kind: str) ->
     figure.update_yaxes(range=[0, 1.02], automargin=True)
     figure.update_yaxes(title="posterior (0 to 1)", col=1)
     figure.update_xaxes(title="blocks seen", row=num_rows)
-    return Picture(
+    return Chart(
         figure, f"{kind}: a line that has gone flat is a prior one can keep", _path_words(rows), _steps(found, rows)
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from ui.present.charts.chart import GREY, Picture, colour_of, label, new_figure
-from ui.present.text.formatting import counted, listed
+from ui.present.charts.chart import GREY, Chart, colour_of, label, new_figure
+from ui.present.text.formatting import listed, pluralize
 from ui.present.text.measures import in_percent
 from ui.present.text.retention import method_words, placed, retention_rows, retention_words
 
@@ -19,7 +19,7 @@ _UNITS = {"accuracy": "accuracy (%), higher is better", "perplexity": "perplexit
 _WIDE, _HIGH = 0.25, 0.06  # what a name takes of the picture's width and height
 
 
-def retention_scatter(found: Mapping[str, Any], number: str) -> Picture | None:
+def retention_scatter(found: Mapping[str, Any], number: str) -> Chart | None:
     """Points of the experts whose number is known on all targets and on the domain to be kept; None without any."""
     rows = placed(found, number)
     if not rows:
@@ -40,8 +40,8 @@ def retention_scatter(found: Mapping[str, Any], number: str) -> Picture | None:
     if number == "perplexity":
         figure.update_xaxes(autorange="reversed", type="log")
         figure.update_yaxes(autorange="reversed", type="log")
-    words = f"Scatter plot of {counted(len(rows), 'expert')}. {retention_words(found, number)}"
-    return Picture(figure, _title(found, number), words, retention_rows(found))
+    words = f"Scatter plot of {pluralize(len(rows), 'expert')}. {retention_words(found, number)}"
+    return Chart(figure, _title(found, number), words, retention_rows(found))
 
 
 def _add(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import Picture, colour_of, label, new_figure
+from ui.present.charts.chart import Chart, colour_of, label, new_figure
 from ui.present.text.correlations import numbers
 
 
-def affinity_scatter(found: Mapping[str, Any]) -> Picture | None:
+def affinity_scatter(found: Mapping[str, Any]) -> Chart | None:
     """Every cell away from home that has both numbers; None when there is none. The table holds all cells."""
     away = [cell for cell in found["cells"] if cell["home"] != cell["domain"] and cell["overlap"] is not None]
     if not away:
@@ -35,7 +35,7 @@ def affinity_scatter(found: Mapping[str, Any]) -> Picture | None:
         f"Scatter plot of {len(away)} cells away from home. The least text is shared by {_told(low)}, "
         f"the most by {_told(high)}."
     )
-    return Picture(figure, _title(found), words, _table(found["cells"]))
+    return Chart(figure, _title(found), words, _table(found["cells"]))
 
 
 def _overlap(cell: Mapping[str, Any]) -> float:

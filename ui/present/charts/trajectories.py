@@ -6,13 +6,13 @@ import html
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ui.present.charts.chart import Picture, colour_of, label, name_axis, new_figure
-from ui.present.text.formatting import counted
+from ui.present.charts.chart import Chart, colour_of, label, name_axis, new_figure
+from ui.present.text.formatting import pluralize
 
 Weights = Sequence[Sequence[float]]
 
 
-def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> Picture:
+def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[str]) -> Chart:
     """The weight of each expert at every token."""
     figure = new_figure("token (position in the text)", "weight of the expert (0 to 1)")
     figure.update_yaxes(range=[0, 1.02])
@@ -30,10 +30,10 @@ def posterior_lines(tokens: Sequence[str], weights: Weights, experts: Sequence[s
         {"position": position, "token": token, **dict(zip(experts, row, strict=True))}
         for position, (token, row) in enumerate(zip(tokens, weights, strict=True))
     ]
-    return Picture(figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table)
+    return Chart(figure, "Who takes over, and where: the highest line leads", _lead_words(weights, experts), table)
 
 
-def average_weights(weights: Weights, experts: Sequence[str]) -> Picture:
+def average_weights(weights: Weights, experts: Sequence[str]) -> Chart:
     """The mean weight of each expert over the whole text, the largest first."""
     means = {i: sum(row[i] for row in weights) / max(1, len(weights)) for i in range(len(experts))}
     order = sorted(means, key=lambda i: -means[i])
@@ -47,7 +47,7 @@ def average_weights(weights: Weights, experts: Sequence[str]) -> Picture:
     words = ", ".join(f"{experts[i]} {means[i]:.2f}" for i in order[:5])
     table = [{"expert": experts[i], "mean weight": means[i]} for i in order]
     title = "Whose text is it? The longest bar speaks for most of it"
-    return Picture(figure, title, f"Bar chart of mean weights: {words}.", table)
+    return Chart(figure, title, f"Bar chart of mean weights: {words}.", table)
 
 
 def leaders(weights: Weights) -> list[int]:
@@ -62,7 +62,7 @@ def _lead_words(weights: Weights, experts: Sequence[str]) -> str:
     turns = sum(one != next_one for one, next_one in pairwise(places))
     return (
         f"Line chart of expert weights over {len(places)} tokens. Share of the tokens led: {told}. "
-        f"The lead changes {counted(turns, 'time')}."
+        f"The lead changes {pluralize(turns, 'time')}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 
 WAYS = {
     "chance": "random choice",
@@ -81,6 +81,7 @@ def how_words(found: Found) -> str:
         f"; bounds are Student's {found['confidence']:.0%} intervals over the seeds" if found["num_seeds"] > 1 else ""
     )
     return (
-        f"{counted(found['num_shots'], 'demonstration')} before each example, drawn anew with each of "
-        f"{counted(found['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared {compared}{bounds}."
+        f"{pluralize(found['num_shots'], 'demonstration')} before each example, drawn anew with each of "
+        f"{pluralize(found['num_seeds'], 'seed')}; log-likelihoods of the labels' words are compared "
+        f"{compared}{bounds}."
     )

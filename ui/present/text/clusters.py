@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ui.present.text.formatting import counted, listed
+from ui.present.text.formatting import listed, pluralize
 from workbench.registry.cards import ClusterCard, ClusteringCard
 
 SHOWN_TERMS = 8
@@ -16,8 +16,10 @@ def made_words(card: ClusteringCard) -> str:
     """How a clustering came about: `600 documents of a and b in 4 clusters, by balanced k-means of their words …`"""
     method = _METHODS[card.config["clusters"]["method"]]
     vectors = _VECTORS[card.config["embedder"]["kind"]] + (f" of {card.seed}" if card.seed else "")
-    what = f"{counted(card.num_documents, 'document')} of {listed(card.sources)}"
-    told = f"{what} in {counted(len(card.clusters), 'cluster')}, by {method} of {vectors}; {card.num_fitted:,} of them"
+    what = f"{pluralize(card.num_documents, 'document')} of {listed(card.sources)}"
+    told = (
+        f"{what} in {pluralize(len(card.clusters), 'cluster')}, by {method} of {vectors}; {card.num_fitted:,} of them"
+    )
     return " ".join([told, "shaped the clusters, the others went to the nearest.", *_remarks(card.metrics)])
 
 
@@ -65,7 +67,7 @@ def stale_words(card: ClusteringCard) -> str:
     if not stale:
         return ""
     own = "its documents" if len(stale) == 1 else "their documents"
-    return f"{counted(len(stale), 'expert')} of clusters that changed, so {own} are others now: {listed(stale)}."
+    return f"{pluralize(len(stale), 'expert')} of clusters that changed, so {own} are others now: {listed(stale)}."
 
 
 def changes_words(found: dict[str, Any]) -> str:
@@ -74,7 +76,7 @@ def changes_words(found: dict[str, Any]) -> str:
     if not missing and not new:
         return "Nothing changed: every document that was clustered is there, and no other."
     told = [
-        f"{counted(number, 'document')} {words}"
+        f"{pluralize(number, 'document')} {words}"
         for number, words in ((missing, "that were clustered are missing"), (new, "were not there then"))
         if number
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 
 Findings = Mapping[str, Any]
 
@@ -34,4 +34,4 @@ def forgetting_words(found: Findings) -> Iterator[str]:
 
 
 def _others(role: str, mean: Mapping[str, Any]) -> str:
-    return counted(mean["num_domains"], f"{role} domain")
+    return pluralize(mean["num_domains"], f"{role} domain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from workbench.words import counted as counted
+from workbench.words import pluralize as pluralize
 
 # Addresses become links even when every sign in them is escaped, unless an invisible sign cuts them.
 _LINK = re.compile(r"https?:|www|\w@", re.IGNORECASE)
@@ -39,7 +39,7 @@ def listed(names: list[str], limit: int = 6) -> str:
 
 def newest_of(shown: int, there: int, thing: str) -> str:
     """Says that a list is cut: `The newest 200 of 1,234 jobs.`; empty where it is whole."""
-    return f"The newest {shown:,} of {counted(there, thing)}." if shown < there else ""
+    return f"The newest {shown:,} of {pluralize(there, thing)}." if shown < there else ""
 
 
 def size(num_bytes: float) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ui.present.text.formatting import counted, listed
+from ui.present.text.formatting import listed, pluralize
 
 WAYS = {
     "naive": "the best single expert on this very text: a choice that peeks, as in the paper",
@@ -35,7 +35,7 @@ def means(found: Mapping[str, Any]) -> list[Mean]:
     """The means over the domains that trained the mixture's experts and over others, where there are several."""
     counts = Counter(row["is_trained"] for row in found["domains"])
     return [
-        Mean(f"Mean of {counted(counts[is_trained], 'domain')} {words}", found["averages"][name])
+        Mean(f"Mean of {pluralize(counts[is_trained], 'domain')} {words}", found["averages"][name])
         for is_trained, (name, words) in _GROUPS.items()
         if counts[is_trained] > 1
     ]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from workbench.registry.cards import EvaluationCard
 
 
@@ -33,7 +33,7 @@ def unknown_accuracy_words(table: Mapping[str, Any], mixture: str) -> str:
     unknown = sum(one is not None and other is None for row in pairs for one, other in zip(*row, strict=True))
     if not unknown:
         return ""
-    told = f"The accuracy of {counted(unknown, 'score')} is not known: right tokens were not counted yet."
+    told = f"The accuracy of {pluralize(unknown, 'score')} is not known: right tokens were not counted yet."
     return f"{told} Score them again: workbench eval run {mixture} --again."
 
 

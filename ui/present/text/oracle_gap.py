@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ui.present.charts.chart import GREY, Picture, name_axis, new_figure
+from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
 from ui.present.text.inference_modes import ORACLE
 from workbench.palette import COLOURS
 
@@ -14,7 +14,7 @@ _WAYS = {"naive": "best single expert", "label": "the domain's own expert", "mix
 _COLOURS = {"naive": GREY, "label": COLOURS[1], "mixture": COLOURS[0]}
 
 
-def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Picture:
+def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Bars for each domain (rows of `/v1/workbench/modes`): nats per token above the oracle."""
     figure = new_figure("domain", "above the oracle (nats per token)")
     places = name_axis(figure, "x", [row["domain"] for row in rows])
@@ -22,7 +22,7 @@ def oracle_gap(rows: Sequence[Mapping[str, Any]]) -> Picture:
         values = [gap(row, way) for row in rows]
         figure.add_bar(x=places, y=values, name=title, marker_color=_COLOURS[way])
     title = "How far from choosing the best expert for each block: shorter is better, below 0 mixing beats choosing"
-    return Picture(figure, title, _words(rows), [_row(row) for row in rows])
+    return Chart(figure, title, _words(rows), [_row(row) for row in rows])
 
 
 def gap(row: Mapping[str, Any], way: str) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 
 
 def proposal_words(found: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def proposal_words(found: Mapping[str, Any]) -> str:
 
 def blocks_words(num_blocks: int) -> str:
     """`100 held-out blocks`."""
-    return counted(num_blocks, "held-out block")
+    return pluralize(num_blocks, "held-out block")
 
 
 def known_words(found: Mapping[str, Any], parent: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 
 _ESTIMATES = {
     "updating": "by the updating method (newest block {newest_weight:.0%})",
@@ -18,7 +18,7 @@ def posterior_title(found: Mapping[str, Any]) -> str:
     """`Posterior after 10 to 31 blocks of dev text, by the updating method …, evidence: the whole prefix (paper)`."""
     how = _ESTIMATES[found["estimate"]].format(**found)
     used = sorted(row["num_blocks"] for row in found["domains"]) or [found["num_blocks"]]
-    blocks = counted(used[-1], "block")
+    blocks = pluralize(used[-1], "block")
     blocks = blocks if used[0] == used[-1] else f"{used[0]:,} to {blocks}"
     return f"Posterior after {blocks} of {found['split']} text, {how}, evidence: {_EVIDENCE[found['evidence']]}"
 
@@ -26,8 +26,8 @@ def posterior_title(found: Mapping[str, Any]) -> str:
 def stable_words(row: Mapping[str, Any]) -> str:
     """From which block on no share is more than 0.05 from where it ends; not where that is in the last tenth."""
     if row["stable_after"] is None:
-        return f"not within {counted(row['num_blocks'], 'block')}"
-    return f"after {row['stable_after']} of {counted(row['num_blocks'], 'block')}"
+        return f"not within {pluralize(row['num_blocks'], 'block')}"
+    return f"after {row['stable_after']} of {pluralize(row['num_blocks'], 'block')}"
 
 
 def short_words(found: Mapping[str, Any]) -> str:

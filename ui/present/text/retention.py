@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ui.present.text.formatting import counted, listed, millions
+from ui.present.text.formatting import listed, millions, pluralize
 from ui.present.text.measures import in_percent, measure_words
 
 Findings = Mapping[str, Any]
@@ -118,7 +118,7 @@ def method_words(row: Mapping[str, Any]) -> str:
     """`mode, 2 parts`; `the seed (dense)`."""
     if row["is_seed"]:
         return f"the seed ({row['method']})"
-    return f"{row['method']}, {counted(row['num_parts'], 'part')}" if row["num_parts"] > 1 else str(row["method"])
+    return f"{row['method']}, {pluralize(row['num_parts'], 'part')}" if row["num_parts"] > 1 else str(row["method"])
 
 
 def retention_words(found: Findings, number: str) -> str:
@@ -136,7 +136,7 @@ def retention_words(found: Findings, number: str) -> str:
         f"By {number}. "
         f"Learned most: {learned['expert']} ({told(learned['learned'], number)} on {_targets(found['targets'])}). "
         f"Kept most: {kept['expert']} ({told(kept['kept'], number)} on {found['retain']}). "
-        f"Ahead of {counted(len(rows), 'expert')}: {listed(leaders[2])}."
+        f"Ahead of {pluralize(len(rows), 'expert')}: {listed(leaders[2])}."
     )
     others = _leaders(also, other) if (also := placed(found, other)) else leaders
     if others == leaders:

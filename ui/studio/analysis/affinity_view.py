@@ -13,7 +13,7 @@ from ui.present.text.formatting import ago, plain, spoken
 from ui.studio.forms.job_form import show_last
 from ui.studio.job_views.pending_jobs import coming, unfinished_jobs
 from ui.studio.shared.notices import empty, explained
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.affinity import affinity
 from workbench.registry.database import reading
 from workbench.specs import MeasureOverlap
@@ -27,7 +27,7 @@ def show_affinity(mixture: str | None, split: str) -> None:
         found = affinity(session, mixture, split)
     picture = affinity_scatter(found)
     if picture:
-        show_picture(picture, "affinity")
+        show_chart(picture, "affinity")
     for sentence in affinity_words(found) if found["report"] else []:
         st.markdown(spoken(sentence))
     _offer_measuring(found)

@@ -8,7 +8,7 @@ from ui.present.charts.classification_bars import accuracy_bars
 from ui.present.text.classification import cluster_rows, how_words, task_rows
 from ui.present.text.formatting import plain
 from ui.studio.shared.data_table import show_table
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.registry.cards import ReportCard
 
 
@@ -16,7 +16,7 @@ def show_classification(report: ReportCard) -> None:
     """Accuracies as bars and numbers, what to know about them, the clusters that speak for each task."""
     found = report.findings
     st.markdown(plain(found["sentence"]))
-    show_picture(accuracy_bars(found), f"classification_{report.id}")
+    show_chart(accuracy_bars(found), f"classification_{report.id}")
     st.caption(plain(how_words(found)))
     for note in found["notes"]:
         st.caption(plain(note))

@@ -11,8 +11,8 @@ from ui.present.charts.posterior_maps import posterior_heatmap, posterior_paths
 from ui.present.text.formatting import plain
 from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.background import fetched
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.background import fetch_in_background
+from ui.studio.shared.show_chart import show_chart
 from workbench.settings import get_settings
 
 _ROLES = {"train": "Training domains", "novel": "Novel domains"}
@@ -34,10 +34,10 @@ def show_domains(mixture: str, state: str) -> None:
     groups = {title: [row for row in found["domains"] if row["role"] == role] for role, title in _ROLES.items()}
     for title, rows in groups.items():
         if rows:
-            show_picture(posterior_heatmap(found, rows, title), f"posterior_map_{title.split()[0].lower()}")
+            show_chart(posterior_heatmap(found, rows, title), f"posterior_map_{title.split()[0].lower()}")
     for title, rows in groups.items():
         if rows:
-            show_picture(posterior_paths(found, rows, title), f"posterior_paths_{title.split()[0].lower()}")
+            show_chart(posterior_paths(found, rows, title), f"posterior_paths_{title.split()[0].lower()}")
 
 
 def _ask_how() -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _ask(wish: dict[str, Any], state: str) -> dict[str, Any] | None:
             return client.posteriors(**wish)
 
     doing = "Reading the stored scores block by block"
-    found: dict[str, Any] | None = fetched("posterior_map", {**wish, "state": state}, ask, doing)
+    found: dict[str, Any] | None = fetch_in_background("posterior_map", {**wish, "state": state}, ask, doing)
     return found
 
 

@@ -15,8 +15,8 @@ from ui.present.text.retention import HOW_TO_READ, missing_words, number_of, ret
 from ui.studio.forms.job_form import show_last
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_picture
-from workbench.analysis.retention import likely, retention
+from ui.studio.shared.show_chart import show_chart
+from workbench.analysis.retention import retention, suggest_defaults
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
 from workbench.specs import Evaluate
@@ -36,7 +36,7 @@ def offer_retention(cards: Sequence[ExpertCard]) -> None:
 def show_retention(cards: Sequence[ExpertCard], split: str, key: str) -> None:
     """Asks for the domain to be kept and for the targets, and shows these experts on them."""
     with reading() as session:
-        found = likely(session, [card.name for card in cards])
+        found = suggest_defaults(session, [card.name for card in cards])
     left, right = st.columns([1, 2])
     retain = left.selectbox(
         "Domain that must not be forgotten",
@@ -64,7 +64,7 @@ def _show(found: Mapping[str, Any], key: str) -> None:
     )
     picture = retention_scatter(found, number)
     if picture:
-        show_picture(picture, f"{key}_scatter")
+        show_chart(picture, f"{key}_scatter")
         st.caption(
             plain(f"{text_words(found)} {HOW_TO_READ} Where names would overlap, hover a point to read its own.")
         )

@@ -11,7 +11,7 @@ from ui.client import Client
 from ui.present.charts.heatmap import Scores
 from ui.present.text.formatting import plain
 from ui.present.text.token_comparison import contrast_words, passage_words, tinted_difference
-from ui.studio.shared.background import fetched
+from ui.studio.shared.background import fetch_in_background
 from workbench.settings import get_settings
 
 EXPERT, DOMAIN = "contrast.expert", "contrast.domain"
@@ -53,7 +53,9 @@ def _ask(wish: dict[str, Any]) -> dict[str, Any] | None:
         with Client(get_settings()) as client:
             return client.contrast(**wish)
 
-    found: dict[str, Any] | None = fetched("contrast", wish, ask, "Comparing the two experts token by token")
+    found: dict[str, Any] | None = fetch_in_background(
+        "contrast", wish, ask, "Comparing the two experts token by token"
+    )
     return found
 
 

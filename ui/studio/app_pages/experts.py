@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.present.expert_table import expert_row, matches
 from ui.present.pages import TRAIN
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from ui.studio.experts.comparison import show_comparison
 from ui.studio.experts.expert_card import show_expert
 from ui.studio.experts.switches import show_bulk_switches
@@ -67,7 +67,7 @@ def _show_registry(shown: list[ExpertCard], scores: list[EvaluationCard], split:
         places = [place for place in ticked("experts") if place < len(shown)]
         st.session_state["experts.chosen"] = [shown[place].name for place in places]
 
-    st.caption(f"{counted(len(shown), 'expert')}. Tick one to see its card, several to compare them.")
+    st.caption(f"{pluralize(len(shown), 'expert')}. Tick one to see its card, several to compare them.")
     if shown:
         rows = [expert_row(card, scores, split) for card in shown]
         show_table(rows, "experts", "The registry of experts", on_select=choose)

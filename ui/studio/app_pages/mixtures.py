@@ -19,9 +19,9 @@ from ui.studio.mixtures.inference_modes_view import show_modes
 from ui.studio.mixtures.mixture_controls import Choice, choose, reset, saved_choice, state_of
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
-from ui.studio.shared.background import fetched
+from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
@@ -34,7 +34,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Mixtures")
     with reading() as session:
-        cards = mixtures.by_worth(session)
+        cards = mixtures.most_useful_first(session)
     if cards:
         by_name = {card.name: card for card in cards}
         name = st.selectbox("Mixture", list(by_name), key="mixture")
@@ -97,7 +97,7 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     if not now["domains"]:
         empty_until_scored(gap_words(choice.active, split), "Evaluate the mixture once.", mixture.name, split)
         return
-    show_picture(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
+    show_chart(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
     took = f"in {now['seconds'] * 1000:.0f} ms"
     st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now['domains'])}"))
 
@@ -116,7 +116,7 @@ def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:
         with Client(get_settings()) as client:
             return client.mix(**body)
 
-    return fetched(key, wish, ask, "Mixing the stored scores")
+    return fetch_in_background(key, wish, ask, "Mixing the stored scores")
 
 
 if __name__ == "__main__":

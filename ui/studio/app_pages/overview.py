@@ -11,7 +11,7 @@ from ui.present.failure_text import cause_of
 from ui.present.job_status import Look, look_of
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
-from ui.present.text.formatting import ago, counted, plain, spoken
+from ui.present.text.formatting import ago, plain, pluralize, spoken
 from ui.studio.job_views.job_view import show_line
 from ui.studio.job_views.pending_jobs import unfinished_jobs
 from ui.studio.shared.health import Sign, signs_of_health
@@ -105,7 +105,7 @@ def _show_unfinished(unfinished: Sequence[JobCard], count: int) -> None:
         with st.container(border=True):
             show_line(job)
     if unfinished:
-        st.page_link(JOBS.script, label=f"See {counted(count, 'unfinished job')}", icon=JOBS.icon)
+        st.page_link(JOBS.script, label=f"See {pluralize(count, 'unfinished job')}", icon=JOBS.icon)
 
 
 def _show_recent(over: list[JobCard]) -> None:

@@ -10,15 +10,15 @@ import streamlit as st
 from ui.client import Client
 from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
 from ui.present.pages import TRAIN
-from ui.present.text.formatting import counted, plain
+from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
 from ui.studio.forms.widgets import ask
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.mixtures.mixture_controls import gate_questions, state_of
 from ui.studio.mixtures.mode_gates_view import ask_parts, show_inside
-from ui.studio.shared.background import fetched
+from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.sample_texts import example
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
@@ -33,7 +33,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Posteriors")
     with reading() as session:
-        cards = {card.name: card for card in mixtures.by_worth(session)}
+        cards = {card.name: card for card in mixtures.most_useful_first(session)}
     if not cards:
         empty_until(
             "train-demix",
@@ -81,7 +81,7 @@ def _show_answer(wish: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
         with Client(get_settings()) as client:
             return client.posterior(**wish)
 
-    answer = fetched("posterior", wish, send, "Reading the text (the first time also loads the experts)")
+    answer = fetch_in_background("posterior", wish, send, "Reading the text (the first time also loads the experts)")
     if answer:
         _draw(answer, parts)
 
@@ -92,7 +92,7 @@ def _draw(answer: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
         st.info("The text has no token. Write a longer one.")
         return
     if len(experts) == 1:
-        st.caption(plain(f"{counted(len(tokens), 'token')}, all of {experts[0]}: beside no other its weight is 1."))
+        st.caption(plain(f"{pluralize(len(tokens), 'token')}, all of {experts[0]}: beside no other its weight is 1."))
     else:
         _draw_posterior(tokens, weights, experts)
     show_inside(answer, parts)
@@ -102,9 +102,9 @@ def _draw_posterior(tokens: Sequence[str], weights: Weights, experts: Sequence[s
     st.markdown("##### Whose word is it? Each word stands on the colour of its leading expert")
     st.html(legend(experts, leaders(weights)))
     st.html(tinted_words(tokens, weights, experts))
-    st.caption(plain(f"{counted(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
-    show_picture(posterior_lines(tokens, weights, experts), "posterior")
-    show_picture(average_weights(weights, experts), "posterior_mean")
+    st.caption(plain(f"{pluralize(len(tokens), 'token')}; hover a word to read the weights. Stronger is surer."))
+    show_chart(posterior_lines(tokens, weights, experts), "posterior")
+    show_chart(average_weights(weights, experts), "posterior_mean")
 
 
 if __name__ == "__main__":

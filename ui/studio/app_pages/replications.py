@@ -11,16 +11,16 @@ import streamlit as st
 
 from jobs.plans.replications import find_replication, jobs_of, replications, submit_replication, wish_for, wish_on
 from jobs.queue.submit import submit
-from ui.present.charts.chart import Picture
+from ui.present.charts.chart import Chart
 from ui.present.job_status import is_over
 from ui.present.pages import JOBS
 from ui.present.readable_folders import require_readable
-from ui.present.text.formatting import ago, counted, duration, plain
+from ui.present.text.formatting import ago, duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import empty, explained, keep, show_problem
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
 from workbench.registry import corpora
@@ -87,7 +87,7 @@ def _ask() -> None:
     if st.button(f"Reproduce {paper.title}", type="primary", icon=":material/experiment:", key="replication.submit"):
         with explained():
             ids = submit_replication(_wish(paper, answers, name, size, seeds))
-            keep(f"{name}: {counted(len(ids), 'job')} asked for.")
+            keep(f"{name}: {pluralize(len(ids), 'job')} asked for.")
             st.rerun()
 
 
@@ -150,8 +150,8 @@ def _show(name: str) -> None:
 
 
 def _words(wish: Replicate) -> str:
-    text = f"{counted(len(wish.domains), 'training domain')}, {counted(len(wish.novel), 'novel domain')}"
-    return f"{PAPERS[wish.paper].title}, {wish.size} ({wish.budget.about}); {text}; {counted(wish.seeds, 'seed')}."
+    text = f"{pluralize(len(wish.domains), 'training domain')}, {pluralize(len(wish.novel), 'novel domain')}"
+    return f"{PAPERS[wish.paper].title}, {wish.size} ({wish.budget.about}); {text}; {pluralize(wish.seeds, 'seed')}."
 
 
 @st.fragment(run_every=_LOOK_AGAIN)
@@ -162,7 +162,7 @@ def _live(name: str) -> None:
             jobs = list(jobs_of(session, wish).values())
         total = len(plan(wish))
         done = sum(job.state == "done" for job in jobs)
-        st.progress(done / total, text=plain(f"{done} of {counted(total, 'job')} done{_time_spent(jobs)}"))
+        st.progress(done / total, text=plain(f"{done} of {pluralize(total, 'job')} done{_time_spent(jobs)}"))
         for job in by_turn(jobs)[:_SHOWN]:
             show_line(job)
         for job in (one for one in jobs if one.state in ("failed", "cancelled") and one.attempt):
@@ -206,7 +206,7 @@ def _show_report(report: ReportCard) -> None:
     rows = [{name: row[name] for name in _FIRST} | dict(row) for row in claim_rows(found["claims"])]
     show_table(rows, key="replication_claims", words="Every claim with its mark and interval")
     for name, chart in charts(found).items():
-        show_picture(Picture(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
+        show_chart(Chart(chart.figure, chart.title, chart.words, chart.rows), f"replication_{name}")
 
 
 def _offer_files(report: ReportCard) -> None:

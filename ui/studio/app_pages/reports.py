@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from ui.present.pages import EXPERTS
-from ui.present.text.formatting import clock, counted, plain
+from ui.present.text.formatting import clock, plain, pluralize
 from ui.present.text.reports import read_words, report_row
 from ui.studio.analysis.classification_view import show_classification
 from ui.studio.experts.addition import show_addition
@@ -30,7 +30,7 @@ def show() -> None:
         return
     kinds = st.pills("Kind", sorted({card.kind for card in cards}), selection_mode="multi", key="reports.kinds")
     shown = [card for card in cards if not kinds or card.kind in kinds]
-    st.caption(f"{counted(len(shown), 'report')}, the newest first. They stay when what they speak of is deleted.")
+    st.caption(f"{pluralize(len(shown), 'report')}, the newest first. They stay when what they speak of is deleted.")
     show_table([report_row(card) for card in shown], "reports", "The reports that jobs left")
     by_id = {card.id: card for card in shown}
     chosen = st.selectbox("Report to read", list(by_id), format_func=lambda id: _label(by_id[id]), key="reports.chosen")

@@ -18,7 +18,7 @@ from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
 from ui.studio.mixtures.mixture_controls import state_of
 from ui.studio.shared.data_table import show_table
-from ui.studio.shared.show_chart import clicked, show_picture
+from ui.studio.shared.show_chart import clicked, show_chart
 from workbench.analysis import evaluations
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import ExpertCard
@@ -32,7 +32,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Specialization")
     with reading() as session:
-        names = [card.name for card in mixtures.by_worth(session)]
+        names = [card.name for card in mixtures.most_useful_first(session)]
         cards = experts.list_experts(session)
     if not cards:
         empty_until(
@@ -134,7 +134,7 @@ def _show_scores(scores: Scores) -> None:
             choose_cell(scores, expert_place=place[1], domain_place=place[0])
 
     if scores.at_home_somewhere().domains:
-        show_picture(specialization(scores), "specialization", choose)
+        show_chart(specialization(scores), "specialization", choose)
         return
     st.info("No expert here was trained on one of these domains alone, so there is no home to compare with.")
     of_homes = ("at home", "ratio to own expert")

@@ -16,7 +16,7 @@ from ui.present.form_choices import (
     offers_for_expert,
     offers_now,
 )
-from ui.present.pages import COMPOSITION, CORPORA, EVALUATION, Room
+from ui.present.pages import COMPOSITION, CORPORA, EVALUATION, Page
 from ui.present.questions import Offers
 from ui.present.text.formatting import plain
 from ui.studio.experts.parents import show_proposal
@@ -53,7 +53,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     AVERAGE: ("experts", "parent"),
     CLASSIFY: ("mixture",),
 }
-_MISSING: dict[str, tuple[str, str, Room | None]] = {
+_MISSING: dict[str, tuple[str, str, Page | None]] = {
     "domains": ("There is no domain yet.", "Import some text first.", CORPORA),
     "seed_model": ("There is no seed model yet.", f"Choose “{SEED}” above and make one.", None),
     "mixture": ("There is no mixture yet.", f"Choose “{DEMIX}” above: its experts make one.", None),

@@ -12,9 +12,9 @@ from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.mixtures.mixture_controls import state_of
-from ui.studio.shared.background import fetched
+from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import empty
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.registry import mixtures
 from workbench.registry.cards import ClusteringCard, MixtureCard
 from workbench.registry.database import reading
@@ -46,7 +46,9 @@ def _ask(mixture: MixtureCard, split: str) -> dict[str, Any] | None:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
     wish = (mixture.name, split, state_of(mixture))
-    found: dict[str, Any] | None = fetched("cluster_grid", wish, ask, "Mixing the stored scores in every way")
+    found: dict[str, Any] | None = fetch_in_background(
+        "cluster_grid", wish, ask, "Mixing the stored scores in every way"
+    )
     return found
 
 
@@ -57,7 +59,7 @@ def _show(found: dict[str, Any], mixture: str, split: str) -> None:
         return
     by_domain = {row["domain"]: row["perplexity"] for row in found["domains"]}
     text = st.selectbox("Text", [_ALL, *by_domain], key="clusters.grid_text")
-    show_picture(grid_picture(found, by_domain.get(text, found["perplexity"])), "cluster_grid")
+    show_chart(grid_picture(found, by_domain.get(text, found["perplexity"])), "cluster_grid")
     told = (
         f"Exact, from stored scores of the {split} split, in {found['seconds'] * 1000:.0f} ms; all experts weigh alike."
     )

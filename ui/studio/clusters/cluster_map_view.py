@@ -10,10 +10,10 @@ import streamlit as st
 from jobs.queue.submit import submit
 from ui.present.charts.cluster_map import By, ClusterMap, cluster_map, legend, map_picture
 from ui.present.text.clusters import SHOWN_TERMS
-from ui.present.text.formatting import counted, listed, plain
+from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.forms.job_form import show_last
 from ui.studio.shared.notices import empty, explained
-from ui.studio.shared.show_chart import areas, clicked_point, show_picture
+from ui.studio.shared.show_chart import areas, clicked_point, show_chart
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_documents import get_document, map_points
 from workbench.registry.clusterings import get_clustering
@@ -59,7 +59,7 @@ def _show(name: str) -> None:
         _show_legend(found)
         chart_side, reading_side = st.columns([5, 3], gap="medium")
         with chart_side:
-            show_picture(map_picture(found, by), _KEY, _nothing, ways=("points", "lasso", "box"))
+            show_chart(map_picture(found, by), _KEY, _nothing, ways=("points", "lasso", "box"))
         with reading_side:
             _show_selected(found, only)
 
@@ -109,7 +109,7 @@ def _show_document(card: ClusteringCard, number: int | None) -> None:
         document = get_document(session, get_storage(get_settings()), card.name, number)
     cluster = card.clusters[document["cluster"]]
     with st.container(border=True):
-        st.markdown(f"**{plain(cluster.name)}**, {counted(cluster.num_documents, 'document')}")
+        st.markdown(f"**{plain(cluster.name)}**, {pluralize(cluster.num_documents, 'document')}")
         st.caption(plain(f"Strongest words: {listed(cluster.terms, SHOWN_TERMS)}."))
         show_text(document)
         _offer_pin(card, document)
@@ -145,7 +145,7 @@ def _offer_domain(found: ClusterMap, drawn: Sequence[str], only: Sequence[str]) 
         st.caption("No document lies in this area: draw it around some points.")
         return
     with st.container(border=True):
-        st.markdown(f"**{counted(number, 'document')} in the area**")
+        st.markdown(f"**{pluralize(number, 'document')} in the area**")
         st.caption("Only what is on the map. Documents that are held out stay held out.")
         name = st.text_input("Name of the new domain", key="make-domain.name", placeholder="what they are about")
         if st.button(f"Make a domain of these {number:,}", type="primary", key="make-domain.submit"):

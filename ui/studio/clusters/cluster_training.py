@@ -15,7 +15,7 @@ from ui.present.form_choices import missing, offers_now
 from ui.present.pages import TRAIN
 from ui.present.questions import Question, assemble, changed, questions_of
 from ui.present.text.clusters import stale_words
-from ui.present.text.formatting import counted, plain
+from ui.present.text.formatting import plain, pluralize
 from ui.studio.forms.job_form import ask_for, show_last
 from ui.studio.forms.widgets import ask_all, key_of, show_command
 from ui.studio.job_views.pending_jobs import empty_until
@@ -64,7 +64,7 @@ def show_training(card: ClusteringCard) -> None:
 
 def _ask(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None:
     """The form; `seed` stands there at first, though a wish that branches from an expert names none."""
-    st.markdown(f"##### Train a model on each of {counted(len(card.clusters), 'cluster')}, and mix them")
+    st.markdown(f"##### Train a model on each of {pluralize(len(card.clusters), 'cluster')}, and mix them")
     st.caption(plain(TrainClusters.model_fields["training"].description))
     shown = [replace(one, default=seed) if one.path == ("seed_model",) else one for one in questions]
     answers = ask_all(_FORM, shown) | {("clustering",): card.name}

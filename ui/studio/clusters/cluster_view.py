@@ -6,12 +6,12 @@ import streamlit as st
 
 from ui.present.charts.cluster_charts import overlap_picture, sizes_picture
 from ui.present.text.clusters import changes_words, cluster_row
-from ui.present.text.formatting import counted, listed, plain
+from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.clusters.cluster_map_view import show_text
-from ui.studio.shared.background import fetched, forget
+from ui.studio.shared.background import fetch_in_background, forget
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained, keep
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.registry import cluster_documents
 from workbench.registry.cards import ClusterCard, ClusteringCard
 from workbench.registry.clusterings import describe_cluster
@@ -27,12 +27,12 @@ def show_clusters(card: ClusteringCard) -> None:
     names = [cluster.name for cluster in card.clusters]
     name = st.selectbox("Cluster to look at", names, key=f"clusters.one.{card.id}")
     _show_cluster(card, card.clusters[names.index(name)])
-    show_picture(sizes_picture(card), "cluster_sizes")
+    show_chart(sizes_picture(card), "cluster_sizes")
 
 
 def _show_cluster(card: ClusteringCard, cluster: ClusterCard) -> None:
     with st.container(border=True):
-        st.markdown(f"**{plain(cluster.name)}**, {counted(cluster.num_documents, 'document')}")
+        st.markdown(f"**{plain(cluster.name)}**, {pluralize(cluster.num_documents, 'document')}")
         st.caption(plain(f"Strongest words: {listed(cluster.terms, len(cluster.terms))}."))
         _ask_name(cluster)
         st.markdown("The documents nearest to its centre")
@@ -60,7 +60,7 @@ def _ask_name(cluster: ClusterCard) -> None:
 
 def show_overlap(card: ClusteringCard) -> None:
     """How clusters go with the domains that their documents came from (figure 16)."""
-    show_picture(overlap_picture(card), "cluster_overlap")
+    show_chart(overlap_picture(card), "cluster_overlap")
 
 
 def show_changes(card: ClusteringCard) -> None:
@@ -77,7 +77,7 @@ def show_changes(card: ClusteringCard) -> None:
         with reading() as session:
             return cluster_documents.changes(session, get_storage(get_settings()), card.name)
 
-    found = fetched("cluster_changes", card.id, ask, "Reading the ids of all documents")
+    found = fetch_in_background("cluster_changes", card.id, ask, "Reading the ids of all documents")
     if found is None:
         return
     tell = st.warning if found["num_missing"] or found["num_new"] else st.success

@@ -15,7 +15,7 @@ from ui.studio.analysis.retention_view import offer_retention, offer_scores
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.retention import retention
 from workbench.registry.cards import EvaluationCard, ExpertCard
 from workbench.registry.database import reading
@@ -27,7 +27,7 @@ def show_comparison(cards: Sequence[ExpertCard], scores: Sequence[EvaluationCard
     """Perplexities on one split as bars, and a table of what differs."""
     picture = expert_bars(cards, [one for one in scores if one.split == split])
     if picture:
-        show_picture(picture, "compared")
+        show_chart(picture, "compared")
         if not is_shared(cards, scores, split):
             with explained():
                 _offer_scores(cards, split)

@@ -7,7 +7,7 @@ import json
 import streamlit as st
 
 from ui.present.charts.lineage import lineage_dot, lineage_words
-from ui.present.text.formatting import clock, counted, millions, plain, size
+from ui.present.text.formatting import clock, millions, plain, pluralize, size
 from ui.present.text.measures import in_percent
 from ui.present.text.parents import known_words
 from ui.studio.experts.addition import show_additions
@@ -54,7 +54,7 @@ def show_expert(card: ExpertCard) -> None:
 
 def _show_numbers(card: ExpertCard) -> None:
     numbers = {
-        "Domain": card.domain or counted(len(card.domains), "domain"),
+        "Domain": card.domain or pluralize(len(card.domains), "domain"),
         "Method": card.method,
         "Parameters": millions(card.num_parameters),
         "Size on disk": size(card.size_bytes),

@@ -10,15 +10,15 @@ import streamlit as st
 
 from engine.statistics.perplexity import perplexity_of
 from ui.client import Client
-from ui.present.charts.chart import MARK, Picture, label, new_figure
+from ui.present.charts.chart import MARK, Chart, label, new_figure
 from ui.present.charts.curves_and_bars import PERPLEXITY
 from ui.present.pages import TRAIN
 from ui.present.text.forgetting import forgetting_rows, forgetting_words
-from ui.present.text.formatting import counted, plain
-from ui.studio.shared.background import fetched
+from ui.present.text.formatting import plain, pluralize
+from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import empty
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.palette import COLOURS
 from workbench.registry.cards import ExpertCard, JobCard, MetricPoint
 from workbench.settings import get_settings
@@ -31,7 +31,7 @@ def show_forgetting(job: JobCard, points: Sequence[MetricPoint], key: str) -> No
     """The picture of a training that watched other domains; nothing for any other job."""
     picture = forgetting_picture(points, job.spec) if _others(job.spec) else None
     if picture is not None:
-        show_picture(picture, f"{key}_forgetting")
+        show_chart(picture, f"{key}_forgetting")
         if told := _what_stays(job):
             st.caption(told)
 
@@ -55,7 +55,7 @@ def show_forgotten(card: ExpertCard) -> None:
         with Client(get_settings()) as client:
             return client.forgetting(**wish)
 
-    if found := fetched(f"forgotten_{card.id}", wish, send, "Reading the stored scores"):
+    if found := fetch_in_background(f"forgotten_{card.id}", wish, send, "Reading the stored scores"):
         _show_table(card, found)
 
 
@@ -71,7 +71,7 @@ def _show_table(card: ExpertCard, found: Mapping[str, Any]) -> None:
         st.markdown(plain(sentence))
 
 
-def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Picture | None:
+def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -> Chart | None:
     """Perplexity over training tokens, of the target and on average of the others; None before an evaluation.
 
     Of several targets it is their average, too.
@@ -83,8 +83,8 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -
         return None
     per_step = tokens_per_step(spec["training"]) * len(learned)
     table = [_row(step, step * per_step, curves, learned) for step in steps]
-    target = f"target: {learned[0]}" if len(learned) == 1 else f"average of {counted(len(learned), 'target')}"
-    others = f"average of {counted(len(watched), 'watched domain')}"
+    target = f"target: {learned[0]}" if len(learned) == 1 else f"average of {pluralize(len(learned), 'target')}"
+    others = f"average of {pluralize(len(watched), 'watched domain')}"
     figure = new_figure("tokens trained on", PERPLEXITY)
     for name, column, colour in ((target, "target", COLOURS[0]), (others, "average of the others", MARK)):
         values = [row[column] for row in table]
@@ -96,7 +96,7 @@ def forgetting_picture(points: Sequence[MetricPoint], spec: Mapping[str, Any]) -
             line={"color": colour},
         )
     words = f"Line chart: {_went(target, table, 'target')}; {_went(others, table, 'average of the others')}."
-    return Picture(figure, _title(table), words, table)
+    return Chart(figure, _title(table), words, table)
 
 
 def tokens_per_step(training: Mapping[str, Any]) -> int:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from ui.present.form_choices import backbone_of, backbones
 from ui.present.pages import COMPOSITION, TRAIN
-from ui.present.text.formatting import counted, millions, plain
+from ui.present.text.formatting import millions, plain, pluralize
 from ui.studio.shared.data_table import show_table
 from workbench.analysis import mode_parts
 from workbench.registry import experts
@@ -19,7 +19,7 @@ def show_parts(card: ExpertCard) -> None:
     """Each part with where it comes from and how large it is."""
     with reading() as session:
         parts = mode_parts.parts_told(session, get_storage(), card.name)
-    blocks = counted(parts[0]["num_blocks"], "block")
+    blocks = pluralize(parts[0]["num_blocks"], "block")
     st.markdown(f"##### What stands beside the backbone, {plain(card.seed or 'a seed model')} in {blocks}")
     rows = [
         {

@@ -8,11 +8,11 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
-from ui.present.charts.chart import GREY, Picture, name_axis, new_figure
+from ui.present.charts.chart import GREY, Chart, name_axis, new_figure
 from ui.present.text.formatting import plain
 from ui.present.text.parents import blocks_words, proposal_words
-from ui.studio.shared.background import fetched
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.background import fetch_in_background
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.parent_proposal import is_scored, score_line
 from workbench.palette import COLOURS
 from workbench.registry.database import reading
@@ -36,21 +36,21 @@ def show_proposal(mixture: str, domain: str) -> None:
         with Client(get_settings()) as client:
             return client.nearest(**wish)
 
-    if found := fetched("nearest", wish, send, "Looking for the nearest parent in the stored scores"):
+    if found := fetch_in_background("nearest", wish, send, "Looking for the nearest parent in the stored scores"):
         st.markdown(plain(proposal_words(found)))
         with st.expander("How near each expert is", icon=":material/account_tree:"):
-            show_picture(parent_picture(found["posterior"], found["parent"]), "nearest_parent")
+            show_chart(parent_picture(found["posterior"], found["parent"]), "nearest_parent")
 
 
 def show_posterior(found: Mapping[str, Any], parent: str, key: str) -> None:
     """The posterior behind a parent, as a training leaves it; nothing where the parent was named by a person."""
     if posterior := found.get("parent_posterior"):
-        show_picture(parent_picture(posterior, parent), f"{key}_parent")
+        show_chart(parent_picture(posterior, parent), f"{key}_parent")
         if num_blocks := found.get("parent_blocks"):
             st.caption(f"The mean over {blocks_words(num_blocks)} of the new domain.")
 
 
-def parent_picture(posterior: Mapping[str, float], parent: str) -> Picture:
+def parent_picture(posterior: Mapping[str, float], parent: str) -> Chart:
     """The mean posterior of each expert on held-out text of the new domain, the greatest first."""
     ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
     figure = new_figure("expert", "mean posterior at block ends (share)")
@@ -60,4 +60,4 @@ def parent_picture(posterior: Mapping[str, float], parent: str) -> Picture:
     told = "; ".join(f"{name} {share:.2f}" for name, share in ranked[:6])
     words = f"Bar chart of the posterior on held-out text of the new domain: {told}. The parent is {parent}."
     table = [{"expert": name, "posterior": share, "parent": name == parent} for name, share in ranked]
-    return Picture(figure, "Why this parent: the tallest bar knew the new domain best", words, table)
+    return Chart(figure, "Why this parent: the tallest bar knew the new domain best", words, table)

@@ -14,9 +14,9 @@ from ui.present.text.removal import Row, extraction_rows, extraction_words, perp
 from ui.studio.forms.job_form import ask_for
 from ui.studio.forms.widgets import Answers
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.background import fetched
+from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.data_table import show_table
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis import removal
 from workbench.analysis.retrained_baselines import candidates
 from workbench.analysis.unlearning import what_stays
@@ -43,7 +43,7 @@ def show_removal(mixture: str) -> None:
         with Client(get_settings()) as client:
             return client.removal(**wish)
 
-    if answer := fetched("removal", wish, send, "Reading the stored scores"):
+    if answer := fetch_in_background("removal", wish, send, "Reading the stored scores"):
         _show_costs(answer, mixture)
     st.divider()
     expert = st.selectbox(
@@ -85,7 +85,7 @@ def _show_costs(answer: Mapping[str, Any], mixture: str) -> None:
             "dev",
         )
     else:
-        show_picture(picture, "removal")
+        show_chart(picture, "removal")
     _tell_gaps(rows)
 
 
@@ -125,7 +125,7 @@ def show_removal_report(report: ReportCard) -> None:
     found = report.findings
     (st.success if found["ok"] else st.error)(plain(found["sentence"]))
     if picture := removal_bars(found["perplexity"][:1]):
-        show_picture(picture, f"removal_{report.id}")
+        show_chart(picture, f"removal_{report.id}")
     st.markdown("##### Perplexity on every domain: the first is the expert's own")
     show_table(perplexity_rows(found["perplexity"]), f"removal_costs_{report.id}", f"Perplexities of {report.title}")
     _tell_gaps(found["perplexity"])

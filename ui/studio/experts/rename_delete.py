@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from ui.present.text.formatting import counted, listed, plain
+from ui.present.text.formatting import listed, plain, pluralize
 from ui.studio.shared.notices import explained, keep
 from workbench.analysis import evaluations, removal
 from workbench.registry import experts, mixtures
@@ -58,7 +58,7 @@ def _show_deletion(card: ExpertCard) -> None:
     st.markdown(plain(f"Nothing depends on it. Deleting removes {lost}; this cannot be undone."))
     stays = _certificates(card)
     none = "No removal of it has been certified; that would take a mixture it is in."
-    st.caption(f"{counted(stays, 'certificate')} of its removal will stay." if stays else none)
+    st.caption(f"{pluralize(stays, 'certificate')} of its removal will stay." if stays else none)
     sure = st.checkbox("I want to delete it for good", key=f"sure_{card.id}")
     if st.button("Delete", key=f"delete_{card.id}", type="primary", disabled=not sure):
         with explained():

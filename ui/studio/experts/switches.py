@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from ui.present.text.formatting import counted
+from ui.present.text.formatting import pluralize
 from ui.studio.shared.notices import explained, keep
 from workbench.registry import experts
 from workbench.registry.cards import ExpertCard
@@ -31,10 +31,10 @@ def show_bulk_switches(cards: Sequence[ExpertCard]) -> None:
     names = [card.name for card in cards]
     with st.container(horizontal=True):
         for label, wanted in (("Enable", True), ("Disable", False)):
-            if st.button(f"{label} {counted(len(names), 'expert')}", key=f"bulk_{label}"):
+            if st.button(f"{label} {pluralize(len(names), 'expert')}", key=f"bulk_{label}"):
                 with explained():
                     _set(names, wanted)
-                    keep(f"{counted(len(names), 'expert')} {'enabled' if wanted else 'disabled'}.")
+                    keep(f"{pluralize(len(names), 'expert')} {'enabled' if wanted else 'disabled'}.")
                     st.rerun()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from ui.present.questions import Question, questions_of
-from ui.present.text.formatting import counted, listed, plain, size
+from ui.present.text.formatting import listed, plain, pluralize, size
 from ui.present.uploads import keep_uploads
 from ui.studio.forms.job_form import ask_for, show_last
 from ui.studio.forms.widgets import Answers
@@ -60,7 +60,7 @@ def _from_upload() -> Answers | None:
     if not files:
         st.caption("Drop txt, md, jsonl, csv or parquet files here, packed by gz or xz or not.")
         return None
-    told = f"{counted(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
+    told = f"{pluralize(len(files), 'file')}, {size(sum(file.size for file in files))}, kept in the home folder: "
     st.caption(plain(told + listed([file.name for file in files])))
     _propose_name(files[0].name)
     marks = tuple(file.file_id for file in files)

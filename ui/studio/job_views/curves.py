@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from ui.present.charts.curves_and_bars import curves
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.registry.cards import MetricPoint
 
 WHOLE = "all domains"
@@ -25,7 +25,7 @@ def show_curves(points: Sequence[MetricPoint], key: str, subject: str) -> None:
         with column:
             picture = curves(line, title, subject, order)
             if picture:
-                show_picture(picture, f"{key}_{title.split()[0].lower()}")
+                show_chart(picture, f"{key}_{title.split()[0].lower()}")
 
 
 def _of_kind(points: Sequence[MetricPoint], whole: str, prefix: str) -> list[MetricPoint]:

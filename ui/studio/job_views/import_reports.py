@@ -8,7 +8,7 @@ import streamlit as st
 
 from ui.present.failure_text import cause_of, next_step_of
 from ui.present.pages import JOBS
-from ui.present.text.formatting import clock, counted, plain, spoken
+from ui.present.text.formatting import clock, plain, pluralize, spoken
 from ui.present.uploads import own_names
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import empty, explained, keep, show_problem
@@ -64,8 +64,8 @@ def _show_import(corpus: CorpusCard) -> None:
     with st.container(border=True):
         st.markdown(f"**{plain(corpus.name)}** — {plain(source_of(corpus.source))}")
         told = (
-            f"{counted(len(corpus.domains), 'domain')}; {counted(refused, 'record')} refused; "
-            f"{counted(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
+            f"{pluralize(len(corpus.domains), 'domain')}; {pluralize(refused, 'record')} refused; "
+            f"{pluralize(twice, 'duplicate')} left out; licence: {corpus.licence or 'not stated'}"
         )
         st.caption(plain(told))
         if report.get("anonymized"):

@@ -8,9 +8,9 @@ from typing import Any
 import streamlit as st
 from plotly.subplots import make_subplots
 
-from ui.present.charts.chart import GREY, Picture, colour_of, label
+from ui.present.charts.chart import GREY, Chart, colour_of, label
 from ui.present.text.formatting import listed
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.training_history import gate_names
 from workbench.registry.cards import JobCard, MetricPoint
 from workbench.registry.database import reading
@@ -28,7 +28,7 @@ def show_gates(job: JobCard, points: Sequence[MetricPoint], key: str) -> None:
         return
     with reading() as session:
         names = gate_names(session, job.id)
-    show_picture(gates_picture(looks, names), f"{key}_gates")
+    show_chart(gates_picture(looks, names), f"{key}_gates")
     st.caption("Means over the tokens of held-out text and over all blocks; the shares on a domain are 1 together.")
 
 
@@ -46,7 +46,7 @@ def looks_of(points: Sequence[MetricPoint]) -> Looks:
     }
 
 
-def gates_picture(looks: Looks, names: Sequence[str]) -> Picture:
+def gates_picture(looks: Looks, names: Sequence[str]) -> Chart:
     """A band for each, one picture for each domain beneath the other, so that a part has one colour everywhere."""
     figure = make_subplots(
         rows=len(looks),
@@ -78,7 +78,7 @@ def gates_picture(looks: Looks, names: Sequence[str]) -> Picture:
         margin={"l": 8, "r": 8, "t": 60, "b": 8},
         legend={"orientation": "h", "y": 1 + 28 / (72 + 130 * len(looks)), "yanchor": "bottom"},  # above the first name
     )
-    return Picture(figure, _title(looks, names), _words(looks, names), _table(looks, names))
+    return Chart(figure, _title(looks, names), _words(looks, names), _table(looks, names))
 
 
 def _last(looks: Looks) -> dict[str, list[float]]:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from ui.present.job_status import is_over
 from ui.present.pages import EVALUATION, JOBS, TRAIN
-from ui.present.text.formatting import counted, duration, plain
+from ui.present.text.formatting import duration, plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.studio.shared.notices import empty, explained
 from workbench.job_records import jobs as rows
@@ -39,7 +39,7 @@ def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:
         left = "" if job.eta_seconds is None else f", about {duration(job.eta_seconds)} left"
         return f"“{job.title}” is {job.state}{left}."
     before = by_turn(jobs).index(job)
-    return f"“{job.title}” waits for its turn" + (f" behind {counted(before, 'job')}." if before else ".")
+    return f"“{job.title}” waits for its turn" + (f" behind {pluralize(before, 'job')}." if before else ".")
 
 
 def unfinished_jobs() -> list[JobCard]:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from ui.present.job_status import is_over
 from ui.present.pages import JOBS
-from ui.present.text.formatting import counted, plain
+from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared.notices import explained, show_problem
@@ -34,7 +34,7 @@ def _live(key: str, ids: Sequence[str]) -> None:
         jobs = _read(ids)
         done = sum(job.state == "done" for job in jobs)
         with st.container(border=True):
-            st.progress(done / max(1, len(jobs)), text=plain(f"{done} of {counted(len(jobs), 'job')} done"))
+            st.progress(done / max(1, len(jobs)), text=plain(f"{done} of {pluralize(len(jobs), 'job')} done"))
             for job in by_turn(jobs)[:_SHOWN]:
                 show_line(job)
             for job in jobs:

@@ -12,9 +12,9 @@ from ui.present.text.formatting import plain
 from ui.present.text.inference_modes import NO_CACHED, ORACLE, WAYS, best_way, means, table_rows, trained_words
 from ui.present.text.oracle_gap import oracle_gap
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.shared.background import fetched
+from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.data_table import as_csv
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.settings import get_settings
 
 
@@ -59,7 +59,7 @@ def show_oracle_gap(mixture: str, split: str, state: str) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
     found = _ask(mixture, split, "prefix", state)
     if found is not None and not _is_empty(found, mixture, split):
-        show_picture(oracle_gap(found["domains"]), "oracle_gap")
+        show_chart(oracle_gap(found["domains"]), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
 
 
@@ -69,7 +69,7 @@ def _ask(mixture: str, split: str, evidence: str, state: str, blocks: int = 100)
             return client.modes(mixture=mixture, split=split, evidence=evidence, num_blocks=blocks)
 
     wish = (mixture, split, evidence, state, blocks)  # once something else is saved, the answer is another
-    found: dict[str, Any] | None = fetched("modes", wish, ask, "Comparing the modes on the stored scores")
+    found: dict[str, Any] | None = fetch_in_background("modes", wish, ask, "Comparing the modes on the stored scores")
     return found
 
 

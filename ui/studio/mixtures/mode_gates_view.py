@@ -10,9 +10,9 @@ import streamlit as st
 from engine.events import BACKBONE
 from ui.present.charts.mode_gate_charts import gate_strip, gates_by_block
 from ui.present.charts.trajectories import leaders, legend, tinted_words
-from ui.present.text.formatting import counted, plain
+from ui.present.text.formatting import plain, pluralize
 from ui.present.text.mode_gates import Gates, num_blocks, rows_inside
-from ui.studio.shared.show_chart import show_picture
+from ui.studio.shared.show_chart import show_chart
 from workbench.registry.cards import MixtureCard
 
 _ALL = "All, on average"
@@ -59,8 +59,8 @@ def _show_expert(expert: str, parts: Sequence[str], tokens: Sequence[str], gates
     st.html(legend([BACKBONE, *parts], leaders(rows)))
     st.html(tinted_words(spoken, rows, [BACKBONE, *parts]))
     st.caption(plain(_words(gates, expert, parts, len(tokens) - len(spoken))))
-    show_picture(gate_strip(spoken, rows, parts), f"{key}.strip")
-    show_picture(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
+    show_chart(gate_strip(spoken, rows, parts), f"{key}.strip")
+    show_chart(gates_by_block([rows_inside(gates, expert, parts, block) for block in blocks], parts), f"{key}.blocks")
 
 
 def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> str:
@@ -69,7 +69,7 @@ def _words(gates: Gates, expert: str, parts: Sequence[str], num_asleep: int) -> 
     told = [
         "Hover a word to read the weights; stronger is surer.",
         f"Switched off, so their weight is 0: {', '.join(off)}." if off else "",
-        f"{counted(num_asleep, 'token')} of the text came without this expert, which had no weight and slept."
+        f"{pluralize(num_asleep, 'token')} of the text came without this expert, which had no weight and slept."
         if num_asleep
         else "",
     ]

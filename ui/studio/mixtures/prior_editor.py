@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from ui.client import Client
-from ui.present.text.formatting import counted, plain
+from ui.present.text.formatting import plain, pluralize
 from ui.studio.mixtures.mixture_controls import Choice, set_weights
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained, keep
@@ -62,7 +62,7 @@ def origin(source: Mapping[str, Any]) -> str:
     """Where a prior comes from, in words."""
     if not source:
         return "Given by hand."
-    blocks = counted(source["num_blocks"], "block")
+    blocks = pluralize(source["num_blocks"], "block")
     return (
         f"Estimated on {blocks} of {source['block_size']} tokens of {source['split']} text of {source['domain']} with "
         f"{source['mixture']}, evidence: {source['evidence']}."

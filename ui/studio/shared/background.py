@@ -16,7 +16,7 @@ _AT_ONCE = 0.4  # seconds that a quick answer may take before the page goes on w
 _LOOK_AGAIN = 0.5
 
 
-class Errand:
+class BackgroundCall:
     """One question under way. `wish` tells whether the page still asks the same."""
 
     def __init__(self, wish: Any, ask: Callable[[], Any]) -> None:
@@ -42,7 +42,7 @@ class Errand:
         return time.monotonic() - self.began
 
 
-def fetched(key: str, wish: Any, ask: Callable[[], Any], doing: str) -> Any | None:
+def fetch_in_background(key: str, wish: Any, ask: Callable[[], Any], doing: str) -> Any | None:
     """The answer to `wish`, asked for once; None while it is on its way (the page says so and redraws itself)
     and when it failed (the page says why and offers to try again)."""
     errand = _errand(key, wish, ask)
@@ -55,10 +55,10 @@ def fetched(key: str, wish: Any, ask: Callable[[], Any], doing: str) -> Any | No
     return None
 
 
-def _errand(key: str, wish: Any, ask: Callable[[], Any]) -> Errand:
-    errands: dict[str, Errand] = st.session_state.setdefault("errands", {})
+def _errand(key: str, wish: Any, ask: Callable[[], Any]) -> BackgroundCall:
+    errands: dict[str, BackgroundCall] = st.session_state.setdefault("errands", {})
     if key not in errands or errands[key].wish != wish:
-        errands[key] = Errand(wish, ask)
+        errands[key] = BackgroundCall(wish, ask)
     return errands[key]
 
 
@@ -69,7 +69,7 @@ def forget(key: str) -> None:
 
 @st.fragment(run_every=_LOOK_AGAIN)
 def _wait(key: str, doing: str) -> None:
-    errand: Errand | None = st.session_state.get("errands", {}).get(key)
+    errand: BackgroundCall | None = st.session_state.get("errands", {}).get(key)
     if errand is None or errand.is_done():
         st.rerun()
         return

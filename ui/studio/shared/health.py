@@ -11,7 +11,7 @@ import streamlit as st
 
 from ui.client import Client
 from ui.errors import ServerDown, ServerRefused
-from ui.present.text.formatting import counted, duration, size
+from ui.present.text.formatting import duration, pluralize, size
 from ui.serving.disks import ENOUGH_BYTES, least_room, trashed_bytes
 from ui.serving.doctor import Finding, check_artifacts
 from ui.serving.processes import WORKER, runs
@@ -46,7 +46,7 @@ def api_signs(settings: Settings) -> tuple[Sign, Sign]:
         away = Sign("API server", False, problem.problem, problem.next_step)
         return away, Sign("Device", None, f"asked for “{settings.device}”; known once the API server answers")
     loaded = answer.get("loaded") or []
-    held = f"{counted(len(loaded), 'model')} in memory" if loaded else "no model in memory yet"
+    held = f"{pluralize(len(loaded), 'model')} in memory" if loaded else "no model in memory yet"
     return Sign("API server", True, f"answers; {held}"), device_sign(answer)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from ui.present.charts.chart import Picture
+from ui.present.charts.chart import Chart
 from ui.present.text.formatting import plain
 from ui.studio.shared.data_table import show_table
 
@@ -23,8 +23,8 @@ _CONFIG_OF_MAPS = {
 LEGEND_PIXELS = 92  # the toolbar, and two rows of names beneath it
 
 
-def show_picture(
-    picture: Picture, key: str, on_select: Callable[[], None] | None = None, ways: Sequence[Way] = ("points",)
+def show_chart(
+    picture: Chart, key: str, on_select: Callable[[], None] | None = None, ways: Sequence[Way] = ("points",)
 ) -> None:
     """A chart with everything that belongs to it. `key` tells it apart from others on the page.
 

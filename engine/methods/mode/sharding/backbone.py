@@ -20,16 +20,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from engine.errors import ModelError, TrainingError
-from engine.methods.mode.block import Said, active_keys
+from engine.methods.mode.block import BranchOutput, active_keys
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
-from engine.methods.mode.sharding.messages import Wire, packed, words_group
+from engine.methods.mode.sharding.messages import Peer, control_group, packed
 
 
 class Shard:
     """The experts of another process."""
 
-    def __init__(self, wire: Wire, keys: Sequence[str]) -> None:
+    def __init__(self, wire: Peer, keys: Sequence[str]) -> None:
         self.wire, self.keys = wire, tuple(keys)
         self.num_passes = 0
         self._active: list[str] = []
@@ -45,7 +45,7 @@ class Shard:
             ticket = torch.zeros((), device=x_BTD.device, requires_grad=True)  # the first block's input has no gradient
             self._ticket = _Depart.apply(ticket, x_BTD, self)  # type: ignore[no-untyped-call]
 
-    def end(self, branch: RemoteBranch) -> Said:
+    def end(self, branch: RemoteBranch) -> BranchOutput:
         """What one of the experts answers."""
         if self._answers_SBTD is None:
             self._answers_SBTD = _Arrive.apply(self._ticket, self, branch)  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ class Shard:
         self._active = [key for key in active_keys() if key in self.keys]
         tensors: list[Tensor] = [x_BTD[:0]]
         kind = x_BTD.device.type
-        self.wire.tell(
+        self.wire.send(
             "read",
             tensors,
             keys=self._active,
@@ -76,17 +76,17 @@ class Shard:
     def depart(self, x_BTD: Tensor) -> None:
         """Sends a block's input, and looks out for the answers."""
         rows, length, width = x_BTD.shape
-        self.wire.send(x_BTD)
-        self._expected = self.wire.expect(x_BTD, (len(self._active), rows, length, width + 2))
+        self.wire.send_tensor(x_BTD)
+        self._expected = self.wire.receive_tensor(x_BTD, (len(self._active), rows, length, width + 2))
 
     def return_(self, gradients_SBTD: Tensor, branch: RemoteBranch) -> None:
         """Sends the answers' gradients, and looks out for the input's; the first block's has none."""
         if branch.is_last:
-            self.wire.tell("back")
-        self.wire.send(gradients_SBTD)
+            self.wire.send("back")
+        self.wire.send_tensor(gradients_SBTD)
         if branch.number:
             _, rows, length, width = gradients_SBTD.shape
-            self._expected = self.wire.expect(gradients_SBTD, (rows, length, width - 2))
+            self._expected = self.wire.receive_tensor(gradients_SBTD, (rows, length, width - 2))
 
     def arrived(self) -> Tensor:
         assert self._expected is not None
@@ -133,7 +133,7 @@ class RemoteBranch(nn.Module):
         super().__init__()
         self._shard, self.key, self.number, self.is_last = shard, key, number, number == num_blocks - 1
 
-    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], Said]:
+    def begin(self, x_BTD: Tensor, *given: Any, **named: Any) -> Callable[[], BranchOutput]:
         """As a branch's."""
         self._shard.begin(self, x_BTD, given, named)
         return lambda: self._shard.end(self)
@@ -154,15 +154,15 @@ def connected(model: ModeModel, base_sha256: str) -> Iterator[list[Shard]]:
     At a good end it lets those processes go; after an error this process must end, and theirs end with a LostRank.
     Raises ModelError where an expert is of another backbone or does not fit.
     """
-    group = words_group()
-    shards = [_met(Wire(rank, group), model, base_sha256) for rank in range(1, dist.get_world_size())]
+    group = control_group()
+    shards = [_met(Peer(rank, group), model, base_sha256) for rank in range(1, dist.get_world_size())]
     yield shards
     for shard in shards:
-        shard.wire.tell("end")
+        shard.wire.send("end")
 
 
-def _met(wire: Wire, model: ModeModel, base_sha256: str) -> Shard:
-    said = wire.hear()
+def _met(wire: Peer, model: ModeModel, base_sha256: str) -> Shard:
+    said = wire.receive()
     if said["base_sha256"] != base_sha256:
         raise ModelError(
             f"The experts of process {wire.peer} were trained on another backbone than the first process has.",

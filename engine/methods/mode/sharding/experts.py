@@ -25,7 +25,7 @@ from engine.methods.mode.block import Branch
 from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.folders import expert_folder
-from engine.methods.mode.sharding.messages import Wire, unpacked, words_group
+from engine.methods.mode.sharding.messages import Peer, control_group, unpacked
 from engine.training.checkpoint import (
     best_weights,
     drop_after,
@@ -34,7 +34,7 @@ from engine.training.checkpoint import (
     save_checkpoint,
     training_state,
 )
-from engine.training.distributed import Team
+from engine.training.distributed import ProcessGroup
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
 
 
@@ -46,17 +46,17 @@ def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> boo
     too, that one process made. Afterwards the model's experts are what they learnt; those of a training that ended
     (was not stopped) are as patience says. Raises LostRank when the first process is gone, and what an update raises.
     """
-    wire = Wire(0, words_group())
+    wire = Peer(0, control_group())
     shapes = {key: asdict(model.shape_of(key)) for key in model.keys}
-    wire.tell("meet", base_sha256=base_sha256, experts=shapes)
+    wire.send("meet", base_sha256=base_sha256, experts=shapes)
     server = _Server(model, wire, folder)
-    while (wish := (said := wire.hear()).pop("do")) != "end":
+    while (wish := (said := wire.receive()).pop("do")) != "end":
         server.does[wish](**said)
     return server.training is not None and server.training.has_ended
 
 
 class _Server:
-    def __init__(self, model: ModeModel, wire: Wire, folder: Path | None) -> None:
+    def __init__(self, model: ModeModel, wire: Peer, folder: Path | None) -> None:
         self.model, self.wire, self.folder = model, wire, folder
         self.training: _Training | None = None
         self.passed: list[tuple[Tensor, Tensor]] = []  # each block's input and answers, to go back through
@@ -81,23 +81,23 @@ class _Server:
         self.passed = []
         with torch.set_grad_enabled(learning):
             for number, branches in enumerate(zip(*rows, strict=True)):
-                x_BTD = self.wire.expect(like, shape)().requires_grad_(learning and number > 0)
+                x_BTD = self.wire.receive_tensor(like, shape)().requires_grad_(learning and number > 0)
                 with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
                     answers = [_answer(one.train(training), x_BTD, given, named) for one in branches]
                 answers_SBTD = torch.stack(answers).to(like.dtype)
-                self.wire.send(answers_SBTD)
+                self.wire.send_tensor(answers_SBTD)
                 if learning:
                     self.passed.append((x_BTD, answers_SBTD))
 
     def back(self) -> None:
         """The backward pass of the newest forward pass."""
         for x_BTD, answers_SBTD in reversed(self.passed):
-            gradients_SBTD = self.wire.expect(answers_SBTD, answers_SBTD.shape)()
+            gradients_SBTD = self.wire.receive_tensor(answers_SBTD, answers_SBTD.shape)()
             if answers_SBTD.requires_grad:
                 answers_SBTD.backward(gradients_SBTD)
             if x_BTD.requires_grad:
                 assert x_BTD.grad is not None
-                self.wire.send(x_BTD.grad)
+                self.wire.send_tensor(x_BTD.grad)
         self.passed = []
 
     def learn(self, keys: Sequence[str], learning: Learning, config: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ class _Training:
         learning: Learning,
         config: TrainingConfig,
         folder: Path,
-        wire: Wire,
+        wire: Peer,
     ) -> None:
         self.config, self.folder, self.wire, self.step = config, folder, wire, 0
         self.has_ended = False
@@ -185,7 +185,7 @@ class _Training:
             best = {name: self.best[name] for name in parameters if name in self.best}
             state = training_state(parameters, self.optimizer, best)
             save_checkpoint(expert_folder(self.folder, key), self.step, state, self.config)
-        self.wire.tell("saved")
+        self.wire.send("saved")
 
     @torch.no_grad()
     def settle(self) -> None:
@@ -194,12 +194,12 @@ class _Training:
         self.has_ended = True
 
 
-class _Member(Team):
+class _Member(ProcessGroup):
     """As the rest of the team sees this process: everybody's gradients are clipped together."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Peer) -> None:
         self.wire = wire
 
     def total(self, value: float) -> float:
-        self.wire.tell("sum", value=value)
-        return float(self.wire.hear()["value"])
+        self.wire.send("sum", value=value)
+        return float(self.wire.receive()["value"])

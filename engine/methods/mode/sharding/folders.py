@@ -14,7 +14,7 @@ from engine.config import TrainingConfig
 from engine.files import new_folder, verify_folder
 from engine.methods.mode.files import save_part
 from engine.methods.mode.model import ModeModel
-from engine.training.checkpoint import course_at, has_checkpoint, newest_step, save_checkpoint, state_at
+from engine.training.checkpoint import evaluation_history_at, has_checkpoint, newest_step, save_checkpoint, state_at
 
 _EXPERTS, _MADE, _PART = "experts", "made", "part.safetensors"
 
@@ -24,7 +24,7 @@ def expert_folder(folder: Path, key: str) -> Path:
     return folder / _EXPERTS / key
 
 
-def keep_made(model: ModeModel, key: str, folder: Path) -> None:
+def save_trained(model: ModeModel, key: str, folder: Path) -> None:
     """Writes what an expert has learnt into the folder of its training."""
     with new_folder(expert_folder(folder, key) / _MADE) as aside:
         save_part(model, key, aside / _PART)
@@ -46,5 +46,5 @@ def gather_checkpoints(folder: Path, names: Iterable[str], config: TrainingConfi
     own = {key: list(some) for key, some in groupby(names, key=lambda name: name.partition(":")[0])}
     if step and all(has_checkpoint(expert_folder(folder, key), step, config, some) for key, some in own.items()):
         state = {name: one for key in own for name, one in state_at(expert_folder(folder, key), step).items()}
-        save_checkpoint(folder, step, state, config, course_at(folder, step))
+        save_checkpoint(folder, step, state, config, evaluation_history_at(folder, step))
         shutil.rmtree(folder / _EXPERTS)

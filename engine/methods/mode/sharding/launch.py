@@ -9,10 +9,10 @@ from pathlib import Path
 from engine.errors import TrainingError
 from engine.events import Event
 from engine.methods.mode.sharding.task import ModeTask
-from engine.training.launch import carry_out
+from engine.training.launch import run_workers
 
 
-def train_apart(task: ModeTask, num_processes: int, *, threads: int = 0, log: Path | None = None) -> Iterator[Event]:
+def train_mpmd(task: ModeTask, num_processes: int, *, threads: int = 0, log: Path | None = None) -> Iterator[Event]:
     """Trains from the newest checkpoint in the task's folder, or from the start; this process reads no weights.
 
     When it ends, `made_file` finds each expert there, as its own process wrote it. `threads` are those of each process;
@@ -27,7 +27,7 @@ def train_apart(task: ModeTask, num_processes: int, *, threads: int = 0, log: Pa
             "Choose one for the backbone, and one for each expert or for several.",
         )
     task.lesson.check()
-    return carry_out(
+    return run_workers(
         replace(task, folder=task.folder.resolve()),
         "engine.methods.mode.sharding.worker",
         num_processes,

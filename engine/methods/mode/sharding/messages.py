@@ -23,12 +23,12 @@ from engine.errors import LostRank
 _PATIENCE = timedelta(days=7)
 
 
-def words_group() -> Any:
+def control_group() -> Any:
     """The group that words go over. Every process must ask for it, at the same point."""
     return dist.new_group(backend="gloo", timeout=_PATIENCE)
 
 
-class Wire:
+class Peer:
     """One end of the line to another process. Raises LostRank when that process is gone."""
 
     def __init__(self, peer: int, group: Any) -> None:
@@ -36,7 +36,7 @@ class Wire:
         self._on_cpu = dist.get_backend() == "gloo"
         self._sent: list[tuple[Any, Tensor]] = []  # a tensor must live until it is there
 
-    def tell(self, do: str, tensors: Sequence[Tensor] = (), **said: Any) -> None:
+    def send(self, do: str, tensors: Sequence[Tensor] = (), **said: Any) -> None:
         """Sends words and waits until they are there."""
         words = json.dumps({"do": do, **said}).encode()
         named = {
@@ -47,7 +47,7 @@ class Wire:
             dist.send(torch.tensor([len(words), len(parcel)]), self.peer, group=self._group)
             dist.send(torch.frombuffer(parcel, dtype=torch.uint8), self.peer, group=self._group)
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """Waits for words; `tensors` among them if any came."""
         sizes = torch.empty(2, dtype=torch.long)
         with self._together():
@@ -59,13 +59,13 @@ class Wire:
         tensors = load(text[int(sizes[0]) :])
         return said | ({"tensors": [tensors[f"{number}"] for number in range(len(tensors))]} if tensors else {})
 
-    def send(self, tensor: Tensor) -> None:
+    def send_tensor(self, tensor: Tensor) -> None:
         """Begins to send hidden states, and returns at once."""
         tensor = (tensor.detach().cpu() if self._on_cpu else tensor.detach()).contiguous()
         with self._together():
             self._sent.append((dist.isend(tensor, self.peer), tensor))
 
-    def expect(self, like: Tensor, shape: Sequence[int]) -> Callable[[], Tensor]:
+    def receive_tensor(self, like: Tensor, shape: Sequence[int]) -> Callable[[], Tensor]:
         """Begins to receive hidden states of a shape, with the device and type of `like`; to be called to have them."""
         found = torch.empty(shape, dtype=like.dtype, device="cpu" if self._on_cpu else like.device)
         with self._together():

@@ -16,44 +16,44 @@ from torch import Tensor
 from engine.config import TrainingConfig
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.sharding.backbone import Shard
-from engine.training.distributed import Team
+from engine.training.distributed import ProcessGroup
 
 
-class ShardedTeam(Team):
+class ShardedProcessGroup(ProcessGroup):
     """For `train(active, …, team=ShardedTeam(shards, active, config))`. One object serves one training."""
 
     def __init__(self, shards: Sequence[Shard], active: ActiveExperts, config: TrainingConfig) -> None:
         self.shards = [shard for shard in shards if set(shard.keys) & set(active.active)]
         for shard in self.shards:
             keys = [key for key in active.active if key in shard.keys]
-            shard.wire.tell("learn", keys=keys, learning=active.learning, config=asdict(config))
+            shard.wire.send("learn", keys=keys, learning=active.learning, config=asdict(config))
 
     def total(self, value: float) -> float:
         """Called at each update, with this process's part of the squared norm."""
         for shard in self.shards:
-            shard.wire.tell("update")
-        total = math.fsum([value, *(float(shard.wire.hear()["value"]) for shard in self.shards)])
+            shard.wire.send("update")
+        total = math.fsum([value, *(float(shard.wire.receive()["value"]) for shard in self.shards)])
         for shard in self.shards:
-            shard.wire.tell("sum", value=total)
+            shard.wire.send("sum", value=total)
         return total
 
     def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The experts' states stay where they are; this returns when they are kept."""
         for shard in self.shards:
-            shard.wire.tell("save")
+            shard.wire.send("save")
         for shard in self.shards:
-            shard.wire.hear()
+            shard.wire.receive()
         return state
 
     def go_on_from(self, step: int) -> None:
         for shard in self.shards:
-            shard.wire.tell("resume", step=step)
+            shard.wire.send("resume", step=step)
 
     def keep_best(self) -> None:
         for shard in self.shards:
-            shard.wire.tell("best")
+            shard.wire.send("best")
 
     def settle(self) -> None:
         """The experts are what patience says."""
         for shard in self.shards:
-            shard.wire.tell("settle")
+            shard.wire.send("settle")

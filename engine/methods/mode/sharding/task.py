@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import TrainingConfig
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.expert_set import Beginning, Lineup
-from engine.methods.mode.training import Lesson
+from engine.methods.mode.expert_set import ExpertInit, ExpertSet
+from engine.methods.mode.training import TrainingData
 from engine.training.data import PackedDomain
 from engine.training.layout import Layout
 
@@ -21,8 +21,8 @@ from engine.training.layout import Layout
 class ModeTask:
     """The first process has the backbone; the experts are shared out over the others, in order."""
 
-    lineup: Lineup
-    lesson: Lesson
+    lineup: ExpertSet
+    lesson: TrainingData
     folder: Path  # of the checkpoints, and of what is made
     device: str = "auto"
 
@@ -38,22 +38,22 @@ class ModeTask:
         said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         lineup, lesson = said["lineup"], said["lesson"]
         experts = tuple(
-            Beginning(
+            ExpertInit(
                 one["key"], one["name"], ModeConfig(**one["shape"]), one["kept"] and _kept(one["kept"]), one["part"]
             )
             for one in lineup["experts"]
         )
         domains, retained = (tuple(_domain(one) for one in lesson[which]) for which in ("domains", "retained"))
         return cls(
-            Lineup(lineup["id"], _kept(lineup["base"]), experts, lineup["learning"]),
-            Lesson(domains, retained, TrainingConfig(**lesson["config"])),
+            ExpertSet(lineup["id"], _kept(lineup["base"]), experts, lineup["learning"]),
+            TrainingData(domains, retained, TrainingConfig(**lesson["config"])),
             Path(said["folder"]),
             said["device"],
         )
 
 
-def _kept(said: Mapping[str, str]) -> Kept:
-    return Kept(Path(said["folder"]), said["sha256"])
+def _kept(said: Mapping[str, str]) -> ArtifactRef:
+    return ArtifactRef(Path(said["folder"]), said["sha256"])
 
 
 def _domain(said: Mapping[str, str]) -> PackedDomain:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.training.worker import follow, main, own_device, process_group
+from engine.training.worker import drive, main, own_device, process_group
 
 if TYPE_CHECKING:
     import torch
@@ -35,21 +35,21 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 def _lead(task: ModeTask, device: torch.device, place: Path | None) -> None:
     """The backbone's process: text, losses, and the loop."""
     from engine.methods.mode.sharding.backbone import connected
-    from engine.methods.mode.sharding.process_group import ShardedTeam
+    from engine.methods.mode.sharding.process_group import ShardedProcessGroup
     from engine.methods.mode.training import train_active
-    from engine.training.distributed import ALONE
+    from engine.training.distributed import SINGLE_PROCESS
 
     model = task.lineup.backbone().to(device)
     with connected(model, str(task.lineup.base.sha256)) as shards:
         active = task.lineup.of(model)
-        team = ShardedTeam(shards, active, task.lesson.config)
-        follow(train_active(active, task.lesson, task.folder, in_turn=True, team=team), ALONE, place)
+        team = ShardedProcessGroup(shards, active, task.lesson.config)
+        drive(train_active(active, task.lesson, task.folder, in_turn=True, team=team), SINGLE_PROCESS, place)
 
 
 def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:
     """A process with experts."""
     from engine.methods.mode.sharding.experts import serve
-    from engine.methods.mode.sharding.folders import keep_made
+    from engine.methods.mode.sharding.folders import save_trained
 
     model = task.lineup.backbone()  # new experts are copies of its layers
     for _ in task.lineup.add_to(model, keys):
@@ -59,7 +59,7 @@ def _serve(task: ModeTask, device: torch.device, keys: tuple[str, ...]) -> None:
         model.place_expert(key, device)
     if serve(model, str(task.lineup.base.sha256), task.folder):
         for key in keys:
-            keep_made(model, key, task.folder)
+            save_trained(model, key, task.folder)
 
 
 if __name__ == "__main__":

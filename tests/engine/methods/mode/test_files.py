@@ -13,24 +13,26 @@ from safetensors.torch import load_file
 
 from engine.config import LoraConfig
 from engine.errors import DamagedFile, ModelError
-from engine.files import Kept, new_folder, verify_folder
+from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel
-from engine.models.composite import Together
-from engine.models.demix import DemixModel, Rows
+from engine.models.composite import CompositeModel
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import save_expert as save_demix_expert
 from engine.models.expert_model import ExpertModel
-from engine.models.loaded import Hosted, host
+from engine.models.loaded import LoadedBase, load_base
 from engine.training.build_model import adapted
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, some_ids
 
 
-def kept(folder: Path) -> Kept:
-    return Kept(folder, verify_folder(folder))
+def kept(folder: Path) -> ArtifactRef:
+    return ArtifactRef(folder, verify_folder(folder))
 
 
-def save(root: Path, experts: Mapping[str, Sequence[str]], family: str = "llama") -> tuple[Kept, dict[str, Kept]]:
+def save(
+    root: Path, experts: Mapping[str, Sequence[str]], family: str = "llama"
+) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:
     """A backbone's folder, and those of the experts, each with its parts."""
     with new_folder(root / "backbone") as folder:
         backbone(family).save_pretrained(folder)
@@ -63,16 +65,16 @@ def alone(*parts: str, family: str = "llama") -> torch.Tensor:
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_what_was_saved_answers_as_before_to_the_last_bit(tmp_path: Path, family: str) -> None:
-    hosted = host(*save(tmp_path, ONE_EACH | BOTH, family=family))
+    hosted = load_base(*save(tmp_path, ONE_EACH | BOTH, family=family))
     for key, parts in (ONE_EACH | BOTH).items():
-        assert torch.equal(ask(hosted.open([key]), key), alone(*parts, family=family))
+        assert torch.equal(ask(hosted.view([key]), key), alone(*parts, family=family))
 
 
 @torch.no_grad()
 def test_experts_of_one_backbone_share_it_and_answer_side_by_side(tmp_path: Path) -> None:
-    hosted = host(*save(tmp_path, ONE_EACH | BOTH))
-    together = hosted.open(["law", "both", "code"])
-    assert isinstance(together, Together)
+    hosted = load_base(*save(tmp_path, ONE_EACH | BOTH))
+    together = hosted.view(["law", "both", "code"])
+    assert isinstance(together, CompositeModel)
     assert together.keys == ["law", "both", "code"]
     rows = ask(together, "law", "both", "code")
     for row, (key, parts) in zip(rows, [("law", ["law"]), *BOTH.items(), ("code", ["code"])], strict=True):
@@ -88,12 +90,12 @@ def test_experts_of_one_backbone_share_it_and_answer_side_by_side(tmp_path: Path
 
 @torch.no_grad()
 def test_parts_of_an_expert_are_switched_off_per_request(tmp_path: Path) -> None:
-    hosted = host(*save(tmp_path, BOTH))
-    assert torch.equal(ask(hosted.open(["both"], {"both": ["code"]}), "both"), alone("code"))
-    assert torch.equal(ask(hosted.open(["both"], {"both": []}), "both"), backbone()(some_ids()[:1]).logits)
-    assert torch.equal(ask(hosted.open(["both"]), "both"), alone("law", "code"))
+    hosted = load_base(*save(tmp_path, BOTH))
+    assert torch.equal(ask(hosted.view(["both"], {"both": ["code"]}), "both"), alone("code"))
+    assert torch.equal(ask(hosted.view(["both"], {"both": []}), "both"), backbone()(some_ids()[:1]).logits)
+    assert torch.equal(ask(hosted.view(["both"]), "both"), alone("law", "code"))
     with pytest.raises(ModelError, match=r"no part “news” in this expert\."):
-        hosted.open(["both"], {"both": ["news"]})
+        hosted.view(["both"], {"both": ["news"]})
 
 
 @torch.no_grad()
@@ -104,7 +106,7 @@ def test_an_adapter_and_an_expert_of_one_seed_answer_side_by_side(tmp_path: Path
         parameter.add_(0.1)
     with new_folder(tmp_path / "lora") as folder:
         save_demix_expert(adapters, "lora", folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
-    model = host(base, experts | {"lora": kept(tmp_path / "lora")}).open(["law", "lora"])
+    model = load_base(base, experts | {"lora": kept(tmp_path / "lora")}).view(["law", "lora"])
     logits, cache = ask(model, "lora", "law"), model.new_cache()
     torch.testing.assert_close(logits[:1], adapters(some_ids()[:1], Rows.one_each(["lora"])), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(logits[1:], alone("law"), atol=1e-6, rtol=1e-5)
@@ -123,9 +125,9 @@ def test_an_adapter_and_an_expert_of_one_seed_answer_side_by_side(tmp_path: Path
 def test_moving_the_folders_changes_nothing(tmp_path: Path) -> None:  # L16
     base, experts = save(tmp_path / "here", ONE_EACH)
     (tmp_path / "here").rename(tmp_path / "there")
-    moved = {key: Kept(tmp_path / "there" / key, one.sha256) for key, one in experts.items()}
-    hosted = host(Kept(tmp_path / "there" / "backbone", base.sha256), moved)
-    assert torch.equal(ask(hosted.open(["law"]), "law"), alone("law"))
+    moved = {key: ArtifactRef(tmp_path / "there" / key, one.sha256) for key, one in experts.items()}
+    hosted = load_base(ArtifactRef(tmp_path / "there" / "backbone", base.sha256), moved)
+    assert torch.equal(ask(hosted.view(["law"]), "law"), alone("law"))
 
 
 def test_only_what_was_added_is_saved(tmp_path: Path) -> None:
@@ -141,10 +143,10 @@ def test_only_what_was_added_is_saved(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_switching_domain_reads_an_expert_alone(tmp_path: Path) -> None:
     base, experts = save(tmp_path, ONE_EACH)
-    hosted = host(base, {"law": experts["law"]})
+    hosted = load_base(base, {"law": experts["law"]})
     (tmp_path / "backbone/model.safetensors").unlink()
     hosted.add({"code": experts["code"]})
-    assert torch.equal(ask(hosted.open(["code"]), "code"), alone("code"))
+    assert torch.equal(ask(hosted.view(["code"]), "code"), alone("code"))
 
 
 @pytest.mark.parametrize("victim", ["backbone/model.safetensors", "law/part-0.safetensors", "law/expert.json"])
@@ -153,7 +155,7 @@ def test_a_folder_cut_short_is_found_before_use(tmp_path: Path, victim: str) -> 
     file = tmp_path / victim
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(DamagedFile, match="bytes changed"):
-        host(base, experts)
+        load_base(base, experts)
 
 
 @pytest.mark.parametrize("card", ["", "{}", '{"method": "mode", "parts": [{"name": "a"}]}', '{"method": "mode"}'])
@@ -168,7 +170,7 @@ def test_an_expert_without_a_card_that_can_be_read_is_damaged(tmp_path: Path, ca
 def test_an_expert_of_another_backbone_is_refused_and_nothing_is_added(tmp_path: Path) -> None:
     base, experts = save(tmp_path / "one", ONE_EACH)
     _, others = save(tmp_path / "two", {"news": ["news"]}, "gpt2")
-    hosted = host(base, experts)
+    hosted = load_base(base, experts)
     with pytest.raises(ModelError, match="another backbone"):
         hosted.add(others)
     assert hosted.keys == ["law", "code"]
@@ -177,7 +179,7 @@ def test_an_expert_of_another_backbone_is_refused_and_nothing_is_added(tmp_path:
 def test_an_expert_of_another_method_is_refused(tmp_path: Path) -> None:
     base, _ = save(tmp_path, ONE_EACH)
     with new_folder(tmp_path / "ffn") as folder:
-        model = DemixModel(backbone(), ["a"])
+        model = MultiExpertModel(backbone(), ["a"])
         save_demix_expert(model, "a", folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
     with pytest.raises(ModelError, match="must be one of MoDE, but is one of “demix”"):
         read_parts(kept(tmp_path / "ffn"), str(base.sha256))
@@ -190,7 +192,7 @@ def test_experts_of_other_numbers_of_blocks_have_a_backbone_of_their_own(tmp_pat
     model.add_expert("three", ModeConfig(3, 1))
     with new_folder(tmp_path / "three") as folder:
         save_parts(model, {"three": "three"}, folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
-    both = host(base, experts | {"three": kept(tmp_path / "three")}).open(["law", "three"])
+    both = load_base(base, experts | {"three": kept(tmp_path / "three")}).view(["law", "three"])
     logits = ask(both, "law", "three")
     torch.testing.assert_close(logits[:1], alone("law"), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(logits[1:], backbone()(some_ids()[:1]).logits, atol=1e-5, rtol=1e-5)
@@ -198,7 +200,7 @@ def test_experts_of_other_numbers_of_blocks_have_a_backbone_of_their_own(tmp_pat
 
 def test_no_expert_at_all_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="at least one expert"):
-        host(save(tmp_path, {})[0], {})
+        load_base(save(tmp_path, {})[0], {})
 
 
 def test_an_expert_remembers_what_it_was_made_with(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_an_expert_remembers_what_it_was_made_with(tmp_path: Path) -> None:
 
 def test_of_an_expert_that_cannot_be_added_whole_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, experts = save(tmp_path, BOTH)
-    hosted, add, calls = Hosted(base), ModeModel.add_expert, []
+    hosted, add, calls = LoadedBase(base), ModeModel.add_expert, []
 
     def second_fails(self: ModeModel, key: str, *given: object) -> None:
         calls.append(key)
@@ -228,7 +230,7 @@ def test_of_an_expert_that_cannot_be_added_whole_nothing_stays(tmp_path: Path, m
     assert hosted.keys == []
     hosted.add(experts)
     with torch.no_grad():
-        assert torch.equal(ask(hosted.open(["both"]), "both"), alone("law", "code"))
+        assert torch.equal(ask(hosted.view(["both"]), "both"), alone("law", "code"))
 
 
 def test_loading_an_expert_leaves_the_dice_of_others_alone(tmp_path: Path) -> None:
@@ -238,7 +240,7 @@ def test_loading_an_expert_leaves_the_dice_of_others_alone(tmp_path: Path) -> No
     original = torch.random.set_rng_state
     torch.random.set_rng_state = lambda state: (seen.append(1), original(state))  # type: ignore[assignment]
     try:
-        host(base, experts)
+        load_base(base, experts)
     finally:
         torch.random.set_rng_state = original
     assert seen == []

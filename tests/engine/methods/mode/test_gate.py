@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.methods.mode.gate import OPENING, gate_weights
+from engine.methods.mode.gate import ODDS_SCALE, gate_weights
 
 
 def some_slopes(scale: float = 1.0, num_experts: int = 3) -> torch.Tensor:
@@ -22,7 +22,7 @@ def test_weights_sum_to_one_however_far_the_logits_are_apart(scale: float, odds:
 
 def test_it_is_the_softmax_of_linear_logits_relative_to_the_backbones() -> None:
     slopes, odds = some_slopes(3.0), torch.tensor([0.5, -2.0, 1e-3])
-    logits = torch.cat([torch.zeros(2, 5, 1), slopes + (OPENING * odds.abs()).log()], -1)
+    logits = torch.cat([torch.zeros(2, 5, 1), slopes + (ODDS_SCALE * odds.abs()).log()], -1)
     torch.testing.assert_close(gate_weights(slopes, odds), logits.softmax(-1))
 
 
@@ -32,7 +32,7 @@ def test_a_closed_expert_weighs_nothing_at_all_and_has_a_gradient() -> None:
     assert weights.tolist() == [[[1.0, 0.0]]]
     weights[..., 1].sum().backward()
     assert odds.grad is not None
-    assert odds.grad.tolist() == [OPENING]
+    assert odds.grad.tolist() == [ODDS_SCALE]
 
 
 def test_an_expert_that_is_off_leaves_the_others_in_proportion() -> None:

@@ -16,7 +16,7 @@ from engine.inference.generate import generate, read_text
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.mixing.fixed import FixedGate
 from engine.mixing.gates import make_gate
-from engine.models.composite import Together
+from engine.models.composite import CompositeModel
 from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def test_in_every_block_they_add_up_to_one(tokenizer: Tokenizer) -> None:  # L5
 
 def test_beside_experts_without_parts_theirs_alone_are_told(tokenizer: Tokenizer) -> None:
     layers = model_with(["news", "verse"])
-    mixed = Together([layers, both()])
+    mixed = CompositeModel([layers, both()])
     ids, tokens = told(mixed, ["both", "news", "verse"], tokenizer)
     assert all(list(token.gates) == ["both"] for token in tokens)
     torch.testing.assert_close(as_tensor(tokens[-1].gates["both"]), plain(ids)[:, :, len(ids) - 2], atol=1e-5, rtol=0)

@@ -10,12 +10,12 @@ import pytest
 
 from engine.config import TrainingConfig
 from engine.errors import TrainingError
-from engine.files import Kept
+from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
-from engine.methods.mode.expert_set import Beginning, Lineup
-from engine.methods.mode.sharding.launch import train_apart
+from engine.methods.mode.expert_set import ExpertInit, ExpertSet
+from engine.methods.mode.sharding.launch import train_mpmd
 from engine.methods.mode.sharding.task import ModeTask
-from engine.methods.mode.training import Lesson
+from engine.methods.mode.training import TrainingData
 from engine.training.data import PackedDomain
 
 
@@ -26,13 +26,13 @@ def task(tmp_path: Path) -> ModeTask:
         np.save(tmp_path / f"{split}.npy", np.arange(length).astype("<u2"))
         np.save(tmp_path / f"{split}.starts.npy", np.zeros(1, dtype="<i8"))
     shape = ModeConfig(num_blocks=2, expert_layers=1, init="random", seed=4)
-    kept = Kept(tmp_path / "law", "its hash")
-    experts = [Beginning("part-0", "law", shape, kept, "court"), Beginning("part-1", "code", shape)]
-    experts += [Beginning("part-2", "news", shape, kept, "press")]
+    kept = ArtifactRef(tmp_path / "law", "its hash")
+    experts = [ExpertInit("part-0", "law", shape, kept, "court"), ExpertInit("part-1", "code", shape)]
+    experts += [ExpertInit("part-2", "news", shape, kept, "press")]
     domain, other = (PackedDomain(name, "all", tmp_path) for name in ("one", "other"))
     return ModeTask(
-        Lineup("all", Kept(tmp_path / "base", "another"), tuple(experts), "gates"),
-        Lesson((domain,), (other,), TrainingConfig(num_steps=2, block_size=16, patience=3)),
+        ExpertSet("all", ArtifactRef(tmp_path / "base", "another"), tuple(experts), "gates"),
+        TrainingData((domain,), (other,), TrainingConfig(num_steps=2, block_size=16, patience=3)),
         tmp_path / "work",
         "cpu",
     )
@@ -54,10 +54,10 @@ def test_parts_are_shared_out_over_all_processes_but_the_first(task: ModeTask) -
 def test_what_cannot_work_is_refused_before_a_process_starts(task: ModeTask) -> None:
     for number in (1, 5):
         with pytest.raises(TrainingError, match=f"in 2 to 4 processes, but are to be in {number} instead"):
-            train_apart(task, number)
+            train_mpmd(task, number)
     long = replace(task.lesson, config=replace(task.lesson.config, block_size=200))
     with pytest.raises(TrainingError, match="at least one block of 200"):
-        train_apart(replace(task, lesson=long), 2)
+        train_mpmd(replace(task, lesson=long), 2)
     with pytest.raises(TrainingError, match="auto, cpu or cuda, but it is “cuda:1”"):
-        train_apart(replace(task, device="cuda:1"), 2)
+        train_mpmd(replace(task, device="cuda:1"), 2)
     assert not task.folder.exists()

@@ -12,8 +12,8 @@ import torch
 from engine.config import Precision, TrainingConfig
 from engine.events import Evaluated
 from engine.methods.mode.active_experts import ActiveExperts
-from engine.methods.mode.training import Lesson, train_active
-from engine.text.eval_sample import Excerpt
+from engine.methods.mode.training import TrainingData, train_active
+from engine.text.eval_sample import EvalSample
 from engine.training.data import PackedDomain
 from tests.engine.methods.mode.backbones import VOCAB, mode_model
 
@@ -30,16 +30,16 @@ def packed(folder: Path, name: str) -> PackedDomain:
 
 
 @pytest.fixture
-def lesson(tmp_path: Path) -> Lesson:
+def lesson(tmp_path: Path) -> TrainingData:
     """Two domains to learn and one to retain, each looked at in more blocks than one batch of scores has."""
     law, code, verse = (packed(tmp_path / name, name) for name in ("law", "code", "verse"))
-    return Lesson(
+    return TrainingData(
         (law, code), (verse,), TrainingConfig(num_steps=2, block_size=16, evaluate_every=2, evaluation_blocks=BLOCKS)
     )
 
 
 @torch.no_grad()
-def defined(active: ActiveExperts, text: Excerpt) -> list[float]:
+def defined(active: ActiveExperts, text: EvalSample) -> list[float]:
     """The mean weights over all tokens and blocks of layers, text by text, as they are defined."""
     weights = [
         active.model(torch.from_numpy(inputs), active.active)[1].double().mean(0)[:, 0] for inputs, _ in text.batches(1)
@@ -47,13 +47,13 @@ def defined(active: ActiveExperts, text: Excerpt) -> list[float]:
     return torch.cat(weights, 1).mean(1).tolist()  # type: ignore[no-any-return]
 
 
-def looked(active: ActiveExperts, lesson: Lesson, folder: Path) -> list[Evaluated]:
+def looked(active: ActiveExperts, lesson: TrainingData, folder: Path) -> list[Evaluated]:
     return [event for event in train_active(active, lesson, folder) if isinstance(event, Evaluated)]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(
-    lesson: Lesson, tmp_path: Path, precision: Precision
+    lesson: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
     lesson = replace(lesson, config=replace(lesson.config, precision=precision))
     active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
@@ -68,7 +68,7 @@ def test_an_evaluation_tells_whom_the_gates_chose_on_every_domain(
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_is_retained_is_looked_at_in_the_precision_of_what_is_trained(
-    lesson: Lesson, tmp_path: Path, precision: Precision
+    lesson: TrainingData, tmp_path: Path, precision: Precision
 ) -> None:
     """The held-out text of a domain trained on, under the name of another, has the same loss and gates."""
     again = replace(lesson.domains[0], name="law again")
@@ -79,7 +79,7 @@ def test_what_is_retained_is_looked_at_in_the_precision_of_what_is_trained(
         assert told.gates_by_domain["law again"] == pytest.approx(told.gates_by_domain["law"], abs=1e-6)
 
 
-def test_held_out_text_is_read_once(lesson: Lesson, tmp_path: Path) -> None:
+def test_held_out_text_is_read_once(lesson: TrainingData, tmp_path: Path) -> None:
     active = ActiveExperts(mode_model(["law", "code"]), ["law", "code"], "both")
     rows: list[int] = []
     active.lm.base_model.layers[0].register_forward_pre_hook(

@@ -28,12 +28,12 @@ from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
 from engine.methods.mode.sharding.backbone import Shard
 from engine.methods.mode.sharding.folders import gather_checkpoints
-from engine.methods.mode.sharding.process_group import ShardedTeam
-from engine.text.eval_sample import Excerpt, excerpt_of
-from engine.training.autocast import arithmetic
-from engine.training.checkpoint import course_at, newest_step
+from engine.methods.mode.sharding.process_group import ShardedProcessGroup
+from engine.text.eval_sample import EvalSample, eval_sample
+from engine.training.autocast import autocast_for
+from engine.training.checkpoint import evaluation_history_at, newest_step
 from engine.training.data import DomainText
-from engine.training.distributed import ALONE
+from engine.training.distributed import SINGLE_PROCESS
 from engine.training.loop import train
 from tests.engine.methods.mode.backbones import FAMILIES, dropping, mode_model, some_ids
 from tests.engine.methods.mode.processes import Plan, Told, seen, together
@@ -120,18 +120,18 @@ def test_experts_elsewhere_compute_in_bf16_where_the_backbone_does(tmp_path: Pat
     assert not torch.equal(told.tensors[0]["logits"].float(), model(some_ids(), ["law"])[0])
 
 
-def looked_at(model: ModeModel, shards: list[Shard], texts: dict[str, Excerpt]) -> dict[str, Tensor]:
+def looked_at(model: ModeModel, shards: list[Shard], texts: dict[str, EvalSample]) -> dict[str, Tensor]:
     """The held-out losses of texts, in either precision; experts elsewhere are asked one thing after another."""
     active, losses = ActiveExperts(model, ["law", "code"], "both"), {}
     for precision in get_args(Precision):
-        with arithmetic(precision, model.device):
+        with autocast_for(precision, model.device):
             told = losses_of(active, "both", texts, in_turn=bool(shards))
         losses |= {f"{name} in {precision}": torch.tensor(one, dtype=torch.float64) for name, one in told.items()}
     return losses
 
 
 def test_held_out_losses_are_those_of_one_process(tmp_path: Path) -> None:
-    texts = {name: excerpt_of(some_ids(1, 205, seed)[0].numpy(), 16) for seed, name in enumerate(("law", "sea"))}
+    texts = {name: eval_sample(some_ids(1, 205, seed)[0].numpy(), 16) for seed, name in enumerate(("law", "sea"))}
     told = together(Plan(looked_at, tmp_path / "many", [["law"], ["code"]], texts))
     assert not any(told.errors)
     expected = looked_at(mode_model(["law", "code"]), [], texts)
@@ -184,7 +184,7 @@ class Lesson:
 def learnt(model: ModeModel, shards: list[Shard], lesson: Lesson) -> dict[str, Tensor]:
     """The losses, and how many tensors of experts the first process has."""
     active = ActiveExperts(model, lesson.active, "chosen", lesson.learning)
-    team = ShardedTeam(shards, active, lesson.config) if shards else ALONE
+    team = ShardedProcessGroup(shards, active, lesson.config) if shards else SINGLE_PROCESS
     texts = [replace(text, expert="chosen") for text in lesson.texts]
     events = train(active, texts, lesson.config, lesson.folder, only_experts=active.keys, team=team)
     losses: list[float] = []
@@ -290,8 +290,8 @@ def test_experts_elsewhere_are_the_best_ones_where_patience_ends_a_training(make
     assert not any(told.errors)
     expected = learnt(model, [], replace(lesson, folder=tmp_path / "theirs"))
     last, theirs = (newest_step(one, WILD) for one in (folder, tmp_path / "theirs"))
-    best = course_at(folder, last).best_step
-    assert (last, best) == (theirs, course_at(tmp_path / "theirs", last).best_step)
+    best = evaluation_history_at(folder, last).best_step
+    assert (last, best) == (theirs, evaluation_history_at(tmp_path / "theirs", last).best_step)
     assert best < last < WILD.num_steps
     torch.testing.assert_close(told.tensors[0]["losses"], expected["losses"], rtol=1e-4, atol=0)
     assert_close(told.experts, {name: seen(model)[name] for name in told.experts}, 1e-3)

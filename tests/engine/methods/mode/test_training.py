@@ -22,7 +22,7 @@ from engine.methods.mode.model import ModeModel
 from engine.mixing.gates import make_gate
 from engine.models.demix import Rows
 from engine.text.blocks import Tokens
-from engine.text.eval_sample import excerpt_of
+from engine.text.eval_sample import eval_sample
 from engine.training.data import DomainText
 from engine.training.loop import train
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, dropping, mode_model, plain_logits, some_ids
@@ -159,7 +159,7 @@ def test_stage_one_learns_a_domain(tmp_path: Path, config: ModeConfig) -> None:
     model = new_model(config=config)
     active = ActiveExperts(model, ["law"], "law")
     texts = rounds()
-    excerpt = excerpt_of(texts[0].dev.array.astype("int64"), 16)
+    excerpt = eval_sample(texts[0].dev.array.astype("int64"), 16)
     alone = -score_text(ActiveExperts(model, [], "backbone"), "backbone", excerpt).mean()
     (told,) = [event for event in learning(active, texts[:1], tmp_path, LONG) if isinstance(event, Evaluated)]
     model.eval()
@@ -220,7 +220,7 @@ def test_gates_alone_learn_to_choose(tmp_path: Path) -> None:
 def held_out(model: ModeModel, active: ActiveExperts, texts) -> float:
     """The mean loss on all held-out text."""
     model.eval()
-    excerpts = [excerpt_of(text.dev.array.astype("int64"), 16) for text in texts]
+    excerpts = [eval_sample(text.dev.array.astype("int64"), 16) for text in texts]
     return -sum(float(score_text(active, active.keys[0], one).mean()) for one in excerpts) / len(excerpts)
 
 
@@ -244,7 +244,7 @@ def test_generations_distribution_is_the_scorers(family: str) -> None:  # L13
         observed = [float(after[0]) for token in ids for _, after in mixing.read([token])]
         torch.testing.assert_close(
             torch.tensor(observed),
-            torch.from_numpy(score_text(active, "chosen", excerpt_of(ids, 16))),
+            torch.from_numpy(score_text(active, "chosen", eval_sample(ids, 16))),
             atol=1e-5,
             rtol=0,
         )  # type: ignore[arg-type]

@@ -1,0 +1,78 @@
+"""Finds plug-ins: the modules of a package, and what other installed packages offer as entry points.
+
+A method, a gate, a kind of job and its screens are each one descriptor. Those that come with the workbench are modules
+of a package, found by walking it; those of anybody else are entry points, as MLflow and pytest have them. In their
+pyproject.toml:
+
+    [project.entry-points."expert_workbench.kinds"]
+    word-count = "word_count.kind:KIND"
+
+Importing a plug-in runs its code: only packages installed in this environment are searched, never a folder of data.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from engine.errors import Problem
+
+Descriptor = TypeVar("Descriptor")
+
+
+class BadPlugin(Problem):
+    """A plug-in could not be imported, is of the wrong type, or has a name that another one has."""
+
+
+def find_plugins(
+    package: str, group: str, attribute: str, kind: type[Descriptor], name_of: Callable[[Descriptor], str]
+) -> dict[str, Descriptor]:
+    """All descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
+
+    Modules come in alphabetical order; of a folder the module `descriptor` is read. Raises BadPlugin.
+    """
+    descriptors: dict[str, Descriptor] = {}
+    for origin, value in [*_built_in(package, attribute), *_offered(group)]:
+        if not isinstance(value, kind):
+            raise BadPlugin(
+                f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
+            )
+        name = name_of(value)
+        if name in descriptors:
+            raise BadPlugin(f"The plug-in {origin} has a name that another one has: “{name}”.", "Rename or remove it.")
+        descriptors[name] = value
+    return descriptors
+
+
+def _built_in(package: str, attribute: str) -> list[tuple[str, object]]:
+    descriptors = []
+    for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+        name = f"{module.name}.descriptor" if module.ispkg else module.name
+        value = getattr(import_module(name), attribute, None)
+        if value is not None:
+            descriptors.append((name, value))
+    return descriptors
+
+
+def _offered(group: str) -> list[tuple[str, object]]:
+    points = sorted(_entry_points(group), key=lambda point: point.name)
+    return [(f"{point.name} ({point.value})", _load(point)) for point in points]
+
+
+@cache
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
+
+
+def _load(point: EntryPoint) -> object:
+    try:
+        return point.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise BadPlugin(
+            f"The plug-in {point.name} ({point.value}) cannot be imported: {reason}", "Repair or uninstall it."
+        ) from error
