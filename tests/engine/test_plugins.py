@@ -28,7 +28,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     yield tmp_path
     plugins._entry_points.cache_clear()
     for name in ("toys", "toys.ball", "toys.helpers", "toys.kite", "toys.kite.descriptor", "yoyo"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        sys.modules.pop(name, None)
 
 
 def install(environment: Path, entry_point: str, code: str) -> None:
