@@ -14,7 +14,8 @@ from engine.methods.mode.flops import Learning, training_flops
 from engine.models.flops import Shape
 from workbench.analysis.mode_parts import composition, mode_complaints
 from workbench.errors import BadSpec, NotFound
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import seed_row
 from workbench.registry.tables import Expert, Job, SeedModel

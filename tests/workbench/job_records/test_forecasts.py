@@ -14,7 +14,8 @@ from engine.models.families import fresh_model, num_parameters
 from engine.models.flops import Shape
 from workbench.job_records import jobs, leases
 from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts
 from workbench.registry.seeds import seed_row
 

@@ -10,7 +10,8 @@ import streamlit as st
 from ui.present.text.formatting import duration, millions, plain, size
 from ui.present.throughput import operations
 from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import reading
 
 

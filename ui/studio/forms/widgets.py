@@ -166,9 +166,20 @@ def ask_preset(form: str, questions: Sequence[Question]) -> None:
 
 
 def show_command(command: str, spec_json: str) -> None:
-    """The same wish for the terminal and as JSON."""
+    """The same job for the terminal and as JSON; an empty command is left out."""
     with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
-        st.caption(plain("Run this in a terminal instead of pressing the button:"))
-        st.code(command, language="bash", wrap_lines=True)
+        if command:
+            st.caption(plain("Run this in a terminal instead of pressing the button:"))
+            st.code(command, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
         st.code(spec_json, language="json")
+
+
+def drop_unknown(key: str, names: Collection[str | None]) -> None:
+    """Removes choices that are no longer offered; writing the same value again would undo a pending click."""
+    chosen = st.session_state.get(key)
+    if isinstance(chosen, list):
+        if not set(chosen) <= set(names):
+            st.session_state[key] = [name for name in chosen if name in names]
+    elif chosen not in names:
+        st.session_state.pop(key, None)
