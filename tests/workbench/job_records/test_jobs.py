@@ -331,7 +331,7 @@ def test_a_card_holds_the_wish(session: Session) -> None:
     ("spec", "title"),
     [
         (ImportCorpus(name="law", path="x"), "Import corpus law"),
-        (TrainJoint(name="mix", seed_model="seed", domains=["law"]), "Train demix mix"),
+        (TrainJoint(name="mix", seed_model="seed", domains=["law"]), "Train joint model mix"),
         (Evaluate(mixture="mix"), "Evaluate mix"),
         (MeasureOverlap(), "Measure overlap"),
         (SelfCheck(), "Self-check"),

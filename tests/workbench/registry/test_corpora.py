@@ -133,7 +133,7 @@ def test_a_seed_in_use_says_who_needs_it(world: World) -> None:
     world.expert("lawyer", "law", seed_id=seed.id)
     wish = TrainJoint(name="mix", seed_model="small", domains=["law"])
     job = jobs.create_job(world.session, wish)
-    with pytest.raises(InUse, match="needed by expert “lawyer”; job “Train demix mix”"):
+    with pytest.raises(InUse, match="needed by expert “lawyer”; job “Train joint model mix”"):
         seeds.delete_seed(world.session, "small")
     jobs.request_stop(world.session, job, "cancel")
     experts.delete_expert(world.session, "lawyer")
