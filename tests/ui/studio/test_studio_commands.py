@@ -1,4 +1,4 @@
-"""The command that a form shows wishes the same as its button: it goes through the command line's own parser."""
+"""The command that a form shows submits the same as its button: the command line's own parser reads it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.spec_base import Spec
 from workbench.specs import TrainClusters, parse_as, parse_spec
 
 NAME = 'it\'s *my* "name"'
-WISHES: dict[str, dict[tuple[str, ...], Any]] = {
+ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
     "import-corpus": {
         ("name",): NAME,
         ("path",): "/data/a b.jsonl",
@@ -76,6 +76,10 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
         ("temperature",): 0.5,
         ("evidence",): "last_token",
     },
+    "certify-addition": {("expert",): NAME, ("mixture",): "m", ("split",): "dev", ("max_tokens",): 500},
+    "make-domain": {("clustering",): NAME, ("name",): "a b", ("clusters",): ["1", "2"]},
+    "pin-documents": {("clustering",): NAME, ("cluster",): "a b", ("documents",): ["abcdef12", "12345678"]},
+    "measure-overlap": {("domains",): ["a", "b"]},
     "merge-clusters": {("clustering",): NAME, ("clusters",): ["a", "2"]},
     "split-cluster": {("clustering",): NAME, ("cluster",): "a b", ("num_clusters",): 3, ("method",): "unbalanced"},
     "make-cluster-domains": {("clustering",): NAME},
@@ -91,39 +95,48 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 
 
 @pytest.fixture
-def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
-    """What the command line would have asked for."""
-    found: list[Spec] = []
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
+    """What the command line would have submitted."""
+    specs: list[Spec] = []
 
     def submit(spec: Spec, _how: Any) -> Any:
-        found.append(spec)
+        specs.append(spec)
         return SimpleNamespace(state="queued")
 
     for verb in (cluster, corpus, seed, train, evaluate, expert, mix, mode):
         monkeypatch.setattr(verb, "submit", submit)
-    return found
+    return specs
 
 
-@pytest.mark.parametrize("kind", WISHES)
-def test_the_command_is_the_same_wish_as_the_form(kind: str, wished: list[Spec]) -> None:
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_the_command_submits_the_same_spec_as_the_form(kind: str, submitted: list[Spec]) -> None:
     questions = questions_of(known_kinds()[kind].spec, {})
-    answers = {q.path: q.default for q in questions} | WISHES[kind]
+    answers = {q.path: q.default for q in questions} | ANSWERS[kind]
     command = screen_of(kind).command(changed(questions, answers))
     assert app.main(shlex.split(command)[1:]) in (0, None)
-    assert wished == [parse_spec({"kind": kind, **assemble(answers)})]
+    assert submitted == [parse_spec({"kind": kind, **assemble(answers)})]
 
 
-def test_an_average_by_weights_of_ones_own_has_a_command_too(wished: list[Spec]) -> None:
+def test_every_command_is_tried() -> None:
+    with_command = {kind for kind in known_kinds() if screen_of(kind).command}
+    assert with_command - {"find-clusters", "selfcheck"} == set(ANSWERS)
+
+
+def test_the_self_check_has_a_command_too() -> None:
+    assert app.main([*shlex.split(screen_of("selfcheck").command({}))[1:], "--help"]) in (0, None)
+
+
+def test_an_average_by_weights_of_ones_own_has_a_command_too(submitted: list[Spec]) -> None:
     told = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
     assert app.main(shlex.split(screen_of("average-experts").command(told))[1:]) in (0, None)
-    assert wished == [parse_spec({"kind": "average-experts", **assemble(told)})]
+    assert submitted == [parse_spec({"kind": "average-experts", **assemble(told)})]
 
 
 @pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])
-def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, wished: list[Spec]) -> None:
+def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, submitted: list[Spec]) -> None:
     told = {("name",): "s", ("source",): source, (field,): "some/where"}
     assert app.main(shlex.split(screen_of("make-seed").command(told))[1:]) in (0, None)
-    assert wished == [parse_spec({"kind": "make-seed", **assemble(told)})]
+    assert submitted == [parse_spec({"kind": "make-seed", **assemble(told)})]
 
 
 def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch) -> None:

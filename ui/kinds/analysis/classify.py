@@ -20,7 +20,7 @@ def _draw(offers: Offers) -> None:
 
 
 SCREEN = Screen(
-    command=partial(command_line, "eval classify", Classify, ("mixture", "path")),
+    command=partial(command_line, "evaluate classify", Classify, ("mixture", "path")),
     sentence=stored_sentence,
     link=ResultLink(REPORTS, "See the report", lambda result: {"reports.chosen": result["report"]}),
     form=TrainForm(

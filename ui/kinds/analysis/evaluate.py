@@ -19,7 +19,7 @@ def _draw(offers: Offers) -> None:
 
 
 SCREEN = Screen(
-    command=partial(command_line, "eval run", Evaluate, ("mixture",)),
+    command=partial(command_line, "evaluate run", Evaluate, ("mixture",)),
     sentence=lambda result: f"{pluralize(result['scored'], 'pair')} of expert and domain scored.",
     link=ResultLink(
         SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}

@@ -20,7 +20,7 @@ def _draw(offers: Offers) -> None:
 
 
 SCREEN = Screen(
-    command=partial(command_line, "mix average", AverageExperts, ("name",)),
+    command=partial(command_line, "mixture average", AverageExperts, ("name",)),
     sentence=lambda result: (
         f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
     ),
