@@ -35,7 +35,7 @@ from workbench.spec_base import Spec
 from workbench.specs import parse_spec
 
 StopRequest = Literal["cancel", "pause"]
-NEWEST = 200  # jobs that a list holds unless asked for more
+NEWEST = 200  # jobs in a list, unless a limit is given
 UNFINISHED = ("queued", "running", "paused")
 
 
@@ -182,7 +182,7 @@ def _stop_now(session: Session, job: Job, state: str) -> None:
 
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
-    job.attempt, job.sent_at, job.finished_at = 0, None, None  # asked by a person: all attempts anew
+    job.attempt, job.sent_at, job.finished_at = 0, None, None  # a person's decision: all attempts are available again
     add_event(session, job.id, message)
     end_waiting(session)
 

@@ -13,7 +13,7 @@ from ui.present.job_results import result_place, result_sentence
 from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
-from ui.present.questions import NOT_ASKED, assemble, changed, questions_of
+from ui.present.questions import DERIVED_FIELDS, assemble, changed, questions_of
 from ui.present.text.formatting import ago, duration, plain, size, spoken
 from ui.present.text.posteriors import posterior_title
 from ui.present.uploads import keep_uploads, own_names, safe_suffix
@@ -90,7 +90,7 @@ def test_numbers_carry_their_unit() -> None:
 def test_a_form_asks_every_field_of_every_spec() -> None:
     for spec in (kind.spec for kind in known_kinds().values()):
         asked = {question.path[0] for question in questions_of(spec, OFFERS)}
-        assert asked == set(spec.model_fields) - set(NOT_ASKED)
+        assert asked == set(spec.model_fields) - set(DERIVED_FIELDS)
         assert all(question.help for question in questions_of(spec, OFFERS))
 
 

@@ -71,7 +71,7 @@ def ask(form: str, question: Question) -> Any:
     The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
     drawing that the next click may overtake; the browser then showed, and sent back, the least number there can be.
     """
-    return _WIDGETS[question.kind](key_of(form, question), question)
+    return _WIDGETS[question.answer_type](key_of(form, question), question)
 
 
 def key_of(form: str, question: Question) -> str:
@@ -88,16 +88,16 @@ def _whole(key: str, q: Question) -> int | None:
 
 
 def _real(key: str, q: Question) -> float | None:
-    step = 0.01 if q.most == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
+    step = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
     told: float | None = _number(key, q, float, step=step, format="%g")
     return told
 
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
-    least, most = (None if bound is None else kind(bound) for bound in (q.least, q.most))
+    lowest, highest = (None if bound is None else kind(bound) for bound in (q.minimum, q.maximum))
     if q.default is not None or q.optional:
         options["value"] = None if q.default is None else kind(q.default)
-    return st.number_input(q.label, min_value=least, max_value=most, key=key, help=q.help, **options)
+    return st.number_input(q.label, min_value=lowest, max_value=highest, key=key, help=q.help, **options)
 
 
 def _switch(key: str, q: Question) -> bool:
@@ -135,13 +135,13 @@ def _wholes(key: str, q: Question) -> list[int]:
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
     "text": _text,
-    "whole": _whole,
-    "real": _real,
-    "switch": _switch,
+    "integer": _whole,
+    "number": _real,
+    "toggle": _switch,
     "choice": _choice,
     "name": _name,
     "names": _names,
-    "wholes": _wholes,
+    "integers": _wholes,
 }
 
 

@@ -23,7 +23,7 @@ class Classify(Spec):
     )
     experts: list[ExpertName] = Field(
         default_factory=list,
-        description="Experts with the same tokenizer to set beside it, each alone, such as the dense baseline.",
+        description="Experts with the same tokenizer to compare with, each by itself, such as the dense baseline.",
     )
     routings: list[TaskRouting] = Field(
         default_factory=list,

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from workbench.kinds.kind import Kind, named, nothing
 from workbench.spec_base import LocalPath, Name, Spec, absolute
 
-# Names that stand for kinds of files in the library “datasets”: given one alone, it reads all such files of the
-# current folder. The library itself is asked when the text is read; it is too large to be asked here.
+# Names that the library “datasets” takes for file formats: given nothing else, it reads all such files of the current
+# folder. The library is too large to be imported here.
 FORMATS = {
     "arrow",
     "audiofolder",

@@ -20,7 +20,7 @@ class MakeDomain(Spec):
     name: Name = Field(description="Name of the new domain.")
     areas: list[str] = Field(
         default_factory=list,
-        description="Areas on the map, each the numbers x y of one corner after another; empty: the map is not asked.",
+        description="Areas on the map, each the numbers x y of one corner after another; empty: anywhere.",
     )
     clusters: list[str] = Field(
         default_factory=list, description="Clusters to take documents of, by number or name; empty: of any."

@@ -48,4 +48,4 @@ class Replicate(Spec):
         """What everything it makes will be called, the experts of a mixture left out."""
 
 
-BUDGET = "Model, trainings and amounts of text: those of the size when it was asked for."
+BUDGET = "Model, trainings and amounts of text: those of the size when it was submitted."

@@ -39,7 +39,7 @@ class ComposeMode(Spec):
     @model_validator(mode="after")
     def _distinct(self) -> ComposeMode:
         if self.frozen and not self.domains:
-            raise ValueError("gates can learn alone (frozen) only from text: name the domains, or leave frozen out")
+            raise ValueError("frozen trains the gates only, which needs text: name domains, or leave frozen out")
         for what, names in (("expert", self.experts), ("part", self.without), ("domain", self.domains)):
             if len(set(names)) < len(names):
                 raise ValueError(f"name each {what} once")

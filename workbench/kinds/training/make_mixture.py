@@ -13,7 +13,7 @@ from workbench.spec_base import Spec as Spec
 
 
 class MakeMixture(Spec):
-    """Compose a mixture once the experts are there: the last step of a plan that trains them."""
+    """Compose a mixture after its experts were trained: the last step of a plan that trains them."""
 
     kind: Literal["make-mixture"] = "make-mixture"
     name: Name = Field(description="Name of the mixture.")
