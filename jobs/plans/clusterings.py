@@ -11,8 +11,13 @@ from sqlalchemy.orm import Session
 from engine.analysis.efficiency import split_steps
 from engine.config import AdaptingConfig, GateConfig
 from jobs.plans.plan import submit_plan
-from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.errors import BadSpec, NameTaken
+from workbench.kinds.clusters.cluster_part import ClusterPart
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import DENSE, TrainJoint
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
@@ -22,9 +27,8 @@ from workbench.registry.corpora import training_domains
 from workbench.registry.names import ensure_free
 from workbench.registry.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
-from workbench.specs import MakeMixture, TrainClusters
+from workbench.specs import TrainClusters
 from workbench.store.storage import get_storage
-from workbench.training_specs import DENSE, TrainDemix, TrainExpert
 
 
 def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[str]:
@@ -208,11 +212,11 @@ def _train(session: Session, wish: TrainClusters, branches: Sequence[Branch]) ->
     yield Step("mixture", mixture, f"{wish.name}: compose the mixture", tuple(one.expert for one in missing))
 
 
-def _training(wish: TrainClusters, branch: Branch) -> TrainDemix | TrainExpert:
+def _training(wish: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
     """A dense model from the seed; or a whole copy of an expert and its base, trained on."""
     name, training = branch.expert.removesuffix(f"/{DENSE}"), replace(wish.training, num_steps=branch.num_steps)
     if wish.seed_model is not None:
-        return TrainDemix(
+        return TrainJoint(
             name=name, seed_model=wish.seed_model, domains=[branch.domain], method="dense", training=training
         )
     return TrainExpert(

@@ -84,7 +84,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path)
     for name in WORDS:
         work({"kind": "import-corpus", "name": name, "path": str(write_domain(folder, name))}, settings)
     work({"kind": "make-seed", "name": "seed", "domains": two, "vocab_size": 320, "shape": SHAPE}, settings)
-    wish = {"kind": "train-demix", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
+    wish = {"kind": "train-joint", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
     card = work(wish, settings)
     assert card.state == "done", card.error
     close_engines()

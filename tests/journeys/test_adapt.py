@@ -167,7 +167,7 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])
 def test_a_baseline_is_adapted_as_what_it_is(trained: Do, method: str, parent: str) -> None:
-    wish = {"kind": "train-demix", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
+    wish = {"kind": "train-joint", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
     assert trained({**wish, "method": method, "training": TRAINING}).state == "done"
     card = trained({**WATCHED, "name": "dapt", "mixture": "base", "whole": True, "parent": f"base/{parent}"})
     assert card.state == "done", card.error
@@ -198,7 +198,7 @@ def test_a_job_with_patience_ends_early_says_so_and_keeps_the_best_weights(train
     assert dev_loss("sailor", "sea") == pytest.approx(losses[best], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["train-expert", "train-demix"])
+@pytest.mark.parametrize("kind", ["train-expert", "train-joint"])
 def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throughput(trained: Do, kind: str) -> None:
     wish = (
         NEW

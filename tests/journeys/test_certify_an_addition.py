@@ -15,11 +15,11 @@ from workbench.analysis import scores
 from workbench.analysis.additions import additions_of
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
+from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
-from workbench.training_specs import TrainExpert
 
 Do = Callable[[dict[str, Any]], JobCard]
 NEW = {

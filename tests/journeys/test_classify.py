@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.analysis.fewshot.prompts import Episode, make_episode
 from engine.config import GateConfig
-from jobs.kinds import classify
+from jobs.kinds.analysis import classify
 from tests.journeys.conftest import SHAPE, work, write_domain
 from ui.cli.app import main
 from workbench.registry import experts, mixtures, reports
@@ -69,7 +69,7 @@ def paired_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path) 
     clusters = {"num_clusters": 2, "dimension": 5, "map_size": 0, "scaling": "unit_rows"}
     elms = [
         {
-            "kind": "train-demix",
+            "kind": "train-joint",
             "method": "dense",
             "name": f"elm-{number}",
             "seed_model": "seed",

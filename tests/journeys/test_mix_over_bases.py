@@ -82,7 +82,7 @@ def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None: 
     done(clustered({"kind": "find-clusters", **find}))
     branch_train_merge("whole", "plain", num_steps=12)
     dense = {"name": "dense", "seed_model": "seed", "domains": ["whole/0"], "method": "dense"}
-    done(clustered({"kind": "train-demix", **dense, "training": {**BRANCHES, "num_steps": 12}}))
+    done(clustered({"kind": "train-joint", **dense, "training": {**BRANCHES, "num_steps": 12}}))
     done(clustered({**EVALUATE, "mixture": "plain", "domains": ["court"]}))
     done(clustered({**EVALUATE, "mixture": "dense", "domains": ["court"]}))
     host = Host(device="cpu")
@@ -253,7 +253,7 @@ def combined(**changes: Any) -> GateConfig:
 def across(clustered: Do) -> list[str]:
     """The mixture “all” of DEMix experts, models of clusters and one of a domain that somebody named, by one gate."""
     sea = {"name": "seafarer", "seed_model": "seed", "domains": ["sea"], "method": "dense"}
-    done(clustered({"kind": "train-demix", **sea, "training": BRANCHES}))
+    done(clustered({"kind": "train-joint", **sea, "training": BRANCHES}))
     names = ["small/court", *elms(), "seafarer/dense", "small/kitchen"]
     with transaction() as session:
         wish = MixtureSpec(name="all", experts=names, weights=[1, 2, 3, 4, 5, 6], gate=combined())

@@ -18,7 +18,7 @@ from ui.present.throughput import throughput_words
 
 if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
-    from workbench.specs import Spec
+    from workbench.spec_base import Spec
 
 DRAW_SECONDS = 0.5
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}

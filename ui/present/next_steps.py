@@ -53,8 +53,8 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
 
 
 def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
-    job = coming(have.unfinished, "train-demix")
-    if job and kind != "train-demix":
+    job = coming(have.unfinished, "train-joint")
+    if job and kind != "train-joint":
         yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS)
 
 
@@ -90,7 +90,7 @@ _STEPS = (
     ),
     (
         "experts",
-        "train-demix",
+        "train-joint",
         _TALK,
         Suggestion("Train a DEMix model: one expert for each domain, everything else shared.", TRAIN),
     ),

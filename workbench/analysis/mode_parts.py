@@ -13,7 +13,8 @@ from engine.events import BACKBONE
 from engine.methods.mode.sizes import part_sizes
 from engine.models.flops import Shape
 from workbench.errors import BadSpec
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import MODE, expert_row
 from workbench.registry.tables import Expert, SeedModel
 from workbench.store.storage import Storage

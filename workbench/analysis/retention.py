@@ -16,11 +16,11 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from workbench.analysis.evaluations import table_of
 from workbench.analysis.training_history import retained_by
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.seeds import made_of
 from workbench.registry.tables import Domain, Evaluation, Expert, MixtureMember
-from workbench.specs import Evaluate
 
 
 def retention(

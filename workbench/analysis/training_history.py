@@ -13,12 +13,13 @@ from engine.events import BACKBONE
 from workbench.errors import NotFound
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Expert, Job
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
-from workbench.training_specs import TrainDemix
 
 _IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
 
@@ -63,7 +64,7 @@ def training_history(session: Session, expert: str) -> dict[str, Any]:
 
 def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
     """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
-    if not isinstance(spec, TrainDemix) or len(spec.experts) == 1:
+    if not isinstance(spec, TrainJoint) or len(spec.experts) == 1:
         return set()
     row = session.scalar(select(Expert).where(Expert.name == expert))
     return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))

@@ -191,7 +191,7 @@ class Expert(Base):
     __tablename__ = "experts"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
-    method: Mapped[str] = mapped_column(String(32))  # a choice of TrainDemix, “mode”, or “average”
+    method: Mapped[str] = mapped_column(String(32))  # a choice of TrainJoint, “mode”, or “average”
     domain_id: Mapped[str | None] = mapped_column(ForeignKey("domains.id"))  # none: trained on several
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))

@@ -59,7 +59,14 @@ def _nothing_more(_budget: Size, _domains: Sequence[str]) -> dict[str, Any]:
 
 
 DEMIX = Paper(
-    "demix", "DEMix", "Gururangan et al., 2021", "replicate", demix.SIZES, _first_removed, demix_steps, demix_sections
+    "demix",
+    "DEMix",
+    "Gururangan et al., 2021",
+    "replicate-demix",
+    demix.SIZES,
+    _first_removed,
+    demix_steps,
+    demix_sections,
 )
 CBTM = Paper(
     "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections

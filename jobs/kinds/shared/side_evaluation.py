@@ -24,7 +24,7 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import at_once
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.generation import Plan
-from workbench.training_specs import TrainExpert
+from workbench.kinds.training.train_expert import TrainExpert
 
 Watch = Callable[[], Mapping[str, float]]
 

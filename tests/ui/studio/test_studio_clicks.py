@@ -13,10 +13,11 @@ from ui.client import Client
 from ui.errors import ServerDown
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import transaction
-from workbench.specs import Evaluate, SelfCheck
-from workbench.training_specs import TrainExpert
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 

@@ -10,16 +10,16 @@ import pytest
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.cli.app import main
+from ui.kinds.train_form_parts import AVERAGE, EXPERT, MODE
 from ui.present.pages import COMPOSITION
 from ui.present.text.mixtures import inside_words
 from ui.present.throughput import cost_words, counted_as
-from ui.studio.app_pages.train import AVERAGE, EXPERT, MODE
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
 from workbench.analysis.mode_parts import mode_complaints
 from workbench.job_records import jobs as rows
 from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import TrainMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction

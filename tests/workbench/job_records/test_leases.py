@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import LeaseLost
 from workbench.job_records import jobs, leases
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.tables import Artifact, Job
-from workbench.training_specs import MakeSeed
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])

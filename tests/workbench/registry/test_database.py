@@ -24,7 +24,19 @@ from workbench.analysis.evaluations import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
+from workbench.registry.tables import (
+    Artifact,
+    Base,
+    Cluster,
+    Clustering,
+    Corpus,
+    Domain,
+    Evaluation,
+    Expert,
+    Job,
+    Mixture,
+    Report,
+)
 from workbench.settings import Settings, get_settings
 from workbench.store.stores import find_registry_id, registry_id
 
@@ -171,6 +183,32 @@ def test_a_registry_from_before_identities_gets_one_and_keeps_it() -> None:
     assert made is not None  # committed before any artifacts could name it
     with database.transaction() as session:
         assert registry_id(session) == made
+
+
+@pytest.mark.usefixtures("home")
+def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
+    names = {"train-demix": "train-joint", "replicate": "replicate-demix", "overlap": "measure-overlap"}
+    facts = [{"title": "a job", "kind": kind, "state": "done"} for kind in ("evaluate", *names)]
+    with database.transaction() as session:
+        session.add_all(Job(id=kind, kind=kind, title=kind, spec={"kind": kind, "domains": []}) for kind in names)
+        session.add(Job(id="evaluate", kind="evaluate", title="", spec={"kind": "evaluate", "mixture": "overlap"}))
+        session.add(Report(id="overlap", kind="overlap", title="", findings={"domains": ["law"]}))
+        session.add(Report(id="report", kind="replication", title="", findings={"jobs": facts, "name": "replicate"}))
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0006")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        jobs = {job.id: (job.kind, job.spec["kind"]) for job in session.scalars(select(Job))}
+        report, other = session.get_one(Report, "report"), session.get_one(Report, "overlap")
+        kept = session.get_one(Job, "evaluate").spec
+    assert jobs == {old: (new, new) for old, new in names.items()} | {"evaluate": ("evaluate", "evaluate")}
+    assert kept == {"kind": "evaluate", "mixture": "overlap"}
+    assert [job["kind"] for job in report.findings["jobs"]] == ["evaluate", *names.values()]
+    assert report.findings["name"] == "replicate"
+    assert (other.kind, other.findings) == ("overlap", {"domains": ["law"]})
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

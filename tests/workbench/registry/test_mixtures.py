@@ -13,10 +13,11 @@ from engine.errors import MixtureError
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.generation import plan
 from workbench.job_records import jobs
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.tables import Cluster, Clustering, Expert, MixtureMember
-from workbench.specs import Evaluate, MixtureSpec
+from workbench.specs import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

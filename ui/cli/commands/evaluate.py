@@ -33,8 +33,9 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from ui.present.text.token_comparison import contrast_words
-from workbench.classify_specs import Classify
-from workbench.specs import Evaluate, MeasureOverlap
+from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 
 app = typer.Typer(
     no_args_is_help=True, help="Evaluate: perplexities and specialization of experts, and why they differ."

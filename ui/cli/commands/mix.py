@@ -31,9 +31,10 @@ from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_wo
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import ALONE, inside_words
 from ui.present.throughput import cost_words, counted_as
+from workbench.kinds.training.average_experts import AverageExperts
 from workbench.registry.cards import MixtureCard
-from workbench.specs import MixtureSpec, Spec
-from workbench.training_specs import AverageExperts
+from workbench.spec_base import Spec
+from workbench.specs import MixtureSpec
 
 app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
 

@@ -41,7 +41,7 @@ def show() -> None:
         _show_mixture(by_name[name])
     else:
         empty_until(
-            "train-demix",
+            "train-joint",
             "There is no mixture yet.",
             "A DEMix model makes one of all its experts.",
             TRAIN.script,

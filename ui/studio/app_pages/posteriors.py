@@ -36,7 +36,7 @@ def show() -> None:
         cards = {card.name: card for card in mixtures.most_useful_first(session)}
     if not cards:
         empty_until(
-            "train-demix",
+            "train-joint",
             "There is no mixture yet.",
             "A DEMix model makes one of all its experts.",
             TRAIN.script,

@@ -36,7 +36,7 @@ def show() -> None:
         cards = experts.list_experts(session)
     if not cards:
         empty_until(
-            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
         return
     mixture, split = _ask(names)

@@ -18,7 +18,7 @@ from workbench.errors import BadSpec
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
-from workbench.specs import MixtureSpec, sentences
+from workbench.specs import MixtureSpec, complaints_of
 
 
 def save_choice(mixture: MixtureCard, choice: Choice) -> None:
@@ -50,7 +50,7 @@ def _make(data: dict[str, Any]) -> None:
     try:
         spec = MixtureSpec.model_validate(data)
     except ValidationError as error:
-        raise BadSpec(sentences(error)) from None
+        raise BadSpec(complaints_of(error)) from None
     with transaction() as session:
         mixtures.create_mixture(session, spec)
     keep(f"{spec.name} is made.")

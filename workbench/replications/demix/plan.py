@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.config import MethodName
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.replications.replicate_demix import ReplicateDemix
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.plans import Step
-from workbench.replication_specs import ReplicateDemix
 from workbench.replications.demix.names import METHODS, DemixRun
 from workbench.replications.making import Maker, seeded
-from workbench.specs import MeasureOverlap
-from workbench.training_specs import TrainDemix, TrainExpert
 
 
 def steps(wish: ReplicateDemix) -> list[Step]:
@@ -75,7 +76,7 @@ class _Maker(Maker):
                     yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
     def _train(self, run: DemixRun, method: MethodName, name: str, domains: Sequence[str], key: str) -> Step:
-        spec = TrainDemix(
+        spec = TrainJoint(
             name=name,
             seed_model=run.seed_model,
             domains=list(domains),
