@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from engine.config import MOST_SEED, MOST_TOKENS, Evidence, GateConfig, TrainingConfig
+from engine.config import MOST_SEED, MOST_TOKENS, Evidence, TrainingConfig
 from workbench.classify_specs import Classify
 from workbench.cluster_specs import (
     ClusterPart,
@@ -23,6 +23,7 @@ from workbench.cluster_specs import (
 )
 from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
+from workbench.gate_configs import AnyGate, default_gate
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.replication_specs import ReplicateCbtm, ReplicateDemix, ReplicateMode
 from workbench.spec_base import ExpertName, Name, Stem
@@ -96,7 +97,7 @@ class MakeMixture(Spec):
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
     clustering: Name | None = Field(
         None, description="Clustering by whose clusters the experts are weighed, by name, instead of a gate."
     )
@@ -200,7 +201,7 @@ class MixtureSpec(Spec):
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
 
 
 def parse_spec(data: dict[str, Any]) -> Any:

@@ -52,11 +52,8 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
     """A gate's questions; its clustering, which it knows by its id, is chosen by its name."""
     with reading() as session:
         names = cluster_routing.clustering_names(session)
-    about = "Cluster gates: the clustering whose clusters the experts were trained on."
     return [
-        replace(one, kind="name", choices=tuple(names), titles=names, help=about)
-        if one.path[-1] == "clustering"
-        else one
+        replace(one, kind="name", choices=tuple(names), titles=names) if one.path[-1] == "clustering" else one
         for one in questions
     ]
 
