@@ -16,7 +16,6 @@ from engine.plugins import BadPlugin
 
 if TYPE_CHECKING:
     from engine.mixing.base import Gate
-    from engine.mixing.cluster import Routing
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class ClusteringGateConfig(GateConfig):
     clustering: str | None = knob(None, "The clustering whose clusters the experts were trained on.")
 
 
-Build = Callable[[Any, Sequence[float], "Routing | None"], "Gate"]
+Build = Callable[[Any, Sequence[float], Any], "Gate"]  # of the gate's own config, weights, `Routing | None`
 
 
 @dataclass(frozen=True)

@@ -88,13 +88,13 @@ def _setting(name: str, gates: Sequence[GateType]) -> Any:
 
 def _change_model(gate: GateType) -> type[GateChange]:
     """The settings of one gate, with its kind."""
-    kind = Field(description=f"Weights come about {gate.sentence}.")
+    kind: Any = (Literal[gate.name], Field(description=f"Weights come about {gate.sentence}."))
     settings = {name: _setting(name, [gate]) for name in gate.settings}
     model = create_model(
         gate.config.__name__.replace("Config", "Change"),
         __base__=GateChange,
         __doc__=f"The gate “{gate.title}”: settings that are left out stay as they are in the mixture.",
-        kind=(Literal[gate.name], kind),
+        kind=kind,
         **settings,
     )
     return model
