@@ -22,7 +22,6 @@ Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
 Normalise = Literal["none", "tokens"]
-GateKind = Literal["posterior", "updating", "fixed", "cluster", "cluster-posterior"]
 
 
 MOST = 2**31 - 1  # of whole numbers without a tighter bound
@@ -211,49 +210,6 @@ class MoeConfig(Checked):
                 f"active_experts must be at most num_experts, but is {self.active_experts} of {self.num_experts}.",
                 "Choose fewer active experts, or more experts.",
             )
-
-
-@dataclass(frozen=True)
-class GateConfig(Checked):
-    """How expert weights come about (DEMix §5.1, C-BTM §2.2)."""
-
-    kind: GateKind = knob(
-        "posterior",
-        "posterior: by Bayes' rule from the text so far; updating: its prior learns as the text goes on; "
-        "fixed: the given weights; cluster: by the nearness of the text so far to each expert's cluster; "
-        "cluster-posterior: by Bayes' rule, with that nearness as the prior of the experts that have a cluster.",
-    )
-    evidence: Evidence = knob("prefix", "What a posterior sees: the whole prefix (paper) or the last token (code).")
-    newest_weight: float = knob(
-        0.7, "Updating: share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1
-    )
-    update_every: int = knob(
-        256, "Updating: tokens after which the prior learns (paper: 1024), in generation and in scores alike.", ge=1
-    )
-    top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1, le=MOST)
-    clustering: str | None = knob(
-        None, "Cluster gates: the id of the clustering whose clusters the experts were trained on."
-    )
-    temperature: float = knob(
-        0.1,
-        "Cluster gates: how soft the choice is (paper: 0.1; clusters of standardised vectors need 1 to 3); "
-        "lower is sharper.",
-        ge=1e-12,
-        le=1e6,
-    )
-    distance_power: float = knob(2.0, "Cluster gates: the power of the distance (paper: 2; code: 4).", gt=0, le=100)
-    freeze_after: int | None = knob(
-        None,
-        "Cluster gates: tokens of a text after which nearness stays (paper: after half of a document nothing is lost); "
-        "empty: never.",
-        ge=1,
-        le=MOST,
-    )
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Whether it weighs by nearness, so that it must name a clustering."""
-        return self.kind in ("cluster", "cluster-posterior")
 
 
 @dataclass(frozen=True)

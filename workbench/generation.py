@@ -13,16 +13,18 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import GateConfig
 from workbench.analysis.cluster_routing import Route, find_route
 from workbench.errors import NoModel, NotFound
+from workbench.gate_configs import default_gate, dump_gate, load_gate
 from workbench.registry.experts import part_names
 from workbench.registry.tables import Expert, Mixture
 from workbench.store.storage import Storage
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
-_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
 _NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, which the bound in bytes does not count
 
 
@@ -108,7 +109,7 @@ class Plan:
                 for e in self.experts
             ],
             "tokenizer_sha256": self.tokenizer_sha256,
-            "gate": asdict(self.gate),
+            "gate": dump_gate(self.gate),
             "clustering_sha256": self.route.clustering.sha256 if self.route else None,
         }
 
@@ -158,10 +159,9 @@ def plan(
 def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
     """The gate of a plan. `follow` is what a cluster gate follows a growing text with; stored ones need none."""
     from engine.mixing.cluster import Routing
-    from engine.mixing.gates import make_gate
 
     routing = Routing(planned.route.clusters, follow) if planned.route else None
-    return make_gate(planned.gate, [expert.weight for expert in planned.experts], routing)
+    return build_gate(planned.gate, [expert.weight for expert in planned.experts], routing)
 
 
 def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
@@ -179,12 +179,12 @@ def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
     mixture = session.scalar(select(Mixture).where(Mixture.name == model))
     if mixture is not None:
         members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
-        return members, _GATE.validate_python(mixture.gate)
+        return members, load_gate(mixture.gate)
     expert = session.scalar(select(Expert).where(Expert.name == model))
     if expert is None:
         of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
         raise NoModel(model, *of_both)
-    return [_Member(expert, 1.0, expert.enabled)], GateConfig()
+    return [_Member(expert, 1.0, expert.enabled)], default_gate()
 
 
 def _require_known(model: str, members: Sequence[_Member], asked: Sequence[str]) -> None:

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from engine.config import GateConfig, TrainingConfig
+from engine.config import TrainingConfig
 from workbench.errors import BadSpec
+from workbench.gate_configs import AnyGate, default_gate
 from workbench.kinds.catalog import kind_named
 from workbench.spec_base import ExpertName, Name, Spec, Stem
 
@@ -53,7 +54,7 @@ class MixtureSpec(Spec):
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
 
 
 def parse_spec(data: dict[str, Any]) -> Any:

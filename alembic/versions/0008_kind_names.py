@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 
 NEW_NAMES = {"train-demix": "train-joint", "replicate": "replicate-demix", "overlap": "measure-overlap"}
 JOBS = sa.table("jobs", sa.column("id", sa.String), sa.column("kind", sa.String), sa.column("spec", sa.JSON))

@@ -9,9 +9,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig, GateConfig
+from engine.config import AdaptingConfig
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
 from workbench.errors import BadSpec, NameTaken
+from workbench.gate_configs import changed_gate, default_gate, load_gate
 from workbench.kinds.clusters.cluster_part import ClusterPart
 from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
@@ -236,8 +239,9 @@ def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> E
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
     """By nearness to these clusters; as sharp as the mixture's gate was, where there is one, and with its evidence."""
-    before = GateConfig(**mixture.gate) if mixture else GateConfig()
-    return replace(before, kind=before.kind if before.needs_clusters else "cluster", clustering=clustering.id)
+    before = load_gate(mixture.gate) if mixture else default_gate()
+    kind = before.kind if isinstance(before, ClusteringGateConfig) else ClusterGateConfig.kind
+    return changed_gate(before, {"kind": kind, "clustering": clustering.id})
 
 
 def _ours(session: Session, wish: TrainClusters) -> Mixture | None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from engine.config import GateConfig
 from engine.errors import Problem
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
+from workbench.gate_configs import load_gate
 from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.cards import JobCard
@@ -115,7 +115,7 @@ def clustered_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory)
     branch_train_merge("topics", "ensemble", settings, num_steps=3 * int(BRANCHES["num_steps"]))
     with transaction(settings) as session:
         gate = mixtures.get_mixture(session, "ensemble").gate
-        mixtures.set_gate(session, "ensemble", GateConfig(**{**gate, "temperature": 0.2}))
+        mixtures.set_gate(session, "ensemble", load_gate({**gate, "temperature": 0.2}))
     close_engines()
     return home
 

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import load_file
 from sqlalchemy import delete, select
 
-from engine.config import GateConfig, Precision
+from engine.config import Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix_files import load_demix
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
@@ -144,7 +145,7 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
     model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
     with autocast_for(precision, model.device):
         rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
-    gate = make_gate(GateConfig(), [one.weight for one in planned.experts])
+    gate = build_gate(PosteriorGateConfig(), [one.weight for one in planned.experts])
     assert len(rows) == 3
     loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]
     assert curve(card.id, "court")[12] == pytest.approx(loss, rel=1e-5)

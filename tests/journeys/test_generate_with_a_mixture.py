@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import DamagedFile, MixtureError
 from engine.events import Done, Token
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench import generation
 from workbench.errors import NotFound
 from workbench.generation import Host, Plan
@@ -41,7 +43,7 @@ def test_a_mixture_answers_and_says_which_experts_files_and_weights_made_it() ->
         assert set(event.weights) == {"small/court", "small/kitchen"}
     manifest = plan.manifest()
     assert [len(expert["sha256"]) for expert in manifest["experts"]] == [64, 64]
-    assert manifest["gate"] == asdict(GateConfig())
+    assert manifest["gate"] == asdict(PosteriorGateConfig())
 
 
 def test_the_posterior_leans_to_the_expert_whose_domain_the_text_is_of() -> None:
@@ -75,7 +77,7 @@ def test_an_expert_switched_off_in_the_registry_takes_part_nowhere() -> None:
 
 
 def test_weights_of_a_request_replace_those_of_the_mixture() -> None:
-    plan = planned(weights={"small/court": 3, "small/kitchen": 1}, gate=GateConfig("fixed"))
+    plan = planned(weights={"small/court": 3, "small/kitchen": 1}, gate=FixedGateConfig())
     first = next(iter(Host(device="cpu").stream(plan, "the", SAMPLING)))
     assert first.weights == pytest.approx({"small/court": 0.75, "small/kitchen": 0.25})
     assert [expert.name for expert in planned(weights={"small/court": 1}).experts] == ["small/court"]

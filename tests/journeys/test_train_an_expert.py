@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from engine.config import GateConfig
 from engine.events import Step
 from engine.files import verify_folder
+from engine.mixing.gates.fixed import FixedGateConfig
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit, wait
 from workbench.analysis import evaluations, scores
@@ -132,7 +132,7 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
         table = evaluations.perplexity_table(session, "small")
         mixed = scores.mix_scores(session, get_storage(), "small")
         alone = scores.mix_scores(session, get_storage(), "small", active=["sailor"])
-        uniform = scores.mix_scores(session, get_storage(), "small", gate=GateConfig("fixed"))
+        uniform = scores.mix_scores(session, get_storage(), "small", gate=FixedGateConfig())
     assert {row["domain"] for row in mixed["domains"]} == {"court", "kitchen", "sea"}
     sea = table["perplexity"][table["experts"].index("sailor")][table["domains"].index("sea")]
     assert next(row for row in alone["domains"] if row["domain"] == "sea")["perplexity"] == pytest.approx(sea)  # L1

@@ -6,15 +6,16 @@ Nothing here is loaded before the first wish: opening the API, or `--help`, wake
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.events import Done, Echo, Token
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
+    from engine.mixing.gate_type import GateConfig
     from workbench.generation import Plan
     from workbench.settings import Settings
 
@@ -26,7 +27,7 @@ class GenerationRequest:
     model: str
     active: Sequence[str] | None = None
     weights: Mapping[str, float] | None = None
-    gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
+    gate: Mapping[str, Any] = field(default_factory=dict)  # its kind or settings that differ
     prior: str | None = None  # a stored prior in the place of weights
     parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of experts of MoDE: those that are active
 
@@ -139,14 +140,15 @@ def _prior(session: Any, wish: GenerationRequest) -> dict[str, float]:
 
 
 def _gate(session: Any, wish: GenerationRequest) -> GateConfig | None:
-    """The mixture's own gate with the wish's changes; None where there are none."""
+    """The mixture's own gate with the changes of a request; None where there are none."""
     if not wish.gate:
         return None
     from workbench.errors import NotFound
+    from workbench.gate_configs import changed_gate, default_gate, load_gate
     from workbench.registry.mixtures import get_mixture
 
     try:
-        own = get_mixture(session, wish.model).gate
+        before = load_gate(get_mixture(session, wish.model).gate)
     except NotFound:
-        own = {}
-    return GateConfig(**(asdict(GateConfig()) | own | dict(wish.gate)))
+        before = default_gate()
+    return changed_gate(before, wish.gate)

@@ -56,9 +56,8 @@ def with_clusterings(questions: Iterable[Question]) -> list[Question]:
     """The questions of a gate, where its clustering is chosen by name instead of id."""
     with reading() as session:
         names = cluster_routing.clustering_names(session)
-    about = "Cluster gates: the clustering whose clusters the experts were trained on."
     return [
-        replace(question, answer_type="name", choices=tuple(names), titles=names, help=about)
+        replace(question, answer_type="name", choices=tuple(names), titles=names)
         if question.path[-1] == "clustering"
         else question
         for question in questions

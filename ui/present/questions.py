@@ -90,18 +90,20 @@ def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = DE
         default = field.get_default(call_default_factory=True)
         default = None if default is PydanticUndefined else default
         if dataclasses.is_dataclass(default):
-            questions += _questions_of_config(name, default)
+            questions += config_questions(name, default)
         else:
             bounds = {name: bound for mark in field.metadata for name, bound in _bounds(mark)}
             questions.append(_question((name,), field.annotation, field.description or "", default, bounds, offers))
     return questions
 
 
-def _questions_of_config(group: str, config: Any) -> list[Question]:
+def config_questions(group: str, config: Any) -> list[Question]:
+    """Every field of a config that has a description as a question, with the config's values as defaults."""
     hints = get_type_hints(type(config))
     return [
         _question((group, f.name), hints[f.name], f.metadata["description"], getattr(config, f.name), f.metadata, {})
         for f in dataclasses.fields(config)
+        if "description" in f.metadata
     ]
 
 

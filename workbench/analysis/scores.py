@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import Evidence, GateConfig
+from engine.config import Evidence
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
+from engine.mixing.gate_type import GateConfig
 from workbench.analysis.cluster_routing import key_of
 from workbench.analysis.evaluations import perplexity
 from workbench.generation import Plan, gate_of, plan

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
-from engine.config import GateConfig, absurdity
+from engine.config import absurdity
+from engine.mixing.gate_type import GateConfig
 from workbench.analysis.cluster_routing import gate_complaints, route_complaints
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.gate_configs import dump_gate, load_gate
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.experts import domains_of, expert_row, part_names
 from workbench.registry.names import by_name, ensure_free
@@ -18,7 +19,6 @@ from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tables import Evaluation, Expert, Mixture, MixtureMember
 from workbench.specs import MixtureSpec
 
-_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
 _AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
 
 
@@ -60,7 +60,7 @@ def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
 def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
     """All experts of a mixture in their order, and its gate."""
     row = mixture_row(session, name)
-    return [member.expert for member in row.members], _GATE.validate_python(row.gate)
+    return [member.expert for member in row.members], load_gate(row.gate)
 
 
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
@@ -69,7 +69,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
-    row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
+    row = Mixture(name=spec.name, gate=dump_gate(spec.gate))
     row.members = _members(experts, weights)
     session.add(row)
     session.flush()
@@ -86,7 +86,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row.members.clear()
     session.flush()
-    row.members, row.gate = _members(experts, weights), _GATE.dump_python(spec.gate, mode="json")
+    row.members, row.gate = _members(experts, weights), dump_gate(spec.gate)
     session.flush()
     return _card(row)
 
@@ -130,7 +130,7 @@ def require_place(session: Session, mixture: str, expert: str, domain_id: str) -
 
 
 def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
-    return route_complaints(session, _GATE.validate_python(row.gate), {expert: domain_id})
+    return route_complaints(session, load_gate(row.gate), {expert: domain_id})
 
 
 def average_weight(others: Sequence[float]) -> float:
@@ -202,7 +202,7 @@ def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
     """Changes how the mixture's weights come about; raises BadSpec when it cannot weigh the mixture's experts."""
     row = mixture_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
-    row.gate = _GATE.dump_python(gate, mode="json")
+    row.gate = dump_gate(gate)
     return _card(row)
 
 

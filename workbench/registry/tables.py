@@ -222,7 +222,7 @@ class Mixture(Base):
     __tablename__ = "mixtures"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
-    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # engine.config.GateConfig
+    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.gate_configs.dump_gate gives it
     notes: Mapped[str] = mapped_column(Text, default="")
     created_at: Mapped[float] = mapped_column(default=time.time)
 

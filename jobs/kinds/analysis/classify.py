@@ -28,6 +28,7 @@ from engine.errors import MixtureError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
 from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.gates.cluster import DistanceConfig
 from engine.models.demix_files import read_limits
 from engine.models.expert_model import ExpertModel
 from engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -126,7 +127,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
             f"“{strangers[0]}” must share its tokenizer with “{spec.mixture}” to read the same prompts, but does not.",
             "Leave it out.",
         )
-    if "cluster" in spec.routings and planned.clusters is None:
+    if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
         raise BadSpec(
             [f"“{spec.mixture}” must have a cluster gate and none but experts of its clusters, but has not."],
             "For cluster routing choose a mixture that workbench cluster train made; or choose other routings.",
@@ -206,7 +207,8 @@ class _Nearness:
     def __init__(self, planned: Plan, tokenizer: Tokenizer) -> None:
         self._plan, self._tokenizer = planned, tokenizer
         self._clusters, self._clustering = planned.clusters, None
-        if planned.route is not None and self._clusters is not None:
+        if planned.route is not None and self._clusters is not None and isinstance(planned.gate, DistanceConfig):
+            self._config: DistanceConfig = planned.gate
             self._clustering = open_clustering(planned.route.clustering, planned.route.seed)
 
     def squared_distances(self, prompts: Sequence[Prompt]) -> Tensor | None:
@@ -223,8 +225,8 @@ class _Nearness:
         gate = ClusterGate(
             [expert.weight for expert in self._plan.experts],
             Routing(self._clusters),
-            temperature=self._plan.gate.temperature,
-            distance_power=self._plan.gate.distance_power,
+            temperature=self._config.temperature,
+            distance_power=self._config.distance_power,
             top_k=top_k,
         )
         return gate.log_weights_of(squared_EN)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from engine.events import Event, Progress
+from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.attempt.work import Register, Work
+from workbench.gate_configs import changed_gate
 from workbench.kinds.training.make_mixture import MakeMixture
 from workbench.registry.clusterings import clustering_row
 from workbench.registry.mixtures import compose_mixture
@@ -23,7 +24,8 @@ def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:
     def register(session: Session) -> dict[str, Any]:
         gate = spec.gate
         if spec.clustering is not None:
-            gate = replace(gate, kind="cluster", clustering=clustering_row(session, spec.clustering).id)
+            clustering = clustering_row(session, spec.clustering).id
+            gate = changed_gate(gate, {"kind": ClusterGateConfig.kind, "clustering": clustering})
         wish = MixtureSpec(name=spec.name, experts=spec.experts, weights=spec.weights, gate=gate)
         card = compose_mixture(session, wish, replace=spec.replace)
         return {"mixture": card.name, "experts": [member.expert for member in card.members]}

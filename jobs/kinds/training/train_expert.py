@@ -31,7 +31,7 @@ from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
 from jobs.kinds.shared.stable_ids import made_by
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
-from workbench.analysis.cluster_routing import cluster_numbers
+from workbench.analysis.cluster_routing import cluster_numbers, clustering_of
 from workbench.generation import plan
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.branching import share_of
@@ -118,7 +118,7 @@ def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixt
     domains = tuple(domain_files(session, work.storage, name) for name in spec.watch)
     weight = average_weight([member.weight for member in mixture.members])
     planned = plan(session, work.storage, mixture.name)
-    return Watched(domains, planned, weight, cluster_numbers(session, planned.gate.clustering).get(domain_id))
+    return Watched(domains, planned, weight, cluster_numbers(session, clustering_of(planned.gate)).get(domain_id))
 
 
 def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from engine.config import GateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.corpus import Document
 from engine.text.split import keep_documents
 from workbench.analysis import evaluations
@@ -79,7 +79,7 @@ def fill(settings: Settings) -> None:
             _expert(session, storage, f"first/{domain}", domain, base, seed_id=seed, job_id=job_id)
         _expert(session, storage, "laws again", HOSTILE, base, parent=f"first/{HOSTILE}", job_id=job_id)
         mixtures.create_mixture(
-            session, MixtureSpec(name="first", experts=[f"first/{d}" for d in DOMAINS], gate=GateConfig())
+            session, MixtureSpec(name="first", experts=[f"first/{d}" for d in DOMAINS], gate=PosteriorGateConfig())
         )
         _scores(session, storage)
         _jobs(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -22,6 +23,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from alembic import command
 from workbench.analysis.evaluations import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.gate_configs import dump_gate, load_gate
 from workbench.registry import database
 from workbench.registry.database import reading, transaction
 from workbench.registry.tables import (
@@ -38,6 +40,7 @@ from workbench.registry.tables import (
     Report,
 )
 from workbench.settings import Settings, get_settings
+from workbench.specs import parse_spec
 from workbench.store.stores import find_registry_id, registry_id
 
 fork = get_context("fork")
@@ -209,6 +212,101 @@ def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
     assert [job["kind"] for job in report.findings["jobs"]] == ["evaluate", *names.values()]
     assert report.findings["name"] == "replicate"
     assert (other.kind, other.findings) == ("overlap", {"domains": ["law"]})
+
+
+FLAT = {
+    "kind": "posterior",
+    "evidence": "last_token",
+    "newest_weight": 0.5,
+    "update_every": 64,
+    "top_k": 2,
+    "clustering": "c" * 32,
+    "temperature": 0.3,
+    "distance_power": 4.0,
+    "freeze_after": 9,
+}
+DISTANCES = {"clustering": "c" * 32, "temperature": 0.3, "distance_power": 4.0, "freeze_after": 9}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {"kind": "posterior", "top_k": None, "evidence": "prefix"}),
+        (FLAT, {"kind": "posterior", "top_k": 2, "evidence": "last_token"}),
+        (FLAT | {"kind": "fixed"}, {"kind": "fixed", "top_k": 2}),
+        (
+            FLAT | {"kind": "updating"},
+            {"kind": "updating", "top_k": 2, "evidence": "last_token", "newest_weight": 0.5, "update_every": 64},
+        ),
+        (FLAT | {"kind": "cluster"}, {"kind": "cluster", "top_k": 2, **DISTANCES}),
+        (
+            FLAT | {"kind": "cluster-posterior"},
+            {"kind": "cluster-posterior", "top_k": 2, **DISTANCES, "evidence": "last_token"},
+        ),
+    ],
+)
+def test_gates_of_before_keep_their_own_settings_alone(
+    home: Path, old: dict[str, object], new: dict[str, object]
+) -> None:
+    assert home
+    spec = {"kind": "make-mixture", "name": "m", "experts": ["e"], "clustering": None}
+    with database.transaction() as session:
+        session.add(Mixture(name="m", gate=new))
+        session.add(Job(kind="make-mixture", title="m", spec=spec | {"gate": new}))
+        session.add(Job(kind="overlap", title="o", spec={"kind": "overlap"}))
+    downgrade_to("0006")
+    with database.make_engine(get_settings().database).begin() as connection:
+        connection.execute(text("UPDATE mixtures SET gate = :gate"), {"gate": json.dumps(old)})
+        jobs = text("UPDATE jobs SET spec = :spec WHERE kind = 'make-mixture'")
+        connection.execute(jobs, {"spec": json.dumps(spec | {"gate": old})})
+    database.migrate()
+    with database.reading() as session:
+        gate = session.scalars(select(Mixture)).one().gate
+        specs = {job.kind: job.spec for job in session.scalars(select(Job))}
+    assert gate == new
+    assert dump_gate(load_gate(gate)) == new
+    assert parse_spec(specs["make-mixture"]).gate == load_gate(new)
+    assert specs["overlap"] == {"kind": "overlap"}
+
+
+def test_a_job_of_before_that_names_a_clustering_keeps_its_cluster_settings(home: Path) -> None:
+    assert home
+    spec = {"kind": "make-mixture", "name": "m", "experts": ["e"], "clustering": "topics", "gate": {}}
+    with database.transaction() as session:
+        session.add(Job(kind="make-mixture", title="m", spec=spec))
+    downgrade_to("0006")
+    with database.make_engine(get_settings().database).begin() as connection:
+        connection.execute(text("UPDATE jobs SET spec = :spec"), {"spec": json.dumps(spec | {"gate": FLAT})})
+    database.migrate()
+    with database.reading() as session:
+        stored = session.scalars(select(Job)).one().spec
+    assert stored["gate"] == {"kind": "cluster", "top_k": 2, **DISTANCES}
+
+
+def test_gates_go_back_to_the_settings_of_all(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        session.add(Mixture(name="m", gate={"kind": "fixed", "top_k": 3}))
+    downgrade_to("0006")
+    with database.make_engine(get_settings().database).begin() as connection:
+        [gate] = connection.execute(text("SELECT gate FROM mixtures")).scalars()
+    assert json.loads(gate) == {**FLAT, "kind": "fixed", "top_k": 3} | {
+        "evidence": "prefix",
+        "newest_weight": 0.7,
+        "update_every": 256,
+        "clustering": None,
+        "temperature": 0.1,
+        "distance_power": 2.0,
+        "freeze_after": None,
+    }
+
+
+def downgrade_to(revision: str) -> None:
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), revision)
+    engine.dispose()
+    database.close_engines()
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from engine.config import GateConfig
 from engine.errors import MixtureError
+from engine.mixing.gates.cluster import ClusterGateConfig
+from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.generation import plan
 from workbench.job_records import jobs
@@ -29,7 +32,7 @@ def mix(world: World, *names: str, **wish: Any) -> MixtureCard:
 
 def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
     law, *_ = world.experts("law", "news", "code")
-    card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=GateConfig(top_k=2))
+    card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=PosteriorGateConfig(top_k=2))
     assert [(one.expert, one.weight) for one in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
     assert (card.base_ids, card.gate["top_k"]) == ([law.base_id], 2)
     assert mixtures.list_mixtures(world.session) == [card] == [mixtures.get_mixture(world.session, "mix")]
@@ -134,7 +137,7 @@ def clustered(world: World) -> str:
 
 
 def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered: str) -> None:
-    mix(world, "news", "law", gate=GateConfig("cluster", clustering=clustered))
+    mix(world, "news", "law", gate=ClusterGateConfig(clustering=clustered))
     route = plan(world.session, world.storage, "mix").route
     assert route is not None
     assert route.clusters == (0, 1)
@@ -142,30 +145,30 @@ def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered
     alone = plan(world.session, world.storage, "mix", active=["law"])
     assert alone.route is not None
     assert alone.route.clusters == (1,)
-    other = plan(world.session, world.storage, "mix", gate=GateConfig("fixed"))
+    other = plan(world.session, world.storage, "mix", gate=FixedGateConfig())
     assert other.route is None
 
 
 def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clustered: str) -> None:
-    gate = GateConfig("cluster", clustering=clustered)
+    gate = ClusterGateConfig(clustering=clustered)
     with pytest.raises(BadSpec, match="“code” must be of a cluster of “topics”"):
         mix(world, "law", "code", gate=gate)
     mix(world, "law", "news", gate=gate)
     with pytest.raises(BadSpec, match="“code” must be of a cluster"):
         mixtures.add_member(world.session, "mix", "code")
-    mixtures.set_gate(world.session, "mix", GateConfig())
+    mixtures.set_gate(world.session, "mix", PosteriorGateConfig())
     mixtures.add_member(world.session, "mix", "code")
     with pytest.raises(BadSpec, match="“code” must be of a cluster"):
         mixtures.set_gate(world.session, "mix", gate)
     with pytest.raises(MixtureError, match="“code” must be of a cluster"):
         plan(world.session, world.storage, "mix", gate=gate)
-    for odd, words in ((GateConfig("cluster"), "names none"), (GateConfig("cluster", clustering="f" * 32), "none has")):
+    for odd, words in ((ClusterGateConfig(), "names none"), (ClusterGateConfig(clustering="f" * 32), "none has")):
         with pytest.raises(MixtureError, match=words):
             plan(world.session, world.storage, "mix", gate=odd)
 
 
 def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(world: World, clustered: str) -> None:
-    gate = GateConfig("cluster-posterior", clustering=clustered)
+    gate = ClusterPosteriorGateConfig(clustering=clustered)
     mix(world, "law", gate=gate)
     mixtures.add_member(world.session, "mix", "code")
     route = plan(world.session, world.storage, "mix").route
@@ -177,7 +180,7 @@ def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(
     with pytest.raises(BadSpec, match="At least one expert must be of a cluster of “topics”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
     with pytest.raises(BadSpec, match="names none"):
-        mixtures.set_gate(world.session, "mix", GateConfig("cluster-posterior"))
+        mixtures.set_gate(world.session, "mix", ClusterPosteriorGateConfig())
 
 
 def test_members_leave_but_the_last(world: World) -> None:
@@ -219,7 +222,7 @@ def test_a_disabled_expert_takes_part_nowhere(world: World) -> None:
 def test_the_gate_can_change(world: World) -> None:
     world.experts("law")
     mix(world, "law")
-    card = mixtures.set_gate(world.session, "mix", GateConfig(evidence="last_token"))
+    card = mixtures.set_gate(world.session, "mix", PosteriorGateConfig(evidence="last_token"))
     assert card.gate["evidence"] == "last_token"
     assert mixtures.get_mixture(world.session, "mix") == card
 

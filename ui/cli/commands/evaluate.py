@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from engine.config import MOST, GateConfig
+from engine.config import MOST
+from engine.mixing.gates.cluster import DistanceConfig
 from ui.cli.commands.mix import Blocks
 from ui.cli.job_progress import submit
 from ui.cli.mix_options import GateEvidence, NewestWeight
@@ -97,7 +98,7 @@ def grid(
 ) -> None:
     """A cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
     for one in temperatures:
-        GateConfig(temperature=one)  # refuses what no gate can have
+        DistanceConfig("", temperature=one)  # refuses what no gate can have
     from workbench.analysis.cluster_grid import cluster_grid
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage

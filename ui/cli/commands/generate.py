@@ -13,19 +13,19 @@ import typer
 from engine.config import SamplingConfig
 from engine.events import BACKBONE
 from ui.cli.mix_options import (
+    NO_CHANGES,
     Experts,
-    Gate,
-    GateEvidence,
+    GateOptions,
     MaxTokens,
     Off,
     Parts,
     Prior,
     Seed,
     Temperature,
-    TopK,
     TopP,
     members_of,
     mix_request,
+    takes_gate,
 )
 from ui.cli.options import Json
 from ui.cli.output import harmless, print_json, tell
@@ -72,14 +72,13 @@ class Said:
         return found
 
 
+@takes_gate
 def say(
     model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
     prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
-    gate: Gate = None,
-    evidence: GateEvidence = None,
-    top_k: TopK = None,
+    gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
     parts: Parts = [],  # noqa: B006 (Typer reads the default and never changes it)
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
@@ -89,8 +88,7 @@ def say(
     as_json: Json = False,
 ) -> None:
     """Go on from a prompt; words are coloured by the expert with the greatest weight."""
-    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
+    wish = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     said, palette = Said(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(wish, prompt, sampling, said)) as pieces:

@@ -9,12 +9,13 @@ import streamlit as st
 
 from ui.client import Client
 from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.gate_questions import setting_questions
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
 from ui.studio.forms.widgets import ask
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.mixtures.mixture_controls import gate_questions, state_of
+from ui.studio.mixtures.mixture_controls import state_of
 from ui.studio.mixtures.mode_gates_view import ask_parts, show_inside
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
@@ -58,11 +59,12 @@ def _ask(mixture: MixtureCard) -> dict[str, Any] | None:
     model = mixture.name
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
     st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
-    evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))
+    questions = [one for one in setting_questions(mixture.gate["kind"], {}) if one.path[-1] == "evidence"]
+    gate = {one.path[-1]: ask("posterior", one) for one in questions}
     parts = ask_parts(mixture)
     if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
         if text.strip():
-            told = {"model": model, "text": text, "gate": {"evidence": evidence}}
+            told = {"model": model, "text": text} | ({"gate": gate} if gate else {})
             st.session_state["posterior.wish"] = told | ({"parts": parts} if parts else {})
         else:
             st.warning("There is no text yet. Write or paste some above.")

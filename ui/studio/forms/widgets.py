@@ -37,7 +37,6 @@ GROUP_TITLES = {
     "train-mode.shape": "Shape of the expert: blocks, layers, how it starts",
     "lora": "Adapters",
     "moe": "Mixture of experts",
-    "gate": "How weights come about",
 }
 
 

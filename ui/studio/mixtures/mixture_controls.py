@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
-from engine.config import GateConfig
-from ui.present.form_choices import with_clusterings
 from ui.present.pages import PLAYGROUND, POSTERIORS
-from ui.present.questions import Question, questions_of
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
-from ui.studio.forms.widgets import ask
+from ui.studio.mixtures.gate_form import ask_gate
 from workbench.registry.cards import MemberCard, MixtureCard
-from workbench.specs import MixtureSpec
 
 HEAVIEST = 5.0
 
@@ -39,8 +35,7 @@ class Choice:
 def saved_choice(mixture: MixtureCard) -> Choice:
     """What the registry holds."""
     active = tuple(m.expert for m in mixture.members if m.active and m.enabled)
-    gate = asdict(GateConfig()) | mixture.gate
-    return Choice(active, {m.expert: m.weight for m in mixture.members}, gate)
+    return Choice(active, {m.expert: m.weight for m in mixture.members}, mixture.gate)
 
 
 def state_of(mixture: MixtureCard) -> str:
@@ -56,9 +51,7 @@ def choose(mixture: MixtureCard) -> Choice:
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
-    with st.expander("How weights come about (gate)", icon=":material/tune:"):
-        gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in with_clusterings(gate_questions())}
-    return Choice(active, weights, gate)
+    return Choice(active, weights, ask_gate(_desk(mixture), mixture.gate))
 
 
 def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
@@ -110,15 +103,6 @@ def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
     for member in mixture.members:
         if member.expert in shares:
             st.session_state[f"{_desk(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
-
-
-def gate_questions() -> list[Question]:
-    """The gate's fields."""
-    return [question for question in questions_of(MixtureSpec, {}) if question.group == "gate"]
-
-
-def _with_saved(question: Question, mixture: MixtureCard) -> Question:
-    return replace(question, default=mixture.gate.get(question.path[-1], question.default))
 
 
 def _desk(mixture: MixtureCard) -> str:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.config import GateConfig
+from workbench.gate_configs import AnyGate, default_gate
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.spec_base import ExpertName, Name
 from workbench.spec_base import Spec as Spec
@@ -19,7 +19,7 @@ class MakeMixture(Spec):
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
     clustering: Name | None = Field(
         None, description="Clustering by whose clusters the experts are weighed, by name, instead of a gate."
     )
