@@ -173,6 +173,7 @@ class _Training:
         groups = gradient_groups(self.model, self.sampler.rows)
         for group in groups:
             self.team.sum_gradients(group.key, group.gradients)
+        self.team.step()
         clip_and_step(self.optimizer, groups, step, config, self.team)
         num_tokens = losses_ABT.numel()
         return Step(
