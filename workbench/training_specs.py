@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from engine.config import (
     MOST_SEED,
     MOST_TOKENS,
     AdaptingConfig,
     LoraConfig,
-    MethodName,
     ModelConfig,
     MoeConfig,
     TrainingConfig,
 )
-from engine.training.methods import METHODS
+from engine.errors import EngineError
+from engine.methods.registry import get_method, joint_methods
 from workbench.spec_base import RETAIN, ExpertName, Name, Spec, absolute, require_others
 
 
@@ -56,12 +57,18 @@ class MakeSeed(Spec):
         return self
 
 
-DENSE = METHODS["dense"].only_expert  # what the one expert of a dense model is called
-
-
-def _told_methods() -> str:
+def _method_sentences() -> str:
     """Every method with its sentence."""
-    return "; ".join(f"{name}: {method.sentence}" for name, method in METHODS.items()) + "."
+    return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
+
+
+def _joint_method(name: str) -> str:
+    if name not in joint_methods():
+        raise ValueError(f"there is no such method; there are: {', '.join(joint_methods())}")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_joint_method)]
 
 
 class TrainDemix(Spec):
@@ -73,13 +80,22 @@ class TrainDemix(Spec):
     domains: list[Name] = Field(
         min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
     )
-    method: MethodName = Field("demix", description=_told_methods())
+    method: MethodName = Field("demix", description=_method_sentences())
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
     lora: LoraConfig = Field(
         default_factory=LoraConfig, description="The adapters, with the methods lora and lora-mixed."
     )
     moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Settings of a method that has no group of its own, as a JSON object."
+    )
     retain: list[Name] = Field(default_factory=list, description=f"{RETAIN} With one expert only.")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        """A command line gives them as text."""
+        return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainDemix:
@@ -90,10 +106,28 @@ class TrainDemix(Spec):
         require_others(self.retain, self.domains)
         return self
 
+    @model_validator(mode="after")
+    def _configured(self) -> TrainDemix:
+        method = get_method(self.method)
+        if self.options and method.config_field != "options":
+            raise ValueError(f"options must be empty with the method {self.method}: set {method.config_field} instead")
+        try:
+            _ = self.method_config
+        except EngineError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def method_config(self) -> Any:
+        """The settings that only this spec's method has, as its own dataclass; None where it has none."""
+        method = get_method(self.method)
+        group = getattr(self, method.config_field)
+        return method.config_from(group) if group is self.options else group
+
     @property
     def experts(self) -> dict[str, list[str]]:
         """The names of the experts that it makes, each with the domains that train it."""
-        if only := METHODS[self.method].only_expert:
+        if only := get_method(self.method).only_expert:
             return {f"{self.name}/{only}": self.domains}
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 

@@ -31,7 +31,7 @@ def offers_now() -> dict[str, list[str]]:
             "mixture_to_extend": [one.name for one in composed if copied & {member.expert for member in one.members}],
             "parent": [expert.name for expert in trained if expert.name in copied],
             "experts": [expert.name for expert in trained],
-            "mode_expert": [expert.name for expert in trained if expert.method == experts.MODE],
+            "mode_expert": [expert.name for expert in trained if experts.has_parts(expert)],
             "prior": [prior.name for prior in priors.list_priors(session)],
         }
 
@@ -74,7 +74,7 @@ def backbones() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     with reading() as session:
         for card in experts.list_experts(session):
-            if card.method == experts.MODE:
+            if experts.has_parts(card):
                 found.setdefault(backbone_of(card), []).append(card.name)
     return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
 

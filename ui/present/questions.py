@@ -90,14 +90,15 @@ def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = NO
         default = field.get_default(call_default_factory=True)
         default = None if default is PydanticUndefined else default
         if dataclasses.is_dataclass(default):
-            found += _questions_of_config(name, default)
+            found += questions_of_config(name, default)
         else:
             bounds = {k: v for one in field.metadata for k, v in _bounds(one)}
             found.append(_question((name,), field.annotation, field.description or "", default, bounds, offers))
     return found
 
 
-def _questions_of_config(group: str, config: Any) -> list[Question]:
+def questions_of_config(group: str, config: Any) -> list[Question]:
+    """Every field of one of the engine's configs as a question of this group."""
     hints = get_type_hints(type(config))
     return [
         _question((group, f.name), hints[f.name], f.metadata["description"], getattr(config, f.name), f.metadata, {})

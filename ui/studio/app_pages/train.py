@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import streamlit as st
 
-from engine.training.methods import METHODS
+from engine.methods.base import Method
+from engine.methods.registry import joint_methods
 from jobs.queue.submit import submit
 from ui.present.form_choices import (
     backbones,
@@ -17,13 +19,13 @@ from ui.present.form_choices import (
     offers_now,
 )
 from ui.present.pages import COMPOSITION, CORPORA, EVALUATION, Page
-from ui.present.questions import Offers
+from ui.present.questions import Offers, changed, questions_of_config
 from ui.present.text.formatting import plain
 from ui.studio.experts.parents import show_proposal
 from ui.studio.forms.averaging_form import ask_average
 from ui.studio.forms.forecast import show_forecast
 from ui.studio.forms.job_form import ask_for
-from ui.studio.forms.widgets import Answers
+from ui.studio.forms.widgets import Answers, ask
 from ui.studio.job_views.pending_jobs import empty_until
 from workbench.training_specs import TrainExpert
 
@@ -126,13 +128,31 @@ _SEED_FIELDS = {  # and the sources that are asked for it
 
 
 def _ask_demix(offers: Offers) -> None:
-    method = st.selectbox(
-        "Method", list(METHODS), format_func=lambda one: f"{one}: {METHODS[one].sentence}", key="train-demix.method"
+    methods = joint_methods()
+    name = st.selectbox(
+        "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-demix.method"
     )
-    others = [group for group in ("lora", "moe") if group != METHODS[method].asks]
-    if not METHODS[method].only_expert:
-        others.append("retain")  # it is looked at under one expert
-    ask_for("train-demix", offers, "Train the experts", skip=("method", *others), given={("method",): method})
+    method = methods[name]
+    skip = {
+        "method",
+        "options",
+        *(one.config_field for one in methods.values() if one.config_field != method.config_field),
+    }
+    if not method.only_expert:
+        skip.add("retain")  # it is measured under one expert
+    given: Answers = {("method",): name}
+    if options := _ask_options(method):
+        given["options",] = options
+    ask_for("train-demix", offers, "Train the experts", skip=skip, given=given)
+
+
+def _ask_options(method: Method) -> dict[str, Any]:
+    """The settings of a method that has no group of its own in the spec, as far as they are not its defaults."""
+    if method.config is None or method.config_field != "options":
+        return {}
+    questions = questions_of_config(method.name, method.config())
+    answers = {question.path: ask("train-demix", question) for question in questions}
+    return {path[-1]: value for path, value in changed(questions, answers).items()}
 
 
 def _ask_expert(offers: Offers) -> None:

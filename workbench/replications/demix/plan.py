@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.config import MethodName
 from workbench.plans import Step
 from workbench.replication_specs import ReplicateDemix
 from workbench.replications.demix.names import METHODS, DemixRun
@@ -38,7 +37,7 @@ class _Maker(Maker):
         spec = MeasureOverlap(domains=self.wish.domains)
         return Step("overlap", spec, f"{self.wish.name}: measure the bigram overlap", needs)
 
-    def models(self, methods: Sequence[MethodName]) -> Iterator[Step]:
+    def models(self, methods: Sequence[str]) -> Iterator[Step]:
         """Trainings from the seed model by these methods in every seed, and their scores."""
         for run in self.runs:
             for method in methods:
@@ -74,7 +73,7 @@ class _Maker(Maker):
                 for split in ("test", "dev"):
                     yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
-    def _train(self, run: DemixRun, method: MethodName, name: str, domains: Sequence[str], key: str) -> Step:
+    def _train(self, run: DemixRun, method: str, name: str, domains: Sequence[str], key: str) -> Step:
         spec = TrainDemix(
             name=name,
             seed_model=run.seed_model,
