@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
 from engine.config import AdaptingConfig, GateConfig
+from engine.methods.registry import get_method
 from jobs.plans.plan import submit_plan
 from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.errors import BadSpec, NameTaken
@@ -24,7 +25,9 @@ from workbench.registry.tables import Clustering, Domain, Expert, Mixture, Mixtu
 from workbench.settings import Settings, get_settings
 from workbench.specs import MakeMixture, TrainClusters
 from workbench.store.storage import get_storage
-from workbench.training_specs import DENSE, TrainDemix, TrainExpert
+from workbench.training_specs import TrainDemix, TrainExpert
+
+_DENSE = get_method("dense")  # a model of its own for each cluster
 
 
 def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[str]:
@@ -114,7 +117,7 @@ def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(wish.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{wish.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{DENSE}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
         there = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
         expert = there.name if there else names[wish.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
@@ -210,10 +213,13 @@ def _train(session: Session, wish: TrainClusters, branches: Sequence[Branch]) ->
 
 def _training(wish: TrainClusters, branch: Branch) -> TrainDemix | TrainExpert:
     """A dense model from the seed; or a whole copy of an expert and its base, trained on."""
-    name, training = branch.expert.removesuffix(f"/{DENSE}"), replace(wish.training, num_steps=branch.num_steps)
+    name, training = (
+        branch.expert.removesuffix(f"/{_DENSE.only_expert}"),
+        replace(wish.training, num_steps=branch.num_steps),
+    )
     if wish.seed_model is not None:
         return TrainDemix(
-            name=name, seed_model=wish.seed_model, domains=[branch.domain], method="dense", training=training
+            name=name, seed_model=wish.seed_model, domains=[branch.domain], method=_DENSE.name, training=training
         )
     return TrainExpert(
         name=branch.expert.removesuffix(f"/{branch.domain}"),
@@ -247,4 +253,4 @@ def _ours(session: Session, wish: TrainClusters) -> Mixture | None:
 def _is_ours(wish: TrainClusters, expert: str) -> bool:
     """Whether an expert is called as such a training calls it: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
     number, _, rest = expert.removeprefix(f"{wish.name}/").partition("/")
-    return expert.startswith(f"{wish.name}/") and rest in (DENSE, f"{wish.clustering}/{number}")
+    return expert.startswith(f"{wish.name}/") and rest in (_DENSE.only_expert, f"{wish.clustering}/{number}")

@@ -133,11 +133,8 @@ def _ask_demix(offers: Offers) -> None:
         "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-demix.method"
     )
     method = methods[name]
-    skip = {
-        "method",
-        "options",
-        *(one.config_field for one in methods.values() if one.config_field != method.config_field),
-    }
+    groups = {one.config_field for one in methods.values()} - {method.config_field}
+    skip = {"method", "options", *groups}
     if not method.only_expert:
         skip.add("retain")  # it is measured under one expert
     given: Answers = {("method",): name}
