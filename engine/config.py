@@ -16,8 +16,6 @@ from engine.errors import EngineError
 
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["fp32", "bf16"]
-ExpertsIn = Literal["ffn", "token", "adapter"]
-MethodName = Literal["demix", "dense", "dense-balanced", "domain-token", "lora", "lora-mixed", "moe"]
 Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]

@@ -34,11 +34,11 @@ def find_plugins(
 ) -> dict[str, Descriptor]:
     """All descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
-    Modules come in alphabetical order. Of a folder the module `descriptor` is read, or without one all its modules.
-    Raises BadPlugin.
+    Each value is a descriptor or a tuple of several. Modules come in alphabetical order. Of a folder the module
+    `descriptor` is read, or without one all its modules. Raises BadPlugin.
     """
     descriptors: dict[str, Descriptor] = {}
-    for origin, value in [*_built_in(package, attribute), *_offered(group)]:
+    for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):
         if not isinstance(value, kind):
             raise BadPlugin(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
@@ -48,6 +48,12 @@ def find_plugins(
             raise BadPlugin(f"The plug-in {origin} has a name that another one has: “{name}”.", "Rename or remove it.")
         descriptors[name] = value
     return descriptors
+
+
+def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    for origin, value in origins:
+        for descriptor in value if isinstance(value, tuple) else (value,):
+            yield origin, descriptor
 
 
 def _built_in(package: str, attribute: str) -> list[tuple[str, object]]:

@@ -30,6 +30,7 @@ from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
+from engine.methods.registry import new_placement
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_registry import build_gate, gate_type, gate_types
@@ -69,7 +70,7 @@ class TestBed:
     def model(self, family: Family = "llama", noise: float = _NOISE) -> MultiExpertModel:
         """A model of four experts; without noise they are identical. A new one each time: a law may change it."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
-        model = MultiExpertModel(fresh_model(shape, _VOCAB, seed=7), KEYS).eval()
+        model = MultiExpertModel(fresh_model(shape, _VOCAB, seed=7), KEYS, new_placement()).eval()
         generator = torch.Generator().manual_seed(11)
         _disturb(model.shared_parameters().values(), _NOISE, generator)
         for key in KEYS:

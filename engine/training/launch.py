@@ -23,7 +23,7 @@ from engine.subprocesses import python_command, python_environment
 from engine.training.data import BlockSampler, PackedDomain
 from engine.training.ipc import COMMANDS, EVENTS, GO, INPUT, LIFELINE, STOP, Task, from_line, read_failure
 from engine.training.layout import layout_of
-from engine.training.methods import Recipe
+from engine.training.recipe import Recipe
 
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 5.0

@@ -24,7 +24,6 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.models.demix_files import Limits
-from engine.models.moe import listening_to_routers
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import (
     best_weights,
@@ -173,6 +172,7 @@ class _Training:
         groups = gradient_groups(self.model, self.sampler.rows)
         for group in groups:
             self.team.sum_gradients(group.key, group.gradients)
+        self.team.step()
         clip_and_step(self.optimizer, groups, step, config, self.team)
         num_tokens = losses_ABT.numel()
         return Step(
@@ -190,9 +190,9 @@ class _Training:
         """Adds up this process's part of the gradients; gives the losses of everybody's rows."""
         losses = []
         for batch in batches:
-            with listening_to_routers(self.model.lm) as routers:
+            with self.model.auxiliary_loss() as auxiliary:
                 losses_BT = self._losses(batch)
-            ((losses_BT.mean() + routers.loss()) * batch.share / self.config.accumulate).backward()
+            ((losses_BT.mean() + auxiliary.loss()) * batch.share / self.config.accumulate).backward()
             losses.append(losses_BT.detach())
         return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
 

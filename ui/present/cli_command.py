@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,10 @@ def _flag(option: str, value: Any) -> Iterator[str]:
     name = option.removeprefix("num_").replace("_", "-")
     if isinstance(value, bool):
         yield f"--{name}" if value else f"--no-{name}"
-    elif value not in (None, "", []):
+    elif value not in (None, "", [], {}):
         yield f"--{name}"
-        yield ",".join(map(str, value)) if isinstance(value, list) else f"{value}"
+        yield ",".join(map(str, value)) if isinstance(value, list) else _word(value)
+
+
+def _word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else f"{value}"

@@ -33,7 +33,7 @@ def offers_now() -> dict[str, list[str]]:
             ],
             "parent": [expert.name for expert in trained if expert.name in parents],
             "experts": [expert.name for expert in trained],
-            "mode_expert": [expert.name for expert in trained if expert.method == experts.MODE],
+            "mode_expert": [expert.name for expert in trained if experts.has_parts(expert)],
             "prior": [prior.name for prior in priors.list_priors(session)],
         }
 
@@ -77,7 +77,7 @@ def backbones() -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     with reading() as session:
         for card in experts.list_experts(session):
-            if card.method == experts.MODE:
+            if experts.has_parts(card):
                 groups.setdefault(backbone_of(card), []).append(card.name)
     return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
 

@@ -12,8 +12,9 @@ from engine.analysis.averaging import average
 from engine.errors import ModelError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
+from engine.methods.average.descriptor import METHOD as AVERAGE
+from engine.methods.registry import get_method, method_of
 from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix, save_base
 from engine.text.tokenizer import load_tokenizer
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import keep_expert, register_new_expert
@@ -22,7 +23,7 @@ from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.retrained_baselines import name_now
 from workbench.errors import BadSpec
 from workbench.kinds.training.average_experts import AverageExperts
-from workbench.registry.experts import AVERAGE, MODE, domains_of, expert_row
+from workbench.registry.experts import AVERAGED, domains_of, expert_row
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.names import ensure_free
 from workbench.registry.priors import weights_under
@@ -37,13 +38,14 @@ class _Part:
 
     id: str
     name: str
+    method: str
     base: ArtifactRef
     kept: ArtifactRef
     weight: float
 
-    def whole(self) -> Any:
+    def load(self) -> Any:
         """The plain decoder that it is."""
-        return load_demix(self.base, {self.id: self.kept}).whole(self.id)
+        return get_method(self.method).load_full_model(self.base, self.kept)
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
     with work.reading() as session:
         inputs = _read(session, work, spec)
     weights = {part.name: part.weight for part in inputs.parts}
-    lm = yield from _average({part.name: part.whole for part in inputs.parts}, weights)
+    lm = yield from _average({part.name: part.load for part in inputs.parts}, weights)
     key, base_id = made_by(work.job_id, "expert"), made_by(work.job_id, "base")
-    model, tokenizer = MultiExpertModel(lm, [key]), load_tokenizer(inputs.parts[0].base.folder)
+    model, tokenizer = MultiExpertModel(lm, [key], AVERAGE.new_placement()), load_tokenizer(inputs.parts[0].base.folder)
     with work.storage.new(base_id) as folder:
-        save_base(model, folder)
+        AVERAGE.save_base(model, folder)
         tokenizer.save(folder)
     expert = keep_expert(
         work,
@@ -71,12 +73,12 @@ def run(work: Work, spec: AverageExperts) -> Generator[Event, None, Register]:
         key,
         spec.expert,
         inputs.domains,
-        method=AVERAGE,
+        method=AVERAGE.name,
         dev_loss=None,
         base_sha256=work.storage.describe(base_id)[0],
         tokenizer_sha256=inputs.tokenizer_sha256,
     )
-    config = {"averaged": [{"id": part.id, "name": part.name, "weight": part.weight} for part in inputs.parts]}
+    config = {AVERAGED: [{"id": part.id, "name": part.name, "weight": part.weight} for part in inputs.parts]}
 
     def register(session: Session) -> dict[str, Any]:
         base = register_artifact(session, work.storage, base_id, "demix-base", job_id=work.job_id)
@@ -123,7 +125,7 @@ def _read(session: Session, work: Work, spec: AverageExperts) -> _Inputs:
 
 
 def _part(work: Work, row: Expert, weight: float) -> _Part:
-    return _Part(row.id, row.name, work.storage.kept(row.base), work.storage.kept(row.artifact), weight)
+    return _Part(row.id, row.name, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact), weight)
 
 
 def _weights(session: Session, spec: AverageExperts) -> list[float]:
@@ -138,10 +140,13 @@ def _weights(session: Session, spec: AverageExperts) -> list[float]:
 
 def _require_whole(rows: list[Expert]) -> None:
     for row in rows:
-        if row.method == MODE:
+        if not (method := method_of(row.method)).is_full_model:
             raise ModelError(
-                f"Experts must be whole models with their base to be averaged, but “{row.name}” is one of MoDE.",
-                "Put experts of MoDE side by side: workbench mode compose.",
+                f"Experts must be whole models with their base to be averaged, but “{row.name}” is one of "
+                f"{method.title}.",
+                "Put experts of MoDE side by side: workbench mode compose."
+                if method.has_parts
+                else "Average experts of another method, or mix these.",
             )
 
 

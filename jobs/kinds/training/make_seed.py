@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from engine.errors import ModelError, TokenizerError
 from engine.events import Event, Progress
 from engine.files import ArtifactRef
-from engine.models.demix_files import load_demix
+from engine.methods.registry import get_method, method_of
 from engine.models.families import download_model, fresh_model, import_model, num_parameters
 from engine.text.split import read_split
 from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
@@ -36,12 +36,13 @@ class _Copied:
     """The expert that becomes a seed: where it and its base lie."""
 
     id: str
+    method: str
     base: ArtifactRef
     kept: ArtifactRef
 
     def parts(self) -> tuple[Tokenizer, Any]:
         """Its tokenizer, and the plain decoder that it is."""
-        return load_tokenizer(self.base.folder), load_demix(self.base, {self.id: self.kept}).whole(self.id)
+        return load_tokenizer(self.base.folder), get_method(self.method).load_full_model(self.base, self.kept)
 
 
 def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
@@ -94,12 +95,12 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
 
 def _copied(session: Session, work: Work, name: str) -> _Copied:
     row = expert_row(session, name)
-    if row.method == "mode":
+    if not method_of(row.method).is_full_model:
         raise ModelError(
             f"An expert must be a plain decoder with what it shares to become a seed, but “{name}” stands beside one.",
             "Choose an expert of another method.",
         )
-    return _Copied(row.id, work.storage.kept(row.base), work.storage.kept(row.artifact))
+    return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))
 
 
 def _source(spec: MakeSeed) -> str:

@@ -17,13 +17,13 @@ from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event, Note, TrainingFinished
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix, save_base
+from engine.methods.base import Method
+from engine.methods.registry import get_method
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
-from engine.training.methods import METHOD_OF_ONE
+from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
@@ -76,22 +76,22 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
     known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
     yield from _tell(spec, choice, training)
-    model = load_demix(parent.base, {key: parent.kept}).to(choose_device(work.settings.device))
+    method = get_method(parent.method)
+    model = method.load(parent.base, {key: parent.kept}).to(choose_device(work.settings.device))
     require_context(model, spec.training.block_size)
     watch = None
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
     loss = yield from _train(work, spec.whole, training, model, text, watch)
-    base_id = _keep_base(work, model, tokenizer) if spec.whole else None
+    base_id = _keep_base(work, method, model, tokenizer) if spec.whole else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
-    method = parent.method if spec.whole else METHOD_OF_ONE[model.experts_in]
     expert = keep_expert(
         work,
         model,
         key,
         spec.expert,
         [inputs.domain],
-        method=method,
+        method=method.name if spec.whole else method.copy_name,
         dev_loss=loss,
         base_sha256=base_sha256,
         tokenizer_sha256=tokenizer.sha256,
@@ -131,7 +131,7 @@ def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Genera
 
 
 def _train(
-    work: Work, whole: bool, config: TrainingConfig, model: MultiExpertModel, text: DomainText, watch: Watch | None
+    work: Work, whole: bool, config: TrainingConfig, model: TrainableModel, text: DomainText, watch: Watch | None
 ) -> Generator[Event, None, float | None]:
     """Trains the expert alone, or the whole model; gives the held-out loss of the weights that stay."""
     loss = None
@@ -145,11 +145,11 @@ def _train(
     return loss
 
 
-def _keep_base(work: Work, model: MultiExpertModel, tokenizer: Tokenizer) -> str:
+def _keep_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
     """The id of a new base, kept with its tokenizer."""
     base_id = made_by(work.job_id, "base")
     with work.storage.new(base_id) as folder:
-        save_base(model, folder)
+        method.save_base(model, folder)
         tokenizer.save(folder)
     return base_id
 

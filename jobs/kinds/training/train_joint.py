@@ -16,17 +16,17 @@ from engine.analysis.parent_choice import losses_of
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.files import ArtifactRef
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import save_base
+from engine.methods.base import Method
+from engine.methods.registry import get_method
 from engine.text.eval_sample import EvalSample
 from engine.text.tokenizer import Tokenizer, load_tokenizer
-from engine.training.build_model import build_model
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus, train_distributed
 from engine.training.layout import most_ranks
 from engine.training.loop import require_context, train, trainable
-from engine.training.methods import METHODS, Recipe
+from engine.training.recipe import Recipe
+from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
@@ -67,7 +67,8 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
             packed.append(PackedDomain(domain.name, made_by(work.job_id, name), folder))
     retained = yield from pack_watched(work, inputs.retained, tokenizer, spec.training)
     model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
-    base_id = inputs.seed_artifact_id if METHODS[spec.method].frozen else _keep_base(work, model, tokenizer)
+    method = get_method(spec.method)
+    base_id = inputs.seed_artifact_id if method.base_is_frozen else _keep_base(work, method, model, tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
         keep_expert(
@@ -86,25 +87,26 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
 
 
-def _keep_base(work: Work, model: MultiExpertModel, tokenizer: Tokenizer) -> str:
+def _keep_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
     """The id of what the experts share, kept with its tokenizer."""
     base_id = made_by(work.job_id, "base")
     with work.storage.new(base_id) as folder:
-        save_base(model, folder)
+        method.save_base(model, folder)
         tokenizer.save(folder)
     return base_id
 
 
 def _train(
     work: Work, spec: TrainJoint, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, EvalSample]
-) -> Generator[Event, None, tuple[MultiExpertModel, dict[str, float]]]:
+) -> Generator[Event, None, tuple[TrainableModel, dict[str, float]]]:
     """Trains in this process or on several; gives the model and its last losses on held-out text.
 
     What is retained is looked at under the one expert there is then, and in one process.
     """
-    settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.lora, spec.moe)
+    settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.method_config)
     keys = list(dict.fromkeys(domain.expert for domain in domains))
-    model = build_model(seed_folder, keys, recipe, config.seed)
+    method = recipe.descriptor
+    model = method.build(seed_folder, keys, recipe.config, config.seed)
     usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
     num_processes = settings.processes or max(1, usable)
     if num_processes > 1 and retained:
@@ -128,7 +130,7 @@ def _train(
     else:
         model = model.to(choose_device(settings.device))
         require_context(model, config.block_size)
-        texts, balanced = [domain.open() for domain in domains], METHODS[spec.method].balanced
+        texts = [domain.open() for domain in domains]
         losses = yield from last_losses(
             train(
                 model,
@@ -136,7 +138,7 @@ def _train(
                 config,
                 work.folder,
                 only_experts=recipe.learns(keys),
-                balanced=balanced,
+                balanced=method.balanced,
                 watch=(lambda: losses_of(model, keys[0], retained)) if retained else None,
             )
         )
@@ -156,10 +158,10 @@ def _read(session: Session, work: Work, spec: TrainJoint) -> _Inputs:
     return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, experts, retained)
 
 
-def _asked(spec: TrainJoint) -> dict[str, Any]:
-    """What only this method asks."""
-    group = METHODS[spec.method].asks
-    return {group: asdict(getattr(spec, group))} if group else {}
+def _method_config(spec: TrainJoint) -> dict[str, Any]:
+    """The settings that only this method has, as the row of an expert keeps them."""
+    config = spec.method_config
+    return {} if config is None else {get_method(spec.method).config_field: asdict(config)}
 
 
 def _register(
@@ -170,7 +172,9 @@ def _register(
     experts: Sequence[NewExpert],
     tokenizer_sha256: str,
 ) -> Register:
-    learned = () if METHODS[spec.method].frozen else [one for read in inputs.experts.values() for one in read]
+    learned = (
+        () if get_method(spec.method).base_is_frozen else [one for read in inputs.experts.values() for one in read]
+    )
 
     def register(session: Session) -> dict[str, Any]:
         base = session.get(Artifact, base_id) or register_artifact(
@@ -185,7 +189,7 @@ def _register(
                 seed_id=inputs.seed_id,
                 parent_id=None,
                 tokenizer_sha256=tokenizer_sha256,
-                config=asdict(spec.training) | _asked(spec),
+                config=asdict(spec.training) | _method_config(spec),
                 trained_base=learned,
             )
         names = [expert.name for expert in experts]

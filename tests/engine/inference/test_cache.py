@@ -19,6 +19,7 @@ from engine.inference.model_cache import ModelCache
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
+from engine.methods.registry import new_placement
 from engine.mixing.cluster import ClusterGate
 from engine.models import loaded
 from engine.models.demix import MultiExpertModel
@@ -44,7 +45,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """Four whole models on disk."""
     root = tmp_path_factory.mktemp("elms")
     return {
-        f"e{seed}": save(MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"]), root / str(seed))
+        f"e{seed}": save(
+            MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"], new_placement()), root / str(seed)
+        )
         for seed in range(4)
     }
 

@@ -15,6 +15,7 @@ from engine.events import Token
 from engine.inference.ensemble import Ensemble, Group, group_of
 from engine.inference.generate import Mixing, generate, read_text
 from engine.inference.sampling import sampling_distribution
+from engine.methods.registry import new_placement
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.combine import mix
@@ -32,7 +33,7 @@ TEXT = "the court held the appeal then flour sugar butter bake cake waves harbou
 
 def elm(key: str, seed: int) -> MultiExpertModel:
     """A whole model with weights of its own, large enough for the context to count."""
-    model = MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [key]).eval()
+    model = MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [key], new_placement()).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -213,7 +214,7 @@ def test_what_is_generated_is_drawn_from_the_mixture(elms) -> None:  # L13
 
 
 def test_models_that_cannot_mix_are_refused(elms) -> None:
-    other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"]).eval()
+    other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"], new_placement()).eval()
     with pytest.raises(MixtureError, match=r"vocabularies of one size, but have \[300, 320\]"):
         ensemble_of(elms["sea"], other)
     with pytest.raises(MixtureError, match="no expert “moon” here"):

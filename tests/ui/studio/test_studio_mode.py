@@ -166,7 +166,7 @@ def test_a_new_expert_is_offered_only_where_an_expert_can_be_copied() -> None:
 def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> None:
     with transaction() as session:
         for card in experts.list_experts(session):
-            experts.expert_row(session, card.name).method = experts.MODE
+            experts.expert_row(session, card.name).method = "mode"
     assert "no mixture yet with an expert that can be copied" in told(open_room("train", train__what=EXPERT))
     assert "All experts here are of MoDE, which are not averaged." in told(open_room("train", train__what=AVERAGE))
 

@@ -266,7 +266,7 @@ def test_gates_of_before_keep_their_own_settings_alone(
     assert gate == new
     assert dump_gate(load_gate(gate)) == new
     assert parse_spec(specs["make-mixture"]).gate == load_gate(new)
-    assert specs["overlap"] == {"kind": "overlap"}
+    assert specs["measure-overlap"] == {"kind": "measure-overlap"}
 
 
 def test_a_job_of_before_that_names_a_clustering_keeps_its_cluster_settings(home: Path) -> None:

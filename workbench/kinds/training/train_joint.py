@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
-from engine.config import (
-    LoraConfig,
-    MethodName,
-    MoeConfig,
-    TrainingConfig,
-)
-from engine.training.methods import METHODS
+from engine.config import LoraConfig, MoeConfig, TrainingConfig
+from engine.errors import EngineError
+from engine.methods.registry import get_method, joint_methods
 from workbench.kinds.kind import Kind, named, no_path
 from workbench.spec_base import RETAIN, Name, Spec, require_others
-
-DENSE = METHODS["dense"].only_expert  # name of the only expert of a dense model
 
 
 def _method_sentences() -> str:
     """Every method with what it does, for the help."""
-    return "; ".join(f"{name}: {method.sentence}" for name, method in METHODS.items()) + "."
+    return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
+
+
+def _joint_method(name: str) -> str:
+    if name not in joint_methods():
+        raise ValueError(f"there is no such method; there are: {', '.join(joint_methods())}")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_joint_method)]
 
 
 class TrainJoint(Spec):
@@ -39,7 +43,16 @@ class TrainJoint(Spec):
         default_factory=LoraConfig, description="The adapters, with the methods lora and lora-mixed."
     )
     moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Settings of a method that has no group of its own, as a JSON object."
+    )
     retain: list[Name] = Field(default_factory=list, description=f"{RETAIN} With one expert only.")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        """A command line gives them as text."""
+        return json.loads(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _distinct(self) -> TrainJoint:
@@ -52,10 +65,28 @@ class TrainJoint(Spec):
         require_others(self.retain, self.domains)
         return self
 
+    @model_validator(mode="after")
+    def _configured(self) -> TrainJoint:
+        method = get_method(self.method)
+        if self.options and method.config_field != "options":
+            raise ValueError(f"options must be empty with the method {self.method}: set {method.config_field} instead")
+        try:
+            _ = self.method_config
+        except EngineError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def method_config(self) -> Any:
+        """The settings that only this spec's method has, as its own dataclass; None where it has none."""
+        method = get_method(self.method)
+        group = getattr(self, method.config_field)
+        return method.config_from(group) if group is self.options else group
+
     @property
     def experts(self) -> dict[str, list[str]]:
         """The names of the experts that it makes, each with the domains that train it."""
-        if only := METHODS[self.method].only_expert:
+        if only := get_method(self.method).only_expert:
             return {f"{self.name}/{only}": self.domains}
         return {f"{self.name}/{domain}": [domain] for domain in self.domains}
 

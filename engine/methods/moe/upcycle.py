@@ -2,18 +2,14 @@
 
 The model is one of transformers' own classes. Its routers start at random and its networks are alike; since the
 weights of the networks that a token goes through sum to 1, it begins as the dense model that it was made of.
-
-Shapes: X experts of a layer, N tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from engine.config import MoeConfig
 from engine.errors import ModelError
@@ -94,44 +90,3 @@ def _require_counterpart(lm: Any) -> None:
             "A mixture of experts must be made of a seed without biases, but this one has some: Mixtral has none.",
             "Choose another seed, or the method dense.",
         )
-
-
-class Balance:
-    """What the routers of a model said in one forward pass."""
-
-    def __init__(self, lm: Any) -> None:
-        self._config, self.logits_NX = lm.config, list[Tensor]()
-
-    def loss(self) -> Tensor | float:
-        """The weighted loss that is least when every network has as many tokens; 0 where nothing was routed."""
-        if not self.logits_NX:
-            return 0.0
-        from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
-
-        layers: Any = tuple(self.logits_NX)
-        found = load_balancing_loss_func(layers, self._config.num_local_experts, self._config.num_experts_per_tok)
-        return found * float(self._config.router_aux_loss_coef)
-
-
-@contextmanager
-def listening_to_routers(lm: Any) -> Iterator[Balance]:
-    """Takes down what the routers say; a model without routers says nothing."""
-    balance = Balance(lm)
-    hooks = [
-        module.register_forward_hook(lambda _module, _inputs, out: balance.logits_NX.append(out[0]))
-        for module in routers(lm)
-    ]
-    try:
-        yield balance
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def routers(lm: nn.Module) -> list[nn.Module]:
-    """The routers of a Mixtral model, layer by layer; of any other none."""
-    if getattr(getattr(lm, "config", None), "model_type", "") != "mixtral":
-        return []
-    from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
-
-    return [module for module in lm.modules() if isinstance(module, MixtralTopKRouter)]
