@@ -27,8 +27,19 @@ class Problem(Exception):
         self.problem = problem
         self.next_step = next_step
 
+    @property
+    def cause(self) -> str:
+        """What is wrong, with its place (such as file and line) where the error has one; without the next step."""
+        return self.problem
+
     def __str__(self) -> str:
-        return f"{self.problem} {self.next_step}".strip()
+        return f"{self.cause} {self.next_step}".strip()
+
+
+def code_of(problem: Problem) -> str:
+    """A short stable name of a problem's class: NotFound -> not_found."""
+    name = type(problem).__name__
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 class EngineError(Problem):
@@ -45,9 +56,10 @@ class CorpusError(EngineError):
         self.path = path
         self.line = line
 
-    def __str__(self) -> str:
+    @property
+    def cause(self) -> str:
         place = "" if self.path is None else f"{self.path}" + (f", line {self.line}" if self.line else "") + ": "
-        return place + super().__str__()
+        return place + self.problem
 
 
 class TokenizerError(EngineError):

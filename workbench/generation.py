@@ -191,7 +191,7 @@ def _require_known(model: str, members: Sequence[_Member], asked: Sequence[str])
     names = [member.expert.name for member in members]
     for name in asked:
         if name not in names:
-            raise NotFound(f"expert in “{model}”", name, names)
+            raise NotFound("expert", name, names, where=f"in “{model}”")
 
 
 def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
@@ -203,7 +203,7 @@ def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
         )
     for name in asked or ():
         if name not in there:
-            raise NotFound(f"part of “{expert.name}”", name, there)
+            raise NotFound("part", name, there, where=f"of “{expert.name}”")
 
 
 def _choose(

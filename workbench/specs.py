@@ -22,7 +22,7 @@ from workbench.cluster_specs import (
     SplitCluster,
 )
 from workbench.corpus_specs import ImportCorpus
-from workbench.errors import BadSpec
+from workbench.errors import BadSpec, Complaint
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.replication_specs import ReplicateCbtm, ReplicateDemix, ReplicateMode
 from workbench.spec_base import ExpertName, Name, Stem
@@ -219,14 +219,14 @@ def parse_as(kind: type[SpecType], data: dict[str, Any]) -> SpecType:
         raise BadSpec(sentences(error)) from None
 
 
-def sentences(error: ValidationError) -> list[str]:
-    """A sentence for each complaint of a validation."""
+def sentences(error: ValidationError) -> list[Complaint]:
+    """A sentence for each complaint of a validation, with the path of its field."""
     found = []
     for one in error.errors():
         if one["type"] == "default_factory_not_called":  # it waits for a field whose own complaint stands beside it
             continue
-        where = ".".join(str(part) for part in one["loc"] if part not in SPECS) or "spec"
-        found.append(f"{where}: {_complaint(one)}.")
+        field = tuple(str(part) for part in one["loc"] if part not in SPECS)
+        found.append(Complaint(f"{'.'.join(field) or 'spec'}: {_complaint(one)}.", field))
     return found
 
 

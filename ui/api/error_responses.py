@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,9 +9,18 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from engine.errors import DamagedFile, Problem
-from ui.errors import RateLimitExceeded, ServiceUnavailable, code_of
-from workbench.errors import BadSpec, DiskFull, InUse, NameTaken, NoModel, NoRegistry, NotFound
+from engine.errors import DamagedFile, Problem, code_of
+from ui.errors import RateLimitExceeded, ServiceUnavailable
+from workbench.errors import (
+    BadSpec,
+    DiskFull,
+    InUse,
+    NameTaken,
+    NoModel,
+    NoRegistry,
+    NotFound,
+    validation_message,
+)
 
 STATUS: dict[type[Problem], int] = {
     NotFound: 404,
@@ -50,7 +58,7 @@ def _kind(status: int) -> str:
 
 def _what_is_missing(problem: NotFound) -> str:
     """`model_not_found`, as OpenAI's clients know it; of what is not asked for as a model: `part_not_found`, …"""
-    what = "model" if isinstance(problem, NoModel) else re.split(" (?:in|of) “", problem.what)[0]
+    what = "model" if isinstance(problem, NoModel) else problem.what
     return f"{what.replace(' ', '_')}_not_found"
 
 
@@ -106,7 +114,7 @@ def _sentence(one: Any) -> str:
         return f"{where} is not a field this server knows."
     if one["type"] == "string_unicode":
         return f"{where} must be Unicode, but holds half a character instead."
-    return f"{where}: {one['msg'].removeprefix('Value error, ')}."
+    return f"{where}: {validation_message(one)}."
 
 
 def _is_of_body(one: Any) -> bool:

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any
 from unicodedata import category
 
-from engine.errors import Problem
-from ui.errors import code_of
+from engine.errors import Problem, code_of
 
 LONGEST_LINE = 100  # letters
 _LONG = 1e12  # from here on a number is told by its power of ten: a diverged model's perplexity has 305 digits

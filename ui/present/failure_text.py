@@ -18,7 +18,8 @@ def cause_of(job: JobCard) -> str:
 
 def next_step_of(job: JobCard) -> str:
     """What to do about it; a broken record can be left out too, unless that was tried."""
-    if job.kind != "import-corpus" or ", line " not in job.error or job.spec.get("skip_bad"):
+    is_bad_record = job.failure is not None and job.failure.line is not None
+    if job.kind != "import-corpus" or not is_bad_record or job.spec.get("skip_bad"):
         return job.next_step
     return f"{job.next_step} {LEAVE_OUT}".strip()
 

@@ -22,11 +22,26 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from alembic import command
 from workbench.analysis.evaluations import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.job_records.jobs import create_job, events, get_job
+from workbench.job_records.leases import add_event
 from workbench.registry import database
+from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
+from workbench.registry.tables import (
+    Artifact,
+    Base,
+    Cluster,
+    Clustering,
+    Corpus,
+    Domain,
+    Evaluation,
+    Expert,
+    Job,
+    Mixture,
+)
 from workbench.settings import Settings, get_settings
 from workbench.store.stores import find_registry_id, registry_id
+from workbench.training_specs import MakeSeed
 
 fork = get_context("fork")
 
@@ -171,6 +186,30 @@ def test_a_registry_from_before_identities_gets_one_and_keeps_it() -> None:
     assert made is not None  # committed before any artifacts could name it
     with database.transaction() as session:
         assert registry_id(session) == made
+
+
+def test_what_older_jobs_had_only_in_sentences_becomes_data(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        mode = create_job(session, MakeSeed(name="composed", domains=["law"]))
+        broken = Job(kind="import-corpus", title="t", spec={}, state="failed", error="a.jsonl, line 7: not JSON.")
+        lost = Job(kind="import-corpus", title="t", spec={}, state="failed", error="There is no such file.")
+        session.add_all([broken, lost])
+        session.flush()
+        ids = [broken.id, lost.id]
+        add_event(session, mode, "Checkpoint at step 1,000.")
+        add_event(session, mode, "Its gates weigh the backbone and the parts court, v1.5, kitchen.")
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0006")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        seen = [(event.kind, event.data) for event in events(session, mode)]
+        failures = [get_job(session, id).failure for id in ids]
+    assert seen == [(None, None), ("checkpoint", None), ("parts", {"parts": ["court", "v1.5", "kitchen"]})]
+    assert failures == [Failure(code="corpus_error", line=7), None]
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

@@ -71,8 +71,8 @@ def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:
     try:
         spec: Spec = parse_spec(_spec_json(kind, answers))
     except BadSpec as bad:
-        # Without the spec's own word on what was answered elsewhere: it is told better already.
-        own = [one for one in bad.complaints if not (complaints and one.startswith("spec:"))]
+        # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
+        own = bad.field_complaints if complaints else bad.complaints
         raise BadSpec([*own, *complaints]) from None
     if complaints:
         raise BadSpec(complaints)
