@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from engine.errors import DamagedFile, Problem, code_of
 from ui.errors import RateLimitExceeded, ServiceUnavailable
+from ui.present.next_step_text import problem_text
 from workbench.errors import (
     BadSpec,
     DiskFull,
@@ -49,7 +50,7 @@ def error_body(problem: Exception) -> dict[str, Any]:
         return _body("The server made a mistake; its log says more.", "server_error", "internal_error")
     kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
     code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
-    return _body(str(problem), kind, code)
+    return _body(problem_text(problem), kind, code)
 
 
 def _kind(status: int) -> str:

@@ -27,6 +27,7 @@ from ui.generation.merge_streams import merge_streams
 from ui.generation.model_host import GenerationRequest
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
+from ui.present.next_step_text import problem_text
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -160,7 +161,7 @@ class Player:
         try:
             models = known_models(self._house.settings)
         except Problem as problem:
-            raise gr.Error(str(problem)) from None
+            raise gr.Error(problem_text(problem)) from None
         if not models:
             gr.Info(NOTHING_HERE)
         asked = dict(request.query_params)
@@ -228,7 +229,7 @@ class Player:
                 async for frame in frames:
                     yield frame
         except Problem as problem:
-            yield problem_html(str(problem))
+            yield problem_html(problem_text(problem))
         except Exception:
             log.exception("A pane of the playground broke off.")
             yield problem_html("The server made a mistake; its log says more.")

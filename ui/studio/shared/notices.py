@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import Problem
+from ui.present.next_step_text import next_step_text
 from ui.present.text.formatting import plain, spoken
 from workbench.errors import BadSpec
 
@@ -49,8 +50,8 @@ def tell(problem: Problem) -> None:
 
 def show_problem(body: str, next_step: str) -> None:
     """A box with a cause (as Markdown) and the next step (as text)."""
-    told = f"\n\n**Next step:** {spoken(next_step)}" if next_step else ""
-    st.error(body + told, icon=":material/error:")
+    advice = f"\n\n**Next step:** {spoken(next_step_text(next_step))}" if next_step else ""
+    st.error(body + advice, icon=":material/error:")
 
 
 def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None) -> None:
