@@ -236,7 +236,7 @@ def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
         job_id = rows.create_job(session, wish)
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         curve = [(f"dev_loss/{name}", step, loss) for name in ("poems", "code") for step, loss in ((0, 3.0), (9, 2.0))]
-        leases.record(session, job_id, fence, progress=0.9, note="", eta=None, metrics=curve)
+        leases.record(session, job_id, fence, progress=0.9, note="", metrics=curve)
         leases.finish(session, job_id, fence, "done", result=result)
     app = open_room("jobs_page", job=job_id)
     assert not app.exception
