@@ -22,6 +22,7 @@ import statistics  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
+from dataclasses import asdict  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -33,6 +34,7 @@ from sqlalchemy.orm import Session  # noqa: E402
 from engine.config import GateConfig  # noqa: E402
 from workbench.analysis import evaluations  # noqa: E402
 from workbench.analysis.scores import mix_scores  # noqa: E402
+from workbench.mixture_request import MixtureRequest  # noqa: E402
 from workbench.registry import (  # noqa: E402
     database,
     experts,
@@ -135,7 +137,7 @@ def ours(settings: Settings, gate: GateConfig, prior: Sequence[float]) -> list[f
     """The perplexity of the mixture on every domain."""
     weights = {f"all/{place}": weight for place, weight in enumerate(prior)}
     with database.reading(settings) as session:
-        found = mix_scores(session, get_storage(settings), "all", weights=weights, gate=gate)
+        found = mix_scores(session, get_storage(settings), MixtureRequest("all", weights=weights, gate=asdict(gate)))
     return [row["perplexity"] for row in found["domains"]]
 
 

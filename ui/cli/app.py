@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 

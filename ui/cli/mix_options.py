@@ -11,7 +11,7 @@ import typer
 from engine.config import Evidence, GateConfig, GateKind, SamplingConfig, absurdity
 from ui.cli.options import option_name
 from ui.errors import BadUsage
-from ui.generation.model_host import GenerationRequest
+from workbench.mixture_request import MixtureRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:
@@ -58,7 +58,7 @@ def mix_request(
     gate: Mapping[str, Any],
     prior: str | None = None,
     parts: Iterable[str] = (),
-) -> GenerationRequest:
+) -> MixtureRequest:
     """What was asked of a model; an expert may be given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
     left_out = {find(members.domains, name) for name in off}
@@ -67,7 +67,7 @@ def mix_request(
     told = {name: value for name, value in gate.items() if value is not None}
     if prior and weights:
         raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
-    return GenerationRequest(model, active, weights, told, prior, active_parts(members.domains, parts))
+    return MixtureRequest(model, active, weights, told, prior, active_parts(members.domains, parts))
 
 
 def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:

@@ -24,10 +24,10 @@ from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generation.ablation import without_each
 from ui.generation.merge_streams import merge_streams
-from ui.generation.model_host import GenerationRequest
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
 from ui.present.next_step_text import problem_text
+from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -224,7 +224,7 @@ class Player:
             return
         try:
             sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
-            wish = GenerationRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
+            wish = MixtureRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
             async with aclosing(self._frames(wish, prompt, sampling, without)) as frames:
                 async for frame in frames:
                     yield frame
@@ -243,7 +243,7 @@ class Player:
                 yield [frame if place == one else gr.skip() for one in range(len(panes))]
 
     async def _frames(
-        self, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, without: bool
+        self, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, without: bool
     ) -> AsyncGenerator[str, None]:
         generations, slots = self._house.generations, self._house.slots
         plan = await run_in_threadpool(generations.plan, wish)

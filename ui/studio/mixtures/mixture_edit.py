@@ -12,20 +12,21 @@ from ui.present.form_choices import with_clusterings
 from ui.present.questions import assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.forms.widgets import ask_all
-from ui.studio.mixtures.mixture_controls import Choice, reset
+from ui.studio.mixtures.mixture_controls import reset
 from ui.studio.shared.notices import explained, keep
 from workbench.errors import BadSpec
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.specs import MixtureSpec, sentences
 
 
-def save_choice(mixture: MixtureCard, choice: Choice) -> None:
+def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
     """Makes what is chosen the mixture's state, in one transaction."""
     with explained():
         with transaction() as session:
-            mixtures.arrange(session, mixture.name, choice.active, choice.weights)
+            mixtures.arrange(session, mixture.name, choice.active or (), choice.weights or {})
             mixtures.set_gate(session, mixture.name, GateConfig(**choice.gate))
         reset(mixture)
         keep(f"{mixture.name} is saved.")
