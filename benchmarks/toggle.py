@@ -22,7 +22,7 @@ import statistics  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
-from dataclasses import replace  # noqa: E402
+from dataclasses import asdict, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -37,6 +37,7 @@ from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  #
 from engine.mixing.gates.updating import UpdatingGateConfig  # noqa: E402
 from workbench.analysis import evaluations  # noqa: E402
 from workbench.analysis.scores import mix_scores  # noqa: E402
+from workbench.mixture_request import MixtureRequest  # noqa: E402
 from workbench.registry import (  # noqa: E402
     database,
     experts,
@@ -139,7 +140,7 @@ def ours(settings: Settings, gate: GateConfig, prior: Sequence[float]) -> list[f
     """The perplexity of the mixture on every domain."""
     weights = {f"all/{place}": weight for place, weight in enumerate(prior)}
     with database.reading(settings) as session:
-        found = mix_scores(session, get_storage(settings), "all", weights=weights, gate=gate)
+        found = mix_scores(session, get_storage(settings), MixtureRequest("all", weights=weights, gate=asdict(gate)))
     return [row["perplexity"] for row in found["domains"]]
 
 

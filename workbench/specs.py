@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from engine.config import TrainingConfig
-from workbench.errors import BadSpec
+from workbench.errors import BadSpec, Complaint
 from workbench.gate_configs import AnyGate, default_gate
 from workbench.kinds.catalog import kind_named
 from workbench.spec_base import ExpertName, Name, Spec, Stem
@@ -70,13 +70,14 @@ def parse_as(spec: type[SpecType], data: dict[str, Any]) -> SpecType:
         raise BadSpec(complaints_of(error)) from None
 
 
-def complaints_of(error: ValidationError) -> list[str]:
-    """A sentence for each fault that a validation found."""
-    return [
-        f"{'.'.join(map(str, details['loc'])) or 'spec'}: {_complaint(details)}."
-        for details in error.errors()
-        if details["type"] != "default_factory_not_called"  # the field that it waits for has a fault of its own
-    ]
+def complaints_of(error: ValidationError) -> list[Complaint]:
+    """A sentence for each fault that a validation found, with the path of its field."""
+    complaints = []
+    for details in error.errors():
+        if details["type"] != "default_factory_not_called":  # the field that it waits for has a fault of its own
+            field = tuple(str(part) for part in details["loc"])
+            complaints.append(Complaint(f"{'.'.join(field) or 'spec'}: {_complaint(details)}.", field))
+    return complaints
 
 
 def _complaint(details: ErrorDetails) -> str:

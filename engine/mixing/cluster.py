@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.errors import MixtureError, ScoresError
+from engine.errors import MixtureError, NextStep, ScoresError
 from engine.mixing.base import keep_top, normalised_prior, some_blocks
 from engine.mixing.combine import mix
 
@@ -91,7 +91,7 @@ class ClusterGate:
         if distances is None:
             raise ScoresError(
                 "The cluster gate must have the distances of the scored text to its clusters, but has none.",
-                "Evaluate the mixture again: workbench eval run.",
+                NextStep.EVALUATE_AGAIN,
             )
         return distances.frozen(self.freeze_after)
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from engine.config import TrainingConfig
 from engine.device import process_environment
-from engine.errors import TrainingError
+from engine.errors import NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_command, python_environment
 from engine.training.data import BlockSampler, PackedDomain
@@ -88,7 +88,7 @@ def _require_devices(device: str, num_processes: int) -> None:
     if device not in ("auto", "cpu", "cuda"):
         raise TrainingError(
             f"Training on several processes needs the device auto, cpu or cuda, but it is “{device}” instead.",
-            "Set WORKBENCH_DEVICE, or ask for one process.",
+            NextStep.CHOOSE_DEVICE_OR_ONE_PROCESS,
         )
     if num_processes > gpus and (gpus or device == "cuda"):
         raise TrainingError(

@@ -38,6 +38,7 @@ from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
+from engine.training.step_seed import step_seed
 from engine.training.trainable_model import TrainableModel
 
 
@@ -162,7 +163,7 @@ class _Training:
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
-        torch.manual_seed(hash((config.seed, step)) + self.team.rank)
+        torch.manual_seed(step_seed(config.seed, step) + self.team.rank)
         self.model.train()
         batches = [self.sampler.batch(step * config.accumulate + micro) for micro in range(config.accumulate)]
         losses_ABT = self._backward(batches)

@@ -17,6 +17,7 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench import generation
 from workbench.errors import NotFound
 from workbench.generation import Host, Plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
@@ -27,7 +28,8 @@ SAMPLING = SamplingConfig(max_tokens=15, seed=4)
 
 def planned(model: str = "small", **request: Any) -> Plan:
     with reading() as session:
-        return generation.plan(session, get_storage(), model, **request)
+        changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
+        return generation.plan(session, get_storage(), MixtureRequest(model, **changes))
 
 
 def text(events: list[Token | Done]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from workbench.analysis.cluster_grid import cluster_grid
 from workbench.gate_configs import load_gate
 from workbench.generation import Host, Plan, plan
 from workbench.job_records import jobs
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.clusterings import get_clustering
@@ -48,7 +49,8 @@ def elms() -> list[str]:
 
 def planned(model: str = "ensemble", **request: Any) -> Plan:
     with reading() as session:
-        return plan(session, get_storage(), model, **request)
+        changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
+        return plan(session, get_storage(), MixtureRequest(model, **changes))
 
 
 def expert_of(word: str) -> int:
@@ -221,7 +223,7 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
         mixtures.set_gate(session, "ensemble", PosteriorGateConfig())
     done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
     with reading() as session, pytest.raises(ScoresError, match="must be measured, but are not") as caught:
-        scores.mix_scores(session, get_storage(), "ensemble", gate=load_gate(gate))
+        scores.mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
     assert "workbench eval run ensemble" in str(caught.value)
 
 
@@ -238,12 +240,12 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     assert done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]})).result["scored"] == 10
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "all")
-        alone = scores.mix_scores(session, get_storage(), "all", active=["small/court"])
+        alone = scores.mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
     assert all(row["perplexity"] <= max(row["perplexity_by_expert"].values()) for row in table["domains"])
     assert [row["perplexity"] for row in alone["domains"]] == pytest.approx(
         [row["perplexity_by_expert"]["small/court"] for row in table["domains"]]
     )
-    off = list(host.stream(planned("all", active=["small/court"]), "the court", SAMPLING))
+    off = list(host.stream(planned(MixtureRequest("all", active=["small/court"])), "the court", SAMPLING))
     assert off == list(host.stream(planned("small/court"), "the court", SAMPLING))  # L2
 
 
@@ -317,7 +319,8 @@ def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, acr
         assert off == list(Host(device="cpu").stream(planned(wish.name), text, SAMPLING))
         with reading() as session:
             without, never = (
-                scores.mix_scores(session, get_storage(), name, active=left)["domains"] for name in ("all", wish.name)
+                scores.mix_scores(session, get_storage(), MixtureRequest(name, active=left))["domains"]
+                for name in ("all", wish.name)
             )
         assert without == never
     named = ["small/court", "small/kitchen"]  # nobody of a cluster: the posterior itself
@@ -450,7 +453,8 @@ def assert_each_cell_is_the_mixtures_own(found: dict[str, Any], gate: dict[str, 
         for column, top_k in enumerate(found["top_ks"]):
             wish = load_gate({**gate, "temperature": temperature, "top_k": top_k})
             with reading() as session:
-                told = scores.mix_scores(session, get_storage(), found["mixture"], weights=alike, gate=wish)["domains"]
+                request = MixtureRequest(found["mixture"], weights=alike, gate=asdict(wish))
+                told = scores.mix_scores(session, get_storage(), request)["domains"]
             alone = {one["domain"]: one["perplexity"] for one in told}
             for one in found["domains"]:
                 assert one["perplexity"][row][column] == pytest.approx(alone[one["domain"]], rel=1e-5)

@@ -19,7 +19,7 @@ from engine.mixing.gate_registry import gate_types
 from engine.mixing.gate_type import GateType
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.security import MAX_BODY_BYTES
-from ui.generation.model_host import GenerationRequest
+from workbench.mixture_request import MixtureRequest
 from workbench.spec_base import Sane
 
 SENTENCES = {
@@ -159,15 +159,15 @@ class Mixed(Asked):
             raise ValueError("give parts within experts or beside active, not both")
         return self
 
-    def wish(self, model: str) -> GenerationRequest:
+    def wish(self, model: str) -> MixtureRequest:
         """The same as the services understand it."""
         gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.changes() if self.gate else {}
         changes = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
-            return GenerationRequest(model, self.active, None, changes, self.prior, self.parts or {})
+            return MixtureRequest(model, self.active, None, changes, self.prior, self.parts or {})
         parts = {one.id: one.parts for one in self.experts if one.parts is not None}
         weights = {one.id: one.weight for one in self.experts}
-        return GenerationRequest(model, list(weights), weights, changes, parts=parts)
+        return MixtureRequest(model, list(weights), weights, changes, parts=parts)
 
 
 class Nullable(Asked):
@@ -312,10 +312,10 @@ class MixRequest(Asked):
             raise ValueError("give weights or a prior, not both")
         return self
 
-    def wish(self) -> GenerationRequest:
+    def wish(self) -> MixtureRequest:
         """The same as the services understand it."""
         gate = Mixed(gate=self.gate).wish(self.mixture).gate
-        return GenerationRequest(self.mixture, self.active, self.weights, gate, self.prior)
+        return MixtureRequest(self.mixture, self.active, self.weights, gate, self.prior)
 
 
 class RemovalRequest(Asked):

@@ -18,7 +18,7 @@ from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.cli.options import Knob, option_name, plain_type
 from ui.errors import BadUsage
-from ui.generation.model_host import GenerationRequest
+from workbench.mixture_request import MixtureRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:
@@ -126,7 +126,7 @@ def mix_request(
     gate: GateOptions,
     prior: str | None = None,
     parts: Iterable[str] = (),
-) -> GenerationRequest:
+) -> MixtureRequest:
     """What was asked of a model; an expert may be given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
     left_out = {find(members.domains, name) for name in off}
@@ -135,7 +135,7 @@ def mix_request(
     if prior and weights:
         raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
     changes = with_clustering_id(gate)
-    return GenerationRequest(model, active, weights, changes, prior, active_parts(members.domains, parts))
+    return MixtureRequest(model, active, weights, changes, prior, active_parts(members.domains, parts))
 
 
 def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,17 +14,16 @@ from engine.methods.registry import method_of
 from engine.models.flops import Shape, training_flops
 from workbench.errors import StorageError
 from workbench.generation import plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
 from workbench.registry.tables import Expert
 from workbench.store.storage import Storage
 
 
 def mixture_costs(
-    session: Session, storage: Storage, mixture: str, *, active: Sequence[str] | None = None, context: int = 256
+    session: Session, storage: Storage, request: MixtureRequest | str, *, context: int = 256
 ) -> dict[str, Any]:
     """Operations (floating point, by `engine.models.flops`) per token of a context of so many tokens.
-
-    `active` names the experts that take part (None: those that are on in the mixture).
 
     `forward`: one expert (the first, where bases differ); `mixture`: all `num_experts` that take part, which is as many
     forward passes;
@@ -35,9 +33,9 @@ def mixture_costs(
     `composing`: of the first expert, all its parts as `experts` that learn, or their `gates` alone (None without
     parts); `shape`: what was counted.
     """
-    planned = plan(session, storage, mixture, active=active)
+    planned = plan(session, storage, request)
     rows = {one.id: session.get_one(Expert, one.id) for one in planned.experts}
-    shapes = {base: _shape(mixture, base) for base in planned.by_base()}
+    shapes = {base: _shape(planned.model, base) for base in planned.by_base()}
     methods = {id: method_of(row.method) for id, row in rows.items()}
     stored = {id: StoredExpert(row.num_parameters, row.config) for id, row in rows.items()}
     forward = [methods[one.id].forward_flops(shapes[one.base], context, stored[one.id]) for one in planned.experts]

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
 from workbench.errors import NotFound
+from workbench.job_records.event_kinds import PARTS
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
 from workbench.kinds.training.compose_mode import ComposeMode
@@ -20,8 +21,6 @@ from workbench.registry.experts import domains_of
 from workbench.registry.tables import Expert, Job
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
-
-_IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
 
 
 def training_history(session: Session, expert: str) -> dict[str, Any]:
@@ -99,19 +98,14 @@ def gate_names(session: Session, job_id: str) -> list[str]:
         return [BACKBONE, *spec.parts]
     if not isinstance(spec, ComposeMode):
         return []
-    told = job.result["parts"] if job.state == "done" else _parts_told(session, job_id)
-    return [BACKBONE, *(told or _numbered(session, job_id))]
+    parts = job.result["parts"] if job.state == "done" else _recorded_parts(session, job_id)
+    return [BACKBONE, *(parts or _numbered(session, job_id))]
 
 
-def parts_sentence(parts: Sequence[str]) -> str:
-    """What a job says of the parts that it trains, for `gate_names` to read back: no name has a comma in it."""
-    return f"{_IN_ORDER}{_JOINT.join(parts)}."
-
-
-def _parts_told(session: Session, job_id: str) -> list[str]:
-    """The parts that a job named when it last began to train; none where it named none."""
-    said = (one.message for one in reversed(events(session, job_id)) if one.message.startswith(_IN_ORDER))
-    return next((told.removeprefix(_IN_ORDER).removesuffix(".").split(_JOINT) for told in said), [])
+def _recorded_parts(session: Session, job_id: str) -> list[str]:
+    """The parts that a job recorded when its training last started; none where it recorded none."""
+    recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
+    return next((list(data["parts"]) for data in recorded if data), [])
 
 
 def _numbered(session: Session, job_id: str) -> list[str]:

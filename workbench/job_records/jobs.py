@@ -174,7 +174,7 @@ def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
 
 def _stop_now(session: Session, job: Job, state: str) -> None:
     job.state, job.stop_requested, job.owner = state, "", ""
-    job.lease_until = job.eta_seconds = None
+    job.lease_until = job.eta_seconds = job.eta_soonest = job.eta_latest = None
     job.finished_at = time.time() if state == "cancelled" else None
     add_event(session, job.id, f"{state.capitalize()}.")
     end_waiting(session)
@@ -182,6 +182,7 @@ def _stop_now(session: Session, job: Job, state: str) -> None:
 
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
+    job.failure = None
     job.attempt, job.sent_at, job.finished_at = 0, None, None  # a person's decision: all attempts are available again
     add_event(session, job.id, message)
     end_waiting(session)
@@ -286,7 +287,7 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """What happened to a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [EventCard(at=one.at, attempt=one.attempt, message=one.message) for one in rows]
+    return [EventCard(**{name: getattr(one, name) for name in EventCard.model_fields}) for one in rows]
 
 
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:

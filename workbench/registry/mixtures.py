@@ -210,7 +210,7 @@ def _member(row: Mixture, expert: str) -> MixtureMember:
     for member in row.members:
         if member.expert.name == expert:
             return member
-    raise NotFound(f"expert in “{row.name}”", expert, [member.expert.name for member in row.members])
+    raise NotFound("expert", expert, [member.expert.name for member in row.members], where=f"in “{row.name}”")
 
 
 # what does not go together ---------------------------------------------------------------------------

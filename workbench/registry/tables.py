@@ -320,8 +320,11 @@ class Job(Base):
     progress: Mapped[float] = mapped_column(default=0.0)  # 0 to 1
     progress_note: Mapped[str] = mapped_column(Text, default="")
     eta_seconds: Mapped[float | None]
+    eta_soonest: Mapped[float | None]
+    eta_latest: Mapped[float | None]
     error: Mapped[str] = mapped_column(Text, default="")
     next_step: Mapped[str] = mapped_column(Text, default="")
+    failure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.Failure
     result: Mapped[dict[str, Any]] = mapped_column(default=dict)
     created_at: Mapped[float] = mapped_column(default=time.time)
     sent_at: Mapped[float | None]
@@ -347,7 +350,9 @@ class JobEvent(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     at: Mapped[float] = mapped_column(default=time.time)
     attempt: Mapped[int] = mapped_column(default=0)
-    message: Mapped[str] = mapped_column(Text)
+    message: Mapped[str] = mapped_column(Text)  # for eyes; what the code reads is in `kind` and `data`
+    kind: Mapped[str | None] = mapped_column(String(32))  # job_records.event_kinds; None: only the message matters
+    data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
     job: Mapped[Job] = relationship(back_populates="events")
 

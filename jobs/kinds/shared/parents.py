@@ -66,7 +66,7 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
-        raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
+        raise NotFound("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
     able = [one for one in chosen if can_be_parent(one)]
     if not able:
         title = method_of(chosen[0].method).title

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from engine.errors import TrainingError
-from engine.events import Event, Note
+from engine.events import Event, PartOrder
 from engine.files import ArtifactRef
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.expert_set import ExpertInit, ExpertSet
@@ -25,7 +25,6 @@ from jobs.kinds.shared.stable_ids import made_by
 from jobs.kinds.shared.tokens import DomainFiles, domain_files
 from workbench.analysis.mode_parts import ModePart, composition, num_blocks_of
 from workbench.analysis.retrained_baselines import name_now
-from workbench.analysis.training_history import parts_sentence
 from workbench.kinds.training.compose_mode import ComposeMode
 from workbench.registry.experts import expert_row
 from workbench.registry.names import ensure_free
@@ -59,7 +58,7 @@ def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
     tokenizer = load_tokenizer(inputs.base.folder)
     lineup = _lineup(work, spec, inputs)
     if spec.domains:
-        yield Note(parts_sentence([part.name for part in inputs.parts]))
+        yield PartOrder([part.name for part in inputs.parts])
         write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
     else:
         write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None

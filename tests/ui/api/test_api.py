@@ -21,8 +21,9 @@ from ui.api.app import create_app
 from ui.api.schemas import NEUTRAL, Asked, CompletionRequest, MixRequest
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
-from ui.studio.mixtures.mixture_controls import Choice, saved_choice
+from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
@@ -136,11 +137,12 @@ def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
     with transaction() as session:
         mixtures.set_gate(session, "both", PosteriorGateConfig(top_k=2))
         card = mixtures.get_mixture(session, "both")
-    saved = saved_choice(card)
+    saved = saved_request(card)
     cleared = replace(saved, gate={**saved.gate, "top_k": None})
 
-    def gate(choice: Choice) -> GateConfig:
-        return ModelHost(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+    def gate(choice: MixtureRequest) -> GateConfig:
+        body = {"mixture": choice.model, **choice.changes(), "split": "test"}
+        return ModelHost(Settings(home=mixed)).plan(MixRequest(**body).wish()).gate
 
     assert gate(saved) == PosteriorGateConfig(top_k=2)
     assert gate(cleared) == PosteriorGateConfig()

@@ -223,7 +223,7 @@ def _jobs(session: Session) -> None:
     fence = leases.claim(session, running, "test", 600.0, 3)
     assert fence is not None
     note = "step 40 of 100 · loss 2.31 nats/token"
-    leases.record(session, running, fence, progress=0.4, note=note, eta=75.0, metrics=[("loss", 40, 2.31)])
+    leases.record(session, running, fence, progress=0.4, note=note, eta_seconds=75.0, metrics=[("loss", 40, 2.31)])
     paused = jobs.create_job(session, MakeSeed(name="other", domains=["code"]))
     jobs.request_stop(session, paused, "pause")
     jobs.create_job(session, Evaluate(mixture="first", split="dev"), after=[running])

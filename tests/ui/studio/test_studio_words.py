@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from ui.cli.plan_progress import line as several_line
 from ui.present.failure_text import next_step_of
 from ui.present.job_results import result_place, result_sentence
-from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of
+from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
 from ui.present.questions import DERIVED_FIELDS, assemble, changed, questions_of
@@ -197,8 +197,23 @@ def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None
 @pytest.mark.usefixtures("home")
 def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
     told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Mend or remove it."}
+    told["failure"] = {"code": "corpus_error", "line": 2}
     assert "--skip-bad" in next_step_of(job("failed", **told, spec={"skip_bad": False}))
     assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Mend or remove it."
+    assert next_step_of(job("failed", **told | {"failure": {"code": "corpus_error"}})) == "Mend or remove it."
+
+
+def test_the_time_left_is_a_range_where_the_speed_varied() -> None:
+    eta = {"eta_seconds": 200.0, "eta_soonest": 120.0, "eta_latest": 300.0}
+    assert time_left(job("running", **eta)) == "2 min to 5 min left"
+    assert time_left(job("running", **eta | {"eta_soonest": 190.0, "eta_latest": 209.0})) == "about 3 min left"
+    assert time_left(job("running", eta_seconds=10.0)) == "about 10 s left"
+    assert time_left(job("running")) == ""
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (59, "59 s"), (600, "10 min"), (7500, "2 h 5 min")])
+def test_durations_to_minutes_are_rounded(seconds: float, words: str) -> None:
+    assert duration(seconds, to_minutes=True) == words
 
 
 def test_what_came_of_a_job_is_told_with_its_reason() -> None:

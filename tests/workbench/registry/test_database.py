@@ -19,12 +19,16 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from workbench.kinds.data.make_seed import MakeSeed
 
 from alembic import command
 from workbench.analysis.evaluations import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
 from workbench.gate_configs import dump_gate, load_gate
+from workbench.job_records.jobs import create_job, events, get_job
+from workbench.job_records.leases import add_event
 from workbench.registry import database
+from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
 from workbench.registry.tables import (
     Artifact,
@@ -299,6 +303,26 @@ def test_gates_go_back_to_the_settings_of_all(home: Path) -> None:
         "distance_power": 2.0,
         "freeze_after": None,
     }
+
+
+def test_what_older_jobs_had_only_in_sentences_becomes_data(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        mode = create_job(session, MakeSeed(name="composed", domains=["law"]))
+        broken = Job(kind="import-corpus", title="t", spec={}, state="failed", error="a.jsonl, line 7: not JSON.")
+        lost = Job(kind="import-corpus", title="t", spec={}, state="failed", error="There is no such file.")
+        session.add_all([broken, lost])
+        session.flush()
+        ids = [broken.id, lost.id]
+        add_event(session, mode, "Checkpoint at step 1,000.")
+        add_event(session, mode, "Its gates weigh the backbone and the parts court, v1.5, kitchen.")
+    downgrade_to("0006")
+    database.migrate()
+    with database.reading() as session:
+        seen = [(event.kind, event.data) for event in events(session, mode)]
+        failures = [get_job(session, id).failure for id in ids]
+    assert seen == [(None, None), ("checkpoint", None), ("parts", {"parts": ["court", "v1.5", "kitchen"]})]
+    assert failures == [Failure(code="corpus_error", line=7), None]
 
 
 def downgrade_to(revision: str) -> None:

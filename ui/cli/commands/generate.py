@@ -30,8 +30,9 @@ from ui.cli.mix_options import (
 from ui.cli.options import Json
 from ui.cli.output import harmless, print_json, tell
 from ui.errors import ServerDown, ServerRefused
-from ui.generation.model_host import GenerationRequest, ModelHost
+from ui.generation.model_host import ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
+from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client
@@ -119,7 +120,7 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
         tell(f"Inside {expert}: {inside}.")
 
 
-def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+def _pieces(wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -138,7 +139,7 @@ def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said
 
 
 def _from_server(
-    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    client: Client, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
@@ -149,7 +150,7 @@ def _from_server(
 
 
 def _from_here(
-    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    generations: ModelHost, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -165,7 +166,7 @@ def _from_here(
                 yield Piece(one.text, {})
 
 
-def request_of(wish: GenerationRequest) -> dict[str, Any]:
+def request_of(wish: MixtureRequest) -> dict[str, Any]:
     """A wish as the API's extra fields."""
     body: dict[str, Any] = {"model": wish.model}
     if wish.weights is not None:

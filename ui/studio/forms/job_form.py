@@ -72,8 +72,8 @@ def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:
     try:
         spec: Spec = parse_spec(_spec_json(kind, answers))
     except BadSpec as bad:
-        # Without the spec's own complaint about what was answered elsewhere: `complaints` say it better.
-        own = [complaint for complaint in bad.complaints if not (complaints and complaint.startswith("spec:"))]
+        # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
+        own = bad.field_complaints if complaints else bad.complaints
         raise BadSpec([*own, *complaints]) from None
     if complaints:
         raise BadSpec(complaints)

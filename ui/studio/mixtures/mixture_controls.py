@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -12,46 +10,27 @@ from ui.present.pages import PLAYGROUND, POSTERIORS
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
 from ui.studio.mixtures.gate_form import ask_gate
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
 
 HEAVIEST = 5.0
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What is chosen now for one mixture."""
-
-    active: tuple[str, ...]
-    weights: Mapping[str, float]
-    gate: Mapping[str, Any]
-
-    def wish(self, mixture: MixtureCard, split: str) -> dict[str, Any]:
-        """The body of a request to `/v1/workbench/mix`."""
-        weights = {name: self.weights[name] for name in self.active}
-        gate = dict(self.gate)
-        return {"mixture": mixture.name, "active": list(self.active), "weights": weights, "gate": gate, "split": split}
-
-
-def saved_choice(mixture: MixtureCard) -> Choice:
-    """What the registry holds."""
+def saved_request(mixture: MixtureCard) -> MixtureRequest:
+    """The mixture as the registry holds it, spelled out: once something else is saved, this is another request."""
     active = tuple(m.expert for m in mixture.members if m.active and m.enabled)
-    return Choice(active, {m.expert: m.weight for m in mixture.members}, mixture.gate)
+    weights = {m.expert: m.weight for m in mixture.members}
+    return MixtureRequest(mixture.name, active, weights, mixture.gate)
 
 
-def state_of(mixture: MixtureCard) -> str:
-    """What is saved, as part of a question's identity: once something else is saved, the answer is another."""
-    saved = saved_choice(mixture)
-    return f"{saved.active} {saved.weights} {saved.gate}"
-
-
-def choose(mixture: MixtureCard) -> Choice:
-    """Draws the controls; what they say now."""
+def choose(mixture: MixtureCard) -> MixtureRequest:
+    """Draws the controls; the request that they stand for now."""
     st.markdown("##### Who takes part, with which weight")
     told = [_ask_member(mixture, member) for member in mixture.members]
     active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
     _point_to_parts(mixture)
     weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
-    return Choice(active, weights, ask_gate(_desk(mixture), mixture.gate))
+    return MixtureRequest(mixture.name, active, weights, ask_gate(_desk(mixture), mixture.gate))
 
 
 def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:

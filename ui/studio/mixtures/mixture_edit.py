@@ -11,21 +11,22 @@ from ui.present.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.forms.widgets import ask_all
 from ui.studio.mixtures.gate_form import ask_gate
-from ui.studio.mixtures.mixture_controls import Choice, reset
+from ui.studio.mixtures.mixture_controls import reset
 from ui.studio.shared.notices import explained, keep
 from workbench.errors import BadSpec
 from workbench.gate_configs import default_gate, dump_gate, load_gate
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
 from workbench.specs import MixtureSpec, complaints_of
 
 
-def save_choice(mixture: MixtureCard, choice: Choice) -> None:
+def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
     """Makes what is chosen the mixture's state, in one transaction."""
     with explained():
         with transaction() as session:
-            mixtures.arrange(session, mixture.name, choice.active, choice.weights)
+            mixtures.arrange(session, mixture.name, choice.active or (), choice.weights or {})
             mixtures.set_gate(session, mixture.name, load_gate(choice.gate))
         reset(mixture)
         keep(f"{mixture.name} is saved.")
