@@ -114,7 +114,7 @@ def test_a_request_reads_its_mixture_once(world: World) -> None:
     planned = plan(world.session, world.storage, request)
     assert sum("FROM mixtures" in statement for statement in statements) == 1
     assert [(one.name, one.weight) for one in planned.experts] == [("law", 0.5), ("news", 0.5)]
-    assert planned.gate == GateConfig(evidence="last_token")
+    assert planned.gate == PosteriorGateConfig(evidence="last_token")
 
 
 def test_a_stranger_cannot_join(world: World) -> None:
