@@ -205,6 +205,6 @@ def test_the_readme_counts_the_laws() -> None:
 def test_every_law_of_the_self_check_is_in_the_methods_with_its_tolerance() -> None:
     from engine.selfcheck.laws import LAWS
 
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "methods" / "README.md").read_text(encoding="utf-8")
     for law in LAWS:
         assert f"| {law.number} | {law.sentence} | {law.tolerance} |" in text
