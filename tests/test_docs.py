@@ -10,10 +10,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from httpx import Response
 from starlette.testclient import TestClient
 
@@ -36,7 +39,7 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/classify.md",
     "how_to/backups_and_trash.md",
 ]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def commands(path: Path, prompt: str = "$ workbench") -> list[str]:
@@ -185,6 +188,41 @@ def test_links_and_files_that_a_document_names_exist(path: Path) -> None:
     missing = [link for link in links if not (path.parent / link).exists()]
     missing += [file for file in files if not (ROOT / file).exists()]
     assert not missing
+
+
+def anchors_of(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_into_a_document_name_a_heading_of_it(path: Path) -> None:
+    links = re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", path.read_text(encoding="utf-8"))
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors_of((path.parent / target) if target else path)
+    ]
+    assert not missing
+
+
+def test_the_citation_names_the_three_papers() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= citation.keys()
+    papers = [reference["identifiers"][0]["value"] for reference in citation["references"]]
+    assert papers == ["arXiv:2108.05036", "arXiv:2303.14177", "arXiv:2410.10181"]
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert citation["version"] == tomllib.load(file)["project"]["version"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "figures").glob("*.svg")), ids=lambda path: path.stem)
+def test_a_figure_is_an_image_with_a_title_and_a_description(path: Path) -> None:
+    root = ElementTree.parse(path).getroot()
+    names = {child.tag.rpartition("}")[2] for child in root}
+    assert {"title", "desc"} <= names
+    assert f"figures/{path.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_setting_is_in_the_reference_with_its_sentence() -> None:

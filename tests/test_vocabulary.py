@@ -110,7 +110,8 @@ def test_the_glossary_refuses_words_of_both_kinds() -> None:
 def test_a_refused_word_is_seen_in_a_name_and_in_a_sentence_but_not_in_code() -> None:
     assert name_parts("_the_WishOf") == ["the", "wish", "of"]
     assert name_parts("HTTPWish") == ["http", "wish"]
-    assert refused_in_prose(prose_of("It is told.\n\n```sh\ntold\n```\n\n    told\n\n`told` [x](told.md)\n")) == ["told"]
+    document = "It is told.\n\n```sh\ntold\n```\n\n    told\n\n`told` [x](told.md)\n"
+    assert refused_in_prose(prose_of(document)) == ["told"]
     tree = ast.parse('def tell(one):\n    """What it told.\n\n    A wish.\n    """\n    found = "a wish for all"')
     assert {name for _, name in names_of(tree)} == {"tell", "one", "found"}
     assert [text for _, text in sentences_of(tree)] == ["What it told.", "a wish for all"]
