@@ -101,6 +101,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train, keep, mix, compare, switch off and explain domain experts of language models.",
+    epilog="Terms are explained in docs/glossary.md, the first steps in docs/first_expert.md.",
 )
 
 

@@ -111,3 +111,10 @@ def test_an_empty_page_tells_the_job_that_will_fill_it(page: str) -> None:
     with transaction() as session:
         create_job(session, TrainJoint(name="demo", seed_model="s", domains=["a"]), title="Train 4 experts together")
     assert "“Train 4 experts together” waits for its turn." in told(open_page(page))
+
+
+@pytest.mark.usefixtures("home")
+def test_the_overview_explains_the_terms() -> None:
+    [glossary] = [box for box in open_page("overview").expander if "Glossary" in box.label]
+    assert "| expert |" in glossary.markdown[0].value
+    assert "Refused" not in glossary.markdown[0].value
