@@ -19,7 +19,6 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from workbench.kinds.data.make_seed import MakeSeed
 
 from alembic import command
 from workbench.analysis.evaluations import list_evaluations
@@ -27,6 +26,7 @@ from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
 from workbench.gate_configs import dump_gate, load_gate
 from workbench.job_records.jobs import create_job, events, get_job
 from workbench.job_records.leases import add_event
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
