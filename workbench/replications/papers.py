@@ -1,7 +1,7 @@
 """The papers that can be reproduced: what each is called, how it is planned, and how its report is told.
 
-A further paper is a folder beside `demix`, `cbtm` and `mode`, a wish in `workbench/replication_specs.py`, a kind of job
-that judges it, and an entry here and in `charts.py`.
+A further paper is a folder beside `demix`, `cbtm` and `mode`, a kind of job in `workbench/kinds/replications/` that
+judges it, and an entry here and in `charts.py`.
 """
 
 from __future__ import annotations

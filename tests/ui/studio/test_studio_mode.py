@@ -49,7 +49,9 @@ def fill(app: Any, kind: str, label: str, value: Any) -> None:
 
 
 def command_of(app: Any) -> str:
-    return next(block.value for block in app.code if block.value.startswith("workbench mode"))
+    return next(
+        block.value for block in app.code if block.value.startswith(("workbench mode ", "workbench train mode "))
+    )
 
 
 def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
@@ -65,7 +67,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     assert [one.label for one in app.metric] == ["Learned parameters", "Memory, at least", "Disk", "Time, about"]
     assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
     assert "how long that takes is known after the first training" in told(app)
-    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2 --retain prose"
+    assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
     assert not app.exception
     assert not app.error
@@ -93,7 +95,7 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
     assert (blocks.value, blocks.max) == (2, 2)
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
-    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2"
+    assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2"
     named(app.button, "Train the expert").click().run()
     assert not app.error
 

@@ -31,7 +31,7 @@ class ReplicateMode(Replicate):
     def _of_these(self) -> ReplicateMode:
         if not {*self.targets, self.retention} <= set(self.domains) or len({*self.targets, self.retention}) < 3:
             names = ", ".join(self.domains)
-            raise ValueError(f"give two targets and a third domain to retain, all of them training domains ({names})")
+            raise ValueError(f"give two targets and another domain to retain, all of them training domains ({names})")
         return self
 
     @property
