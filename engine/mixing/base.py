@@ -25,7 +25,7 @@ class Gate(Protocol):
     """Gives the log-weights [E] of the next position; `block` gives those of whole blocks at once.
 
     The two agree: `block(x)[:, n, t]` are the weights of a stream that starts at block n and has observed
-    `x[:, n, :t]`; where the prior learns, of a stream that starts at the first block and has observed everything before.
+    `x[:, n, :t]`; where the prior learns, of a stream that starts at the first block and has observed all before.
     `distances` are those of the same tokens to the centres of a clustering; gates without a clustering ignore them.
     """
 
