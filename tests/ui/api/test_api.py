@@ -140,7 +140,7 @@ def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
     cleared = replace(saved, gate={**saved.gate, "top_k": None})
 
     def gate(choice: Choice) -> GateConfig:
-        return ModelHost(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+        return ModelHost(Settings(home=mixed)).plan(MixRequest(**choice.request(card, "test")).wish()).gate
 
     assert gate(saved) == PosteriorGateConfig(top_k=2)
     assert gate(cleared) == PosteriorGateConfig()

@@ -12,7 +12,7 @@ from ui.present.missing_scores import gap_words
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import ALONE
+from ui.present.text.mixtures import SINGLE_EXPERT
 from ui.present.throughput import cost_words, counted_as
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_modes
@@ -69,7 +69,7 @@ def _show_mixture(mixture: MixtureCard) -> None:
     with st.expander("Priors: keep, estimate, put one on the desk", icon=":material/balance:"):
         show_priors(mixture, choice)
     if len(saved_choice(mixture).active) == 1:
-        st.caption(ALONE)
+        st.caption(SINGLE_EXPERT)
     else:
         st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
         show_modes(mixture.name, split, state_of(mixture))
@@ -91,7 +91,7 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
         st.warning("Nobody takes part. Switch on at least one expert.")
         return
     before = _mixed("mix_saved", {"mixture": mixture.name, "split": split, "as saved": state_of(mixture)})
-    now = _mixed("mix_now", choice.wish(mixture, split)) if before else None
+    now = _mixed("mix_now", choice.request(mixture, split)) if before else None
     if not before or not now:
         return
     if not now["domains"]:
