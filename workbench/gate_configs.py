@@ -64,6 +64,15 @@ def dump_gate(config: GateConfig) -> dict[str, Any]:
     return asdict(config)
 
 
+def upgraded_gate(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A gate as it is stored now. Until version 0007 each was stored with the settings of all gates."""
+    kind = data.get("kind", default_gate().kind)
+    if kind not in gate_types():
+        return dict(data)
+    settings = {name: value for name, value in data.items() if name in gate_type(kind).settings}
+    return dump_gate(load_gate({"kind": kind, **settings}))
+
+
 def changed_gate(before: GateConfig, changes: Mapping[str, Any]) -> GateConfig:
     """A gate with other settings. Another `kind` keeps the settings that both gates have.
 

@@ -55,12 +55,13 @@ def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
     An option that the command has already, such as the temperature of sampling, goes to the gate as `--gate-NAME`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    names = {_name(one.name, {own_one.name for own_one in own}): one for one in gate_options()}
+    taken = {one.name for one in own}
+    names = {_name(one.name, taken): one for one in gate_options()}
 
     @wraps(command)
     def with_gate(**given: Any) -> None:
-        told = {one.name: given.pop(name) for name, one in names.items()}
-        command(**given, gate={setting: value for setting, value in told.items() if value is not None})
+        settings = {one.name: given.pop(name) for name, one in names.items()}
+        command(**given, gate={setting: value for setting, value in settings.items() if value is not None})
 
     parameters: list[inspect.Parameter] = []
     for one in own:
@@ -127,7 +128,7 @@ def mix_request(
     prior: str | None = None,
     parts: Iterable[str] = (),
 ) -> MixtureRequest:
-    """What was asked of a model; an expert may be given by its name or its domain's."""
+    """The request for a model; an expert is given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
     left_out = {find(members.domains, name) for name in off}
     if left_out:
@@ -144,24 +145,24 @@ def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, 
     if not parts:
         return None, None
     pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
-    told = {find(members, name.strip()): number(value) for name, _, value in pairs}
-    if all(value is None for value in told.values()):
-        return list(told), None
-    return list(told), {name: 1.0 if value is None else value for name, value in told.items()}
+    weights = {find(members, name.strip()): number(value) for name, _, value in pairs}
+    if all(value is None for value in weights.values()):
+        return list(weights), None
+    return list(weights), {name: 1.0 if value is None else value for name, value in weights.items()}
 
 
-def active_parts(members: Mapping[str, str], told: Iterable[str]) -> dict[str, list[str]]:
+def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, list[str]]:
     """The parts named in `a:x,y`, by expert; nothing behind the colon is the backbone alone."""
-    found = {}
-    for one in told:
+    active = {}
+    for one in given:
         expert, colon, parts = one.rpartition(":")
         if not colon:
             raise BadUsage(
                 f"Parts must be given as EXPERT:PART,PART, but are “{one}” instead.",
                 "Write them as in apps/composed:code,math.",
             )
-        found[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
-    return found
+        active[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
+    return active
 
 
 def weight_of(pair: str) -> tuple[str, float]:

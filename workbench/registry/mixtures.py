@@ -33,7 +33,7 @@ def get_mixture(session: Session, name: str) -> MixtureCard:
 
 
 def most_useful_first(session: Session) -> list[MixtureCard]:
-    """All mixtures as a choice offers them: those first whose experts were all scored, and of these the newest."""
+    """All mixtures, for a choice: first those whose experts were all scored, the newest first."""
     scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
 
     def worth(row: Mixture) -> tuple[bool, float]:
@@ -44,12 +44,12 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
 
 
 def mixture_row(session: Session, name: str) -> Mixture:
-    """The row of a mixture; raises NotFound with the names there are."""
+    """The row of a mixture; raises NotFound with the existing names."""
     return by_name(session, Mixture, "mixture", name)
 
 
 def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
-    """The experts of a mixture that are on and weigh something, and this one in any case."""
+    """The active experts of a mixture with a weight above 0, and the given one in any case."""
     return tuple(
         member.expert
         for member in row.members
@@ -77,7 +77,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
 
 
 def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = False) -> MixtureCard:
-    """A new mixture, or with `replace` these experts and this gate in the place of those of one that is there."""
+    """Makes a mixture; with `replace` an existing one gets these experts and this gate instead."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
     if row is None:
         return create_mixture(session, spec)
@@ -109,17 +109,17 @@ def delete_mixture(session: Session, name: str) -> None:
 
 
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
-    """Puts an expert last into a mixture; without a weight it weighs as much as the others on average."""
-    row, newcomer = mixture_row(session, mixture), expert_row(session, expert)
-    if any(member.expert_id == newcomer.id for member in row.members):
+    """Adds an expert at the end of a mixture; its default weight is the mean of the others."""
+    row, added = mixture_row(session, mixture), expert_row(session, expert)
+    if any(member.expert_id == added.id for member in row.members):
         raise NameTaken(f"member of “{mixture}”", expert)
     others = [member.weight for member in row.members]
     if weight is None:
         weight = average_weight(others)
-    found = _complaints([*(member.expert for member in row.members), newcomer], [*others, weight])
-    _refuse([*found, *_place_complaints(session, row, newcomer.name, newcomer.domain_id)])
+    complaints = _complaints([*(member.expert for member in row.members), added], [*others, weight])
+    _refuse([*complaints, *_place_complaints(session, row, added.name, added.domain_id)])
     position = max((member.position for member in row.members), default=-1) + 1
-    row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
+    row.members.append(MixtureMember(expert=added, position=position, weight=weight))
     session.flush()
     return _card(row)
 
@@ -134,12 +134,12 @@ def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: st
 
 
 def average_weight(others: Sequence[float]) -> float:
-    """What an expert weighs beside others unless it is told otherwise."""
+    """The weight of a new expert without a given weight: the mean of the others."""
     return sum(others) / len(others) if any(others) else 1.0
 
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
-    """Takes an expert out of a mixture; the last one stays, since a mixture of nothing says nothing."""
+    """Removes an expert from a mixture; raises BadSpec for the last one."""
     row = mixture_row(session, mixture)
     member = _member(row, expert)
     if len(row.members) == 1:
@@ -199,7 +199,7 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
 
 
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
-    """Changes how the mixture's weights come about; raises BadSpec when it cannot weigh the mixture's experts."""
+    """Changes the gate of a mixture; raises BadSpec when the gate cannot weigh the mixture's experts."""
     row = mixture_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
     row.gate = dump_gate(gate)
@@ -219,10 +219,10 @@ def _member(row: Mixture, expert: str) -> MixtureMember:
 def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
     names = [expert.name for expert in experts]
     twice = sorted({name for name in names if names.count(name) > 1})
-    found = [f"“{name}” must be named once, but is named twice." for name in twice]
+    complaints = [f"“{name}” must be named once, but is named twice." for name in twice]
     if len(weights) != len(experts):
-        found.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
-    return found + _weight_complaints(names, weights) + _strangers(experts)
+        complaints.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
+    return complaints + _weight_complaints(names, weights) + _other_tokenizers(experts)
 
 
 def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
@@ -233,7 +233,7 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
     ]
 
 
-def _strangers(experts: Sequence[Expert]) -> list[str]:
+def _other_tokenizers(experts: Sequence[Expert]) -> list[str]:
     first = experts[0]
     return [
         f"“{one.name}” must share its tokenizer with “{first.name}”, but does not."

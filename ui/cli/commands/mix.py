@@ -30,7 +30,7 @@ from ui.cli.options import How, Json, split_commas, takes
 from ui.cli.output import print_done, print_json, print_table, say, shown
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import ALONE, inside_words
+from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
 from ui.present.throughput import cost_words, counted_as
 from workbench.kinds.training.average_experts import AverageExperts
 from workbench.registry.cards import MixtureCard
@@ -250,7 +250,7 @@ def modes(
     for sentence in [*legend(), trained_words(found)] if rows else []:
         say(sentence)
     if len(found["experts"]) == 1:
-        say(ALONE)
+        say(SINGLE_EXPERT)
     if any(None in (row["label"], row["cached"]) for row in found["domains"]):
         say(NO_CACHED.format(num_blocks=blocks))
 

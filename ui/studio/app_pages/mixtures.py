@@ -12,7 +12,7 @@ from ui.present.missing_scores import gap_words
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import ALONE
+from ui.present.text.mixtures import SINGLE_EXPERT
 from ui.present.throughput import cost_words, counted_as
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_modes
@@ -74,7 +74,7 @@ def _show_mixture(mixture: MixtureCard) -> None:
     with st.expander("Priors: keep, estimate, put one on the desk", icon=":material/balance:"):
         show_priors(mixture, choice)
     if len(saved.active or ()) == 1:
-        st.caption(ALONE)
+        st.caption(SINGLE_EXPERT)
     else:
         st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
         show_modes(saved, split)

@@ -1,4 +1,4 @@
-"""Toggles, weights and the gate of a mixture, as chosen on this screen; nothing is saved by moving them."""
+"""The toggles, weights and gate settings of a mixture on this page; moving them saves nothing."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def saved_request(mixture: MixtureCard) -> MixtureRequest:
 def choose(mixture: MixtureCard) -> MixtureRequest:
     """Draws the controls; the request that they stand for now."""
     st.markdown("##### Who takes part, with which weight")
-    told = [_ask_member(mixture, member) for member in mixture.members]
-    active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
+    controls = [_ask_member(mixture, member) for member in mixture.members]
+    active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
-    weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
-    return MixtureRequest(mixture.name, active, weights, ask_gate(_desk(mixture), mixture.gate))
+    weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
+    return MixtureRequest(mixture.name, active, weights, ask_gate(_form_key(mixture), mixture.gate))
 
 
 def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
-    key = f"{_desk(mixture)}.{member.expert_id}"
+    key = f"{_form_key(mixture)}.{member.expert_id}"
     switch, slider = st.columns([3, 2], vertical_alignment="center")
     away = "" if member.enabled else " (disabled in the registry)"
     is_on = switch.toggle(
@@ -58,31 +58,31 @@ def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    """What the parts of experts do, and where they are switched, since it is not here."""
+    """Explains the parts of MoDE experts, and links to the pages where they are switched."""
     if words := inside_words(mixture):
-        told = (
+        explanation = (
             f"{words} Stored scores are of all parts together: what switching one does needs a forward pass, and is "
             "computed on a text of yours on these pages."
         )
-        st.caption(plain(told))
+        st.caption(plain(explanation))
         with st.container(horizontal=True):
-            for room in (POSTERIORS, PLAYGROUND):
-                st.page_link(room.script, label=f"Switch parts: {room.title}", icon=room.icon)
+            for page in (POSTERIORS, PLAYGROUND):
+                st.page_link(page.script, label=f"Switch parts: {page.title}", icon=page.icon)
 
 
 def reset(mixture: MixtureCard) -> None:
-    """Puts the controls back to what the registry holds."""
-    for key in [key for key in st.session_state if str(key).startswith(f"{_desk(mixture)}.")]:
+    """Resets the controls to the saved choice."""
+    for key in [key for key in st.session_state if str(key).startswith(f"{_form_key(mixture)}.")]:
         del st.session_state[key]
 
 
 def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
-    """Puts shares onto the sliders, the largest at 1; an expert without a share keeps its place."""
+    """Sets the sliders to shares, the largest at 1; an expert without a share keeps its weight."""
     largest = max(shares.values())
     for member in mixture.members:
         if member.expert in shares:
-            st.session_state[f"{_desk(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
+            st.session_state[f"{_form_key(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
 
 
-def _desk(mixture: MixtureCard) -> str:
+def _form_key(mixture: MixtureCard) -> str:
     return f"desk.{mixture.id}"

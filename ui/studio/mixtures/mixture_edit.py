@@ -1,4 +1,4 @@
-"""What changes a mixture in the registry: saving a choice, a new mixture, deletion."""
+"""Changes of mixtures in the registry: save a choice, make a mixture, delete one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.specs import MixtureSpec, complaints_of
 
 
 def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
-    """Makes what is chosen the mixture's state, in one transaction."""
+    """Saves a choice in one transaction."""
     with explained():
         with transaction() as session:
             mixtures.arrange(session, mixture.name, choice.active or (), choice.weights or {})
