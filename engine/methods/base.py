@@ -48,9 +48,7 @@ class Method:
     base_is_frozen: bool = False  # the seed stays as it is, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
     method_of_copy: str = ""  # the method of that copy; empty: the same
-    no_decoder_because: str = (
-        ""  # why an expert with its base is no plain decoder, as “stands beside one”; empty: it is
-    )
+    no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
     has_parts: bool = False  # an expert is made of parts beside its base, which can be composed and switched
     artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
