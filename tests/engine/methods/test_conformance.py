@@ -94,20 +94,20 @@ def made(
 
 def make(method: Method, seed: ArtifactRef, texts: Sequence[DomainText], root: Path) -> Made:
     keys = [method.only_expert] if method.only_expert else ["law", "sea"]
-    found = Made(method, seed, seed)
+    result = Made(method, seed, seed)
     for group in [keys] if method.is_joint else [[key] for key in keys]:
         own = [replace(text, expert=group[0]) if method.only_expert else text for text in texts]
         own = [text for text in own if text.expert in group]
-        model = train_group(found, group, own, root / "-".join(["training", *group]))
+        model = train_group(result, group, own, root / "-".join(["training", *group]))
         if not method.base_is_frozen:
             with new_folder(root / "base") as folder:
                 method.save_base(model, folder)
-            found.base = folder_of(root / "base")
+            result.base = folder_of(root / "base")
         for key in group:
             with new_folder(root / key) as folder:
-                method.save_expert(model, key, folder, base_sha256=str(found.base.sha256), tokenizer_sha256="tokenizer")
-            found.experts[key], found.models[key] = folder_of(root / key), model
-    return found
+                method.save_expert(model, key, folder, base_sha256=str(result.base.sha256), tokenizer_sha256="tokenizer")
+            result.experts[key], result.models[key] = folder_of(root / key), model
+    return result
 
 
 def train_group(made: Made, keys: Sequence[str], texts: Sequence[DomainText], folder: Path) -> TrainableModel:
