@@ -105,7 +105,9 @@ def make(method: Method, seed: ArtifactRef, texts: Sequence[DomainText], root: P
             result.base = folder_of(root / "base")
         for key in group:
             with new_folder(root / key) as folder:
-                method.save_expert(model, key, folder, base_sha256=str(result.base.sha256), tokenizer_sha256="tokenizer")
+                method.save_expert(
+                    model, key, folder, base_sha256=str(result.base.sha256), tokenizer_sha256="tokenizer"
+                )
             result.experts[key], result.models[key] = folder_of(root / key), model
     return result
 
