@@ -48,7 +48,7 @@ class Method:
     base_is_frozen: bool = False  # the seed stays as it is, and is the base of the experts
     can_be_copied: bool = True  # a copy of an expert can be trained on another domain
     method_of_copy: str = ""  # the method of that copy; empty: the same
-    is_full_model: bool = True  # with its base an expert is a plain decoder: it can be averaged and become a seed
+    no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
     has_parts: bool = False  # an expert is made of parts beside its base, which can be composed and switched
     artifact_kind: str = "demix-expert"
     config: type[Any] | None = None  # dataclass of the settings that only this method has
@@ -58,6 +58,11 @@ class Method:
     def copy_name(self) -> str:
         """The name of the method of an expert that is trained from a copy."""
         return self.method_of_copy or self.name
+
+    @property
+    def is_full_model(self) -> bool:
+        """Whether an expert with its base is a plain decoder: it can be averaged and become a seed."""
+        return not self.no_decoder_because
 
     @property
     def host_key(self) -> str:

@@ -94,5 +94,5 @@ def _missing(name: str) -> Method:
         is_trainable=False,
         is_joint=False,
         can_be_copied=False,
-        is_full_model=False,
+        no_decoder_because="is of a method that is not installed",
     )

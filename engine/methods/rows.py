@@ -100,11 +100,9 @@ def is_seed(base: Path) -> bool:
 
 def stored_placement(card: Mapping[str, Any], base: Path) -> str:
     """Where experts on a base lie: the base says so; on a seed, the card of the expert ({}: unknown)."""
-    if is_seed(base):
-        return str(card.get("experts_in", _ON_A_SEED))
     path = base / BASE_CARD
     if not path.exists():
-        return _OLDEST
+        return str(card.get("experts_in", _ON_A_SEED)) if is_seed(base) else _OLDEST
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["experts_in"])
     except (OSError, ValueError, LookupError, TypeError) as error:

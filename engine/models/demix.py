@@ -155,6 +155,11 @@ class MultiExpertModel(nn.Module):
         return max_positions(self.lm) - self.placement.method.extra_positions
 
     @property
+    def places(self) -> list[str]:
+        """The names of the places where experts lie."""
+        return list(self._layers)
+
+    @property
     def experts_in(self) -> str:
         """Where the experts are, as files say it."""
         return self.placement.method.experts_in

@@ -31,9 +31,9 @@ class LoadedBase:
     def add(self, experts: Mapping[str, ArtifactRef]) -> None:
         """Loads experts, every byte checked before use; raises ModelError where one is of another base."""
         for method, chosen in self._by_method(experts):
-            host = self._hosts.get(method.host_key) or method.open(self._base, self._device)
-            host.add(chosen)
-            self._hosts[method.host_key] = host
+            if method.host_key not in self._hosts:
+                self._hosts[method.host_key] = method.open(self._base, self._device)
+            self._hosts[method.host_key].add(chosen)
 
     def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]] | None = None) -> ExpertModel:
         """Some of the experts, for one request. `parts` names the active parts of those that have parts (else all)."""

@@ -1,7 +1,7 @@
 """One process of a distributed training: `torchrun --nproc-per-node 4 -m engine.training.worker TASK`.
 
 TASK is a file that a `Task` was written to; then events are printed as lines of JSON. Or it is a folder that
-`train_on` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
+`train_distributed` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
 """
 
 from __future__ import annotations

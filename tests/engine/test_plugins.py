@@ -60,6 +60,11 @@ def test_an_entry_point_of_an_installed_package_is_found(environment: Path) -> N
     assert list(all_toys()) == ["ball", "kite", "yoyo"]
 
 
+def test_a_plugin_may_offer_several(environment: Path) -> None:
+    install(environment, "yoyo = yoyo:TOYS", "TOYS = ('yoyo', 'red yoyo')")
+    assert list(all_toys()) == ["ball", "kite", "yoyo", "red yoyo"]
+
+
 @pytest.mark.parametrize(
     ("entry_point", "code", "message"),
     [

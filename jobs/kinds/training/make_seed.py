@@ -95,9 +95,9 @@ def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
 
 def _copied(session: Session, work: Work, name: str) -> _Copied:
     row = expert_row(session, name)
-    if not method_of(row.method).is_full_model:
+    if reason := method_of(row.method).no_decoder_because:
         raise ModelError(
-            f"An expert must be a plain decoder with what it shares to become a seed, but “{name}” stands beside one.",
+            f"An expert must be a plain decoder with what it shares to become a seed, but “{name}” {reason}.",
             "Choose an expert of another method.",
         )
     return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))

@@ -21,7 +21,7 @@ from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
 from engine.methods.registry import new_placement
 from engine.mixing.cluster import ClusterGate
-from engine.models import loaded
+from engine.models import multi_expert_host
 from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix, read_limits
 from engine.models.families import fresh_model
@@ -62,7 +62,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(loaded, "load_demix", loading)
+    monkeypatch.setattr(multi_expert_host, "load_demix", loading)
 
     def count() -> int:
         gc.collect()

@@ -205,10 +205,10 @@ def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Pa
     code = f"""
 import sys
 from pathlib import Path
-from engine.training.launch import train_on
+from engine.training.launch import train_distributed
 from engine.training.ipc import Task
 task = Task.read(Path({str(tmp_path / "task.json")!r}))
-for event in train_on(2, task.seed_folder, task.domains, task.config, task.folder):
+for event in train_distributed(2, task.seed_folder, task.domains, task.config, task.folder):
     print(event, flush=True)
 """
     Task(seed, tuple(domains), FOR_EVER, tmp_path / "left").write(tmp_path / "task.json")
