@@ -18,9 +18,9 @@ from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event, Note, TrainingFinished
 from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import load_demix, save_base
+from engine.models.demix_files import load_demix
 from engine.text.blocks import Tokens
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
 from engine.training.methods import METHOD_OF_ONE
@@ -30,6 +30,7 @@ from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_pa
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
 from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.cluster_routing import cluster_numbers
 from workbench.generation import plan
@@ -82,7 +83,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
     loss = yield from _train(work, spec.whole, training, model, text, watch)
-    base_id = _keep_base(work, model, tokenizer) if spec.whole else None
+    base_id = store_base(work, model, tokenizer) if spec.whole else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     method = parent.method if spec.whole else METHOD_OF_ONE[model.experts_in]
     expert = keep_expert(
@@ -143,15 +144,6 @@ def _train(
                 loss = event.loss_by_domain.get(text.name, loss)
             yield event
     return loss
-
-
-def _keep_base(work: Work, model: MultiExpertModel, tokenizer: Tokenizer) -> str:
-    """The id of a new base, kept with its tokenizer."""
-    base_id = made_by(work.job_id, "base")
-    with work.storage.new(base_id) as folder:
-        save_base(model, folder)
-        tokenizer.save(folder)
-    return base_id
 
 
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
