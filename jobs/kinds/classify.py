@@ -41,6 +41,7 @@ from workbench.errors import BadSpec
 from workbench.generation import Plan, PlannedExpert, plan
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.artifacts import find_artifact
 
 KIND = "classification"
@@ -121,9 +122,10 @@ def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
 def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     planned = plan(session, work.storage, spec.mixture)
     beside = [plan(session, work.storage, name) for name in spec.experts]
-    if strangers := [one.model for one in beside if one.tokenizer_sha256 != planned.tokenizer_sha256]:
+    if others := with_another_tokenizer(planned, beside):
         raise MixtureError(
-            f"“{strangers[0]}” must share its tokenizer with “{spec.mixture}” to read the same prompts, but does not.",
+            f"“{others[0].model}” must share its tokenizer with “{spec.mixture}” to read the same prompts, "
+            "but does not.",
             "Leave it out.",
         )
     if "cluster" in spec.routings and planned.clusters is None:
