@@ -122,9 +122,9 @@ def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
 def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     planned = plan(session, work.storage, spec.mixture)
     beside = [plan(session, work.storage, name) for name in spec.experts]
-    if others := with_another_tokenizer(planned, beside):
+    if mismatched := with_another_tokenizer(planned, beside):
         raise MixtureError(
-            f"“{others[0].model}” must share its tokenizer with “{spec.mixture}” to read the same prompts, "
+            f"“{mismatched[0].model}” must share its tokenizer with “{spec.mixture}” to read the same prompts, "
             "but does not.",
             "Leave it out.",
         )
