@@ -29,6 +29,7 @@ from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
 from workbench.registry.priors import weights_under
 from workbench.registry.tables import Expert, Mixture
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -173,13 +174,11 @@ def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -
 
 def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
     first = experts[0]
-    for one in experts[1:]:
-        if one.tokenizer_sha256 != first.tokenizer_sha256:
-            raise MixtureError(
-                f"Experts must share a tokenizer to be mixed token by token, but “{one.name}” and “{first.name}” "
-                "do not.",
-                "Switch one of them off.",
-            )
+    if others := with_another_tokenizer(first, experts[1:]):
+        names = f"“{others[0].name}” and “{first.name}”"
+        raise MixtureError(
+            f"Experts must share a tokenizer to be mixed token by token, but {names} do not.", "Switch one of them off."
+        )
 
 
 def _find_model(session: Session, name: str) -> _Model:

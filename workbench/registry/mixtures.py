@@ -17,6 +17,7 @@ from workbench.registry.experts import domains_of, expert_row, part_names
 from workbench.registry.names import by_name, ensure_free
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.specs import MixtureSpec
 
 _AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
@@ -222,7 +223,7 @@ def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str
     complaints = [f"“{name}” must be named once, but is named twice." for name in twice]
     if len(weights) != len(experts):
         complaints.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
-    return complaints + _weight_complaints(names, weights) + _other_tokenizers(experts)
+    return complaints + _weight_complaints(names, weights) + _tokenizer_complaints(experts)
 
 
 def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
@@ -233,12 +234,10 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
     ]
 
 
-def _other_tokenizers(experts: Sequence[Expert]) -> list[str]:
-    first = experts[0]
+def _tokenizer_complaints(experts: Sequence[Expert]) -> list[str]:
     return [
-        f"“{one.name}” must share its tokenizer with “{first.name}”, but does not."
-        for one in experts[1:]
-        if one.tokenizer_sha256 != first.tokenizer_sha256
+        f"“{one.name}” must share its tokenizer with “{experts[0].name}”, but does not."
+        for one in with_another_tokenizer(experts[0], experts[1:])
     ]
 
 

@@ -42,6 +42,7 @@ from workbench.generation import Plan, PlannedExpert, plan
 from workbench.kinds.analysis.classify import Classify
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.reports import register_report
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.artifacts import find_artifact
 
 KIND = "classification"
@@ -122,9 +123,10 @@ def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
 def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     planned = plan(session, work.storage, spec.mixture)
     beside = [plan(session, work.storage, name) for name in spec.experts]
-    if strangers := [one.model for one in beside if one.tokenizer_sha256 != planned.tokenizer_sha256]:
+    if mismatched := with_another_tokenizer(planned, beside):
         raise MixtureError(
-            f"“{strangers[0]}” must share its tokenizer with “{spec.mixture}” to read the same prompts, but does not.",
+            f"“{mismatched[0].model}” must share its tokenizer with “{spec.mixture}” to read the same prompts, "
+            "but does not.",
             "Leave it out.",
         )
     if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):

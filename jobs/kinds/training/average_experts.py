@@ -28,6 +28,7 @@ from workbench.registry.mixtures import create_mixture
 from workbench.registry.names import ensure_free
 from workbench.registry.priors import weights_under
 from workbench.registry.tables import Expert, Mixture
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.specs import MixtureSpec
 from workbench.store.artifacts import register_artifact
 
@@ -151,12 +152,11 @@ def _require_whole(rows: list[Expert]) -> None:
 
 
 def _require_one_tokenizer(rows: list[Expert]) -> None:
-    for row in rows[1:]:
-        if row.tokenizer_sha256 != rows[0].tokenizer_sha256:
-            raise ModelError(
-                f"Experts must share a tokenizer to be averaged, but “{row.name}” has another than “{rows[0].name}”.",
-                "Average experts that began from the same seed.",
-            )
+    if others := with_another_tokenizer(rows[0], rows[1:]):
+        raise ModelError(
+            f"Experts must share a tokenizer to be averaged, but “{others[0].name}” has another than “{rows[0].name}”.",
+            "Average experts that began from the same seed.",
+        )
 
 
 def _require_one_seed(rows: list[Expert]) -> None:

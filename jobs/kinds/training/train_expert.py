@@ -17,10 +17,9 @@ from engine.analysis.parent_choice import with_rate
 from engine.config import TrainingConfig
 from engine.device import choose_device
 from engine.events import Evaluated, Event, Note, TrainingFinished
-from engine.methods.base import Method
 from engine.methods.registry import get_method
 from engine.text.blocks import Tokens
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 from engine.training.data import DomainText
 from engine.training.loop import require_context, train
 from engine.training.trainable_model import TrainableModel
@@ -30,6 +29,7 @@ from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_pa
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
 from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.analysis.cluster_routing import cluster_numbers, clustering_of
 from workbench.generation import plan
@@ -83,7 +83,7 @@ def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
     if inputs.watched is not None:
         watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
     loss = yield from _train(work, spec.whole, training, model, text, watch)
-    base_id = _keep_base(work, method, model, tokenizer) if spec.whole else None
+    base_id = store_base(work, method, model, tokenizer) if spec.whole else None
     base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
     expert = keep_expert(
         work,
@@ -143,15 +143,6 @@ def _train(
                 loss = event.loss_by_domain.get(text.name, loss)
             yield event
     return loss
-
-
-def _keep_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
-    """The id of a new base, kept with its tokenizer."""
-    base_id = made_by(work.job_id, "base")
-    with work.storage.new(base_id) as folder:
-        method.save_base(model, folder)
-        tokenizer.save(folder)
-    return base_id
 
 
 def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:

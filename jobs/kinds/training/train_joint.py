@@ -16,10 +16,9 @@ from engine.analysis.parent_choice import losses_of
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.files import ArtifactRef
-from engine.methods.base import Method
 from engine.methods.registry import get_method
 from engine.text.eval_sample import EvalSample
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from engine.text.tokenizer import load_tokenizer
 from engine.training.checkpoint import newest_step, restore
 from engine.training.data import PackedDomain
 from engine.training.launch import num_gpus, train_distributed
@@ -33,6 +32,7 @@ from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.resume_guard import require_same
 from jobs.kinds.shared.side_evaluation import pack_watched
 from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stored_base import store_base
 from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
 from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.mixtures import create_mixture
@@ -68,7 +68,7 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
     retained = yield from pack_watched(work, inputs.retained, tokenizer, spec.training)
     model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
     method = get_method(spec.method)
-    base_id = inputs.seed_artifact_id if method.base_is_frozen else _keep_base(work, method, model, tokenizer)
+    base_id = inputs.seed_artifact_id if method.base_is_frozen else store_base(work, method, model, tokenizer)
     base_sha256, _ = work.storage.describe(base_id)
     experts = [
         keep_expert(
@@ -85,15 +85,6 @@ def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
         for name, domains in inputs.experts.items()
     ]
     return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
-
-
-def _keep_base(work: Work, method: Method, model: TrainableModel, tokenizer: Tokenizer) -> str:
-    """The id of what the experts share, kept with its tokenizer."""
-    base_id = made_by(work.job_id, "base")
-    with work.storage.new(base_id) as folder:
-        method.save_base(model, folder)
-        tokenizer.save(folder)
-    return base_id
 
 
 def _train(

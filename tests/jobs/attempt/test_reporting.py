@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.events import Evaluated, Progress, Saved, Step, TrainingFinished
+from engine.events import Evaluated, PartOrder, Progress, Saved, Step, TrainingFinished
 from jobs.attempt import reporting
 from jobs.attempt.estimate import Estimate, Pace
 from jobs.attempt.reporting import CURVE_POINTS, JobMessage, Reporter
@@ -92,6 +92,14 @@ def test_checkpoints_do_not_flood_the_events() -> None:
     for number in range(100):
         reporter.add(Saved(number, "there"))
     assert reporter.take().messages == (JobMessage("Checkpoint at step 0.", "checkpoint"),)
+
+
+def test_the_parts_of_a_training_are_kept_as_data_beside_their_sentence() -> None:
+    reporter = Reporter()
+    reporter.add(PartOrder(["court", "kitchen"]))
+    (message,) = reporter.take().messages
+    assert (message.kind, message.data) == ("parts", {"parts": ["court", "kitchen"]})
+    assert message.text == "Its gates weigh the backbone and the parts court, kitchen."
 
 
 def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
