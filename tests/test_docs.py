@@ -87,8 +87,8 @@ def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: 
 
 
 def test_all_documents_score_the_same_number_of_tokens() -> None:
-    """Else `eval retention` and the like could not compare what they made."""
-    scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench eval run")]
+    """Else `evaluate retention` and the like could not compare what they made."""
+    scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench evaluate run")]
     assert len(scored) > 8
     assert {re.findall(r"--max-tokens (\d+)", line)[0] for line in scored} == {"4000"}
 

@@ -91,7 +91,7 @@ class ClusterGate:
         if distances is None:
             raise ScoresError(
                 "The cluster gate must have the distances of the scored text to its clusters, but has none.",
-                "Evaluate the mixture again: workbench eval run.",
+                "Evaluate the mixture again: workbench evaluate run.",
             )
         return distances.frozen(self.freeze_after)
 

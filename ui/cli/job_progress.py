@@ -71,7 +71,7 @@ def follow(job_id: str, quiet: bool = False) -> JobCard:
             for card in wait(job_id, DRAW_SECONDS):
                 draw(card)
         except KeyboardInterrupt:
-            tell(f"The job goes on without this window. Stop it with: workbench jobs cancel {job_id}")
+            tell(f"The job goes on without this window. Stop it with: workbench job cancel {job_id}")
             raise
     assert card is not None, "waiting gives at least one card"
     return card
@@ -140,7 +140,7 @@ def _failure(card: JobCard) -> JobFailed:
         why = f": {cause_of(card)}" if card.error else "."
         return JobFailed(
             f"{card.title} has been cancelled{why}",
-            next_step_of(card) or f"Let it go on with: workbench jobs retry {card.id}",
+            next_step_of(card) or f"Let it go on with: workbench job retry {card.id}",
         )
     return JobFailed(f"{card.title} has failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
 
@@ -154,12 +154,12 @@ def _is_worker_here() -> bool:
 
 def retry_line(job_id: str) -> str:
     """How to start an ended job again."""
-    return f"Try it again with: workbench jobs retry {job_id}"
+    return f"Try it again with: workbench job retry {job_id}"
 
 
 def watch_line(job_id: str) -> str:
     """How to follow a job from here."""
-    return f"Watch it with: workbench jobs wait {job_id}"
+    return f"Watch it with: workbench job wait {job_id}"
 
 
 def _seconds(card: JobCard) -> float:

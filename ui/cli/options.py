@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from ui.cli.completion import names_for
+
 if TYPE_CHECKING:
     from workbench.spec_base import Spec
     from workbench.specs import MixtureSpec
@@ -57,10 +59,13 @@ class Knob:
     def _annotation(self, argument: bool) -> Any:
         wanted = self.type if self.default is ... else self.type | None
         if argument:
-            return Annotated[wanted, typer.Argument(help=self.description, metavar=self.name.upper())]
+            return Annotated[
+                wanted,
+                typer.Argument(help=self.description, metavar=self.name.upper(), autocompletion=names_for(self.name)),
+            ]
         flag = option_name(self.name)
         flags = f"{flag}/{flag.replace('--', '--no-', 1)}" if self.type is bool else flag
-        return Annotated[wanted, typer.Option(flags, help=self.description)]
+        return Annotated[wanted, typer.Option(flags, help=self.description, autocompletion=names_for(self.name))]
 
 
 def option_name(field: str) -> str:

@@ -39,7 +39,7 @@ FIRST_PROMPT = "import os\n\ndef main("
 PROMPT_CHARACTERS = 80  # of held-out text
 NOTHING_HERE = (
     "There is no mixture or expert yet. Train some in the studio, or with "
-    "`workbench train demix NAME --seed-model S --domains A,B`."
+    "`workbench train joint NAME --seed-model S --domains A,B`."
 )
 PARTS_SENTENCE = "Layers beside a frozen backbone (MoDE). With none ticked the backbone speaks alone."
 WITHOUT_SENTENCE = "After the answer: reads it again without each expert and each part; a forward pass for each."

@@ -161,7 +161,7 @@ def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert
     if row.name not in on or not others:
         raise MixtureError(
             f"“{row.name}” must take part in “{mixture.name}” beside another expert, but does not.",
-            f"Put it in with `workbench mix add`, or switch it on; then certify it. In “{mixture.name}”: "
+            f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )
     return tuple(plan(session, storage, mixture.name, active=names) for names in (others, on))  # type: ignore[return-value]

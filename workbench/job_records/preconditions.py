@@ -95,7 +95,7 @@ def _no_parent(session: Session, spec: TrainExpert) -> list[str]:
     if mixture is None or any(can_be_parent(member.expert) for member in mixture.members):
         return []
     told = f"“{spec.mixture}” must hold an expert whose copy can be trained, but its experts are all of MoDE: "
-    return [f"{told}train another beside the same seed, with `workbench mode train`."]
+    return [f"{told}train another beside the same seed, with `workbench train mode`."]
 
 
 def _may_replace(spec: Spec) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from ui.cli.app import VERBS as SENTENCES
 from ui.cli.app import app, main
 from ui.cli.mix_options import number
 from ui.cli.output import shown
@@ -61,32 +60,40 @@ def test_every_verb_speaks_json() -> None:
 
 def test_help_wakes_nothing_heavy() -> None:
     awake = f"print([name for name in {HEAVY} if name in sys.modules])"
-    script = f"import sys; from ui.cli.app import main; main(['train', 'demix', '--help']); {awake}"
+    script = f"import sys; from ui.cli.app import main; main(['train', 'joint', '--help']); {awake}"
 
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
     assert said.splitlines()[-1] == "[]"
 
 
-def test_the_list_of_verbs_says_of_each_what_it_says_of_itself() -> None:
-    verbs: Any = get_command(app)
-    assert {name: command.help for name, command in verbs.commands.items()} == SENTENCES
+def test_the_list_of_commands_gives_the_first_line_of_each_command_s_own_help() -> None:
+    table: Any = get_command(app)
+    summaries = {name: command.help for name, command in table.commands.summaries.items()}
+    assert {name: command.help.partition("\n")[0] for name, command in table.commands.items()} == summaries
+    assert len(summaries) > 15
 
 
 @pytest.mark.parametrize(
     ("arguments", "imported"),
-    [(["--help"], ["output"]), (["train", "--help"], ["following", "options", "output", "train"])],
+    [
+        (["--help"], ["command_table", "commands", "output"]),
+        (
+            ["job", "--help"],
+            ["command_table", "commands", "commands.job", "completion", "job_progress", "listing", "options", "output"],
+        ),
+    ],
 )
-def test_help_imports_only_the_verb_that_was_asked_for(arguments: list[str], imported: list[str]) -> None:
-    awake = "print(*sorted(name for name in sys.modules if name.startswith(('ui.verbs.', 'workbench.specs'))))"
+def test_help_imports_only_the_command_of_the_help(arguments: list[str], imported: list[str]) -> None:
+    awake = "print(*sorted(name for name in sys.modules if name.startswith(('ui.cli.', 'workbench.specs'))))"
     script = f"import sys; from ui.cli.app import main; main({arguments}); {awake}"
 
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert said.splitlines()[-1].split() == [f"ui.verbs.{name}" for name in imported]
+    assert said.splitlines()[-1].split() == [f"ui.cli.{name}" for name in ["app", *imported]]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "demix", "--help"], ["say", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "joint", "--help"], ["generate", "--help"]])
 def test_help_answers_at_once(arguments: list[str]) -> None:
     assert min(_seconds(arguments) for _ in range(3)) < HELP_SECONDS
 
@@ -120,7 +127,12 @@ def test_a_problem_as_json_stands_on_stdout_alone(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "arguments",
-    [["no-such-verb"], ["corpus", "add"], ["train", "demix", "x", "--steps", "many"], ["mix", "list", "--nonsense"]],
+    [
+        ["no-such-verb"],
+        ["corpus", "add"],
+        ["train", "joint", "x", "--steps", "many"],
+        ["mixture", "list", "--nonsense"],
+    ],
 )
 def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
@@ -131,7 +143,7 @@ def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: p
 
 
 def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["say", "both", "caf\udce9"]) == 2
+    assert main(["generate", "both", "caf\udce9"]) == 2
 
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -167,13 +179,13 @@ def test_a_weight_that_nobody_can_mean_is_refused(weight: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "train demix x --seed-model s --domains a --clip inf",
-        "train demix x --seed-model s --domains a --decay-power 1e400",
-        "train demix x --seed-model s --domains a --epsilon 5e-324",
-        "train demix x --seed-model s --domains a --sequences-per-domain 4294967296",
+        "train joint x --seed-model s --domains a --clip inf",
+        "train joint x --seed-model s --domains a --decay-power 1e400",
+        "train joint x --seed-model s --domains a --epsilon 5e-324",
+        "train joint x --seed-model s --domains a --sequences-per-domain 4294967296",
         "seed make x --domains a --max-positions 9223372036854775808",
-        "eval grid x --temperature nan",
-        "jobs list --limit 9223372036854775808",
+        "evaluate grid x --temperature nan",
+        "job list --limit 9223372036854775808",
     ],
 )
 def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
@@ -187,7 +199,7 @@ def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
 
 
 def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mix", "list"]) == 2
+    assert main(["mixture", "list"]) == 2
 
     assert "workbench migrate" in capsys.readouterr().err
 

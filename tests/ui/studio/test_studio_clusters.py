@@ -339,7 +339,7 @@ def test_one_button_asks_for_a_model_on_each_cluster() -> None:
     assert not app.exception
     kinds = sorted(one.kind for one in read(jobs.list_jobs))
     assert kinds == ["make-cluster-domains", "make-mixture", *["train-demix"] * 4]
-    assert "workbench cluster train topics elms" in "\n".join(one.value for one in app.code)
+    assert "workbench train clusters topics elms" in "\n".join(one.value for one in app.code)
 
 
 @pytest.mark.usefixtures("topics")

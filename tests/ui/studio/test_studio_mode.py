@@ -65,7 +65,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     assert [one.label for one in app.metric] == ["Learned parameters", "Memory, at least", "Disk", "Time, about"]
     assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
     assert "how long that takes is known after the first training" in told(app)
-    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2 --retain prose"
+    assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
     assert not app.exception
     assert not app.error
@@ -93,7 +93,7 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
     assert (blocks.value, blocks.max) == (2, 2)
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
-    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2"
+    assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2"
     named(app.button, "Train the expert").click().run()
     assert not app.error
 
@@ -190,7 +190,7 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways
     assert alone in words
     assert "One expert takes part" in words
     assert "Which way to use the experts is best?" not in words
-    assert main(["mix", "show", "both"]) == 0
+    assert main(["mixture", "show", "both"]) == 0
     assert alone in " ".join(capsys.readouterr().out.split())
 
 

@@ -1,4 +1,4 @@
-"""workbench say: text from a mixture, each word with the expert that leads."""
+"""workbench generate: text from a mixture, each word coloured by its leading expert."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from engine.config import SamplingConfig
 from engine.events import BACKBONE
+from ui.cli.completion import names_of
 from ui.cli.mix_options import (
     Experts,
     Gate,
@@ -41,7 +42,7 @@ COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and da
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text with the weights behind it, and those inside experts of MoDE."""
+    """A piece of generated text with the weights of experts, and the gate weights inside experts of MoDE."""
 
     text: str
     weights: dict[str, float]
@@ -49,8 +50,8 @@ class Piece:
 
 
 @dataclass
-class Said:
-    """What was said so far, and by whom."""
+class Output:
+    """The pieces so far, and how the generation ended."""
 
     pieces: list[Piece] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
@@ -65,16 +66,18 @@ class Said:
     def mean_gates(self) -> dict[str, dict[str, Any]]:
         """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
         gates = [piece.gates for piece in self.pieces]
-        found = {}
+        result = {}
         for expert, parts in parts_inside(gates).items():
             backbone, *others = means(rows_inside(gates, expert, parts))
-            found[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
-        return found
+            result[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
+        return result
 
 
-def say(
-    model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
-    prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
+def generate(
+    model: Annotated[
+        str, typer.Argument(help="Name of a mixture or an expert.", autocompletion=names_of("mixture", "expert"))
+    ],
+    prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
     gate: Gate = None,
@@ -88,40 +91,42 @@ def say(
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Go on from a prompt; words are coloured by the expert with the greatest weight."""
-    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
+    """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
+    settings = {"kind": gate, "evidence": evidence, "top_k": top_k}
+    request = mix_request(model, members_of(model), experts, off, settings, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
-    said, palette = Said(), Palette(plain=not sys.stdout.isatty())
-    with closing(_pieces(wish, prompt, sampling, said)) as pieces:
+    output, palette = Output(), Palette(plain=not sys.stdout.isatty())
+    with closing(_pieces(request, prompt, sampling, output)) as pieces:
         for piece in pieces:
-            said.pieces.append(piece)
+            output.pieces.append(piece)
             if not as_json:
                 sys.stdout.write(palette.paint(piece))
                 sys.stdout.flush()
-    _finish(said, palette, as_json)
+    _finish(output, palette, as_json)
 
 
-def _finish(said: Said, palette: Palette, as_json: bool) -> None:
+def _finish(output: Output, palette: Palette, as_json: bool) -> None:
     if as_json:
-        tokens = [asdict(piece) for piece in said.pieces]
-        text = "".join(piece.text for piece in said.pieces)
-        average = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
-        print_json({"text": text, "tokens": tokens, **average, **said.end})
+        tokens = [asdict(piece) for piece in output.pieces]
+        text = "".join(piece.text for piece in output.pieces)
+        average = {"mean_weights": output.mean_weights(), "mean_gates": output.mean_gates()}
+        print_json({"text": text, "tokens": tokens, **average, **output.end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
-        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in said.mean_weights().items()
+        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in output.mean_weights().items()
     )
-    tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
-    for expert, told in said.mean_gates().items():
+    tell(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
+    for expert, gates in output.mean_gates().items():
         inside = ", ".join(
-            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
+            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates["backbone"]), *gates["parts"].items()]
         )
         tell(f"Inside {expert}: {inside}.")
 
 
-def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+def _pieces(
+    request: GenerationRequest, prompt: str, sampling: SamplingConfig, output: Output
+) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -130,71 +135,74 @@ def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said
         try:
             client.health()
         except ServerDown:
-            tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
+            tell(
+                "The API server is not running: loading the model in this process. `workbench up` keeps models loaded."
+            )
         except ServerRefused as refusal:
             tell(f"{refusal.problem} Loading the model in this process.")
         else:
-            yield from _from_server(client, wish, prompt, sampling, said)
+            yield from _from_server(client, request, prompt, sampling, output)
             return
-    yield from _from_here(ModelHost(settings), wish, prompt, sampling, said)
+    yield from _from_process(ModelHost(settings), request, prompt, sampling, output)
 
 
 def _from_server(
-    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    client: Client, request: GenerationRequest, prompt: str, sampling: SamplingConfig, output: Output
 ) -> Generator[Piece, None, None]:
-    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
+    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(request))) as chunks:
         for chunk in chunks:
             for choice in chunk["choices"]:
                 yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
                 if choice["finish_reason"]:
-                    said.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+                    output.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
 
 
-def _from_here(
-    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+def _from_process(
+    generations: ModelHost, request: GenerationRequest, prompt: str, sampling: SamplingConfig, output: Output
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
 
     prepare_process(generations.settings.threads)
-    plan = generations.plan(wish)
+    plan = generations.plan(request)
     with closing(generations.stream(plan, prompt, sampling)) as stream:
-        for one in stream:
-            if isinstance(one, Token):
-                yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
+        for event in stream:
+            if isinstance(event, Token):
+                gates = {name: asdict(weights) for name, weights in event.gates.items()}
+                yield Piece(event.text, dict(event.weights), gates)
             else:
-                said.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
-                yield Piece(one.text, {})
+                output.end = {"finish_reason": event.reason, "manifest": plan.manifest()}
+                yield Piece(event.text, {})
 
 
-def request_of(wish: GenerationRequest) -> dict[str, Any]:
-    """A wish as the API's extra fields."""
-    body: dict[str, Any] = {"model": wish.model}
-    if wish.weights is not None:
-        names = wish.active if wish.active is not None else list(wish.weights)
-        body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
-    elif wish.active is not None:
-        body["active"] = list(wish.active)
-    if wish.parts:
-        _put_parts(body, wish.parts)
-    if wish.prior is not None:
-        body["prior"] = wish.prior
-    if wish.gate:
-        body["gate"] = dict(wish.gate)
+def request_of(request: GenerationRequest) -> dict[str, Any]:
+    """The extra fields of an API request."""
+    body: dict[str, Any] = {"model": request.model}
+    if request.weights is not None:
+        names = request.active if request.active is not None else list(request.weights)
+        body["experts"] = [{"id": name, "weight": request.weights.get(name, 1.0)} for name in names]
+    elif request.active is not None:
+        body["active"] = list(request.active)
+    if request.parts:
+        _put_parts(body, request.parts)
+    if request.prior is not None:
+        body["prior"] = request.prior
+    if request.gate:
+        body["gate"] = dict(request.gate)
     return body
 
 
 def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
-    """Beside each expert where experts are given with weights, which the API wants them to be; else by themselves."""
-    for one in body.get("experts", ()):
-        if one["id"] in parts:
-            one["parts"] = list(parts[one["id"]])
+    """Adds active parts: to each expert if experts are given with weights, else as a field of their own."""
+    for expert in body.get("experts", ()):
+        if expert["id"] in parts:
+            expert["parts"] = list(parts[expert["id"]])
     if "experts" not in body:
-        body["parts"] = {expert: list(names) for expert, names in parts.items()}
+        body["parts"] = {name: list(active) for name, active in parts.items()}
 
 
 class Palette:
-    """A colour for each expert, in the order of their first word."""
+    """Assigns a colour to each expert, in the order of their first word."""
 
     def __init__(self, plain: bool) -> None:
         self._plain = plain
@@ -202,7 +210,7 @@ class Palette:
         self.off = "" if plain else "\x1b[0m"
 
     def colour(self, expert: str) -> str:
-        """The code that switches an expert's colour on."""
+        """The ANSI code of an expert's colour."""
         if expert not in self._order:
             self._order.append(expert)
         return "" if self._plain else f"\x1b[{COLOURS[self._order.index(expert) % len(COLOURS)]}m"

@@ -53,7 +53,7 @@ def print_clustering(card: ClusteringCard) -> None:
             f"{pluralize(len(card.stale_experts), 'expert')} of documents that changed: "
             f"{', '.join(card.stale_experts)}."
         )
-        say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
+        say(f"Train just those anew with: workbench train clusters {shlex.quote(card.name)} NAME --seed-model SEED")
         say("or, each from the expert that saw most of its documents: … --branch-from MIXTURE")
 
 

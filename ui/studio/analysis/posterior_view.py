@@ -76,4 +76,4 @@ def _ask(wish: dict[str, Any], state: str) -> dict[str, Any] | None:
 
 
 def _how_to_score(mixture: str, split: str) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture} --split {split}`."
+    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture} --split {split}`."
