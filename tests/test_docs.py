@@ -12,13 +12,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from httpx import Response
 from starlette.testclient import TestClient
+from typer.main import get_command
 
 from ui.api.app import create_app
 from ui.api.security import MAX_BODY_BYTES
+from ui.cli.app import app
 from ui.serving.addresses import REGISTRY_HEADER
 from workbench.analysis.training_history import training_history
 from workbench.registry.database import reading
@@ -57,7 +60,7 @@ def reader(reader_folder: Path) -> Callable[[Path], None]:
     folder = reader_folder
     shutil.copytree(ROOT / "docs" / "how_to" / "tasks", folder / "tasks")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
-    # A port nobody listens on: `say` must not ask an API server that happens to run here.
+    # A port nobody listens on: `generate` must not ask an API server that happens to run here.
     clean |= {"WORKBENCH_API_PORT": "9", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
     def follow(document: Path) -> None:
@@ -194,6 +197,31 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
         shown = default.get_secret_value() if name == "token" else default
         shown = "empty" if shown in ("", None) else shown
         assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
+
+
+def described_commands(group: Any, path: str = "") -> Iterator[str]:
+    """A row of the table for every command, with the first paragraph of its help."""
+    for name, command in group.commands.items():
+        if getattr(command, "commands", None):
+            yield from described_commands(command, f"{path}{name} ")
+        else:
+            yield f"| `{path}{name}` | {' '.join(command.help.partition(chr(10) * 2)[0].split())} |"
+
+
+def test_every_command_is_in_the_reference_with_its_sentence_and_no_other() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `.*\|$", text, re.MULTILINE) == list(described_commands(get_command(app)))
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_a_document_names_exists(path: Path) -> None:
+    lines = re.findall(r"workbench ([a-z][a-z -]*[a-z])", path.read_text(encoding="utf-8"))
+    known = [row.split("`")[1] for row in described_commands(get_command(app))]
+    top = {command.split()[0] for command in known}
+    for line in lines:
+        words = line.split()
+        if words[0] in top and len(words) > 1 and any(command.startswith(f"{words[0]} ") for command in known):
+            assert any(line == one or line.startswith(f"{one} ") or one.startswith(f"{line} ") for one in known), line
 
 
 def test_the_readme_counts_the_laws() -> None:

@@ -53,7 +53,7 @@ def test_before_an_expert_is_deleted_its_certificate_is_offered(capsys: pytest.C
         assert "both/law" in [one.name for one in list_experts(session)]
         assert removal_reports(session, "both/law") == []
     assert main(["expert", "removals", "both/law"]) == 0
-    assert "No removal of “both/law” has been certified" in capsys.readouterr().out
+    assert "The removal of “both/law” is not certified yet" in capsys.readouterr().out
 
 
 def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("retrained", "told"),
     [
-        ("law", "must be given as DOMAIN=MIXTURE"),
+        ("law", "“law” is not DOMAIN=MIXTURE"),
         ("moon=both", "no domain of an expert in “both” called “moon”"),
         ("law=moon", "no mixture called “moon”"),
         ("law=both", "has seen it"),

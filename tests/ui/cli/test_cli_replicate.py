@@ -68,7 +68,7 @@ def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys
     assert (row["seeds"], row["size"]) == (2, "smoke")
     assert ask(capsys, "demix", "--name", "rep")["jobs"] == more  # what is not said stays
     assert main(["replicate", "demix", "--name", "rep", "--size", "small"]) == 2
-    assert "in the size in which it was begun, smoke" in capsys.readouterr().err
+    assert "was started with the size smoke" in capsys.readouterr().err
 
 
 def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
@@ -76,7 +76,7 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
     wish = wish_for(folder, "rep", "smoke", 1)
-    assert "A worker carries them out" in _state_words(wish, cards_of(ids))
+    assert "Start a worker" in _state_words(wish, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
     told = _state_words(wish, cards_of(ids))
@@ -146,7 +146,7 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["demix", "FOLDER", "--domains", "a,b"], "both are given"),
+        (["demix", "FOLDER", "--domains", "a,b"], "are both given"),
         (["demix", "--name", "nobody"], "no replication called “nobody”"),
         (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
         (["demix", "--domains", "a", "--novel", "c"], "at least 2"),

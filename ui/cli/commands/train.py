@@ -9,8 +9,6 @@ import typer
 from ui.cli.job_progress import queue, report, run_here, submit
 from ui.cli.options import How, takes
 from ui.cli.output import print_json, say, tell
-from ui.cli.plan_progress import show_progress
-from ui.cli.printing.clustering import print_branches
 from ui.present.text.formatting import pluralize
 from workbench.mode_specs import TrainMode
 from workbench.specs import TrainClusters
@@ -26,7 +24,7 @@ Certificate = Annotated[
 @app.command("joint")
 @takes(TrainDemix, "name")
 def joint(spec: TrainDemix, how: How) -> None:
-    """Train experts of several domains together with their shared parameters (DEMix), or a baseline: see --method."""
+    """Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method."""
     submit(spec, how)
 
 
@@ -63,6 +61,8 @@ def clusters(
     """
     from jobs.plans.clusterings import plan_training, submit_training
     from jobs.queue.local_runner import cards_of
+    from ui.cli.plan_progress import show_progress
+    from ui.cli.printing.clustering import print_branches
 
     branches = plan_training(spec)
     if plan and how.json:
