@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import ClickException
 from typer.core import TyperGroup
 
 from engine.errors import Problem
 from ui.cli.command_table import CommandTable
-from ui.cli.output import print_problem, tell
+from ui.cli.output import print_note, print_problem
 from ui.errors import BadUsage
 
 PROBLEM = 2
@@ -81,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_problem(problem, as_json)
         return PROBLEM
     except (KeyboardInterrupt, typer.Abort):
-        tell("Stopped.")
+        print_note("Stopped.")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has left, as `| head` does; Python would complain once more at its exit.
@@ -100,11 +99,11 @@ def _require_unicode(arguments: Sequence[str]) -> None:
 def _run(arguments: list[str]) -> Any:
     try:
         return app(arguments, standalone_mode=False, prog_name="workbench")
-    except ClickException as error:
+    except typer.TyperException as error:
         raise _usage(error) from None
 
 
-def _usage(error: ClickException) -> BadUsage:
+def _usage(error: typer.TyperException) -> BadUsage:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "workbench"
     return BadUsage(error.format_message().strip(), f"See `{path} --help`.")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import pkgutil
-from collections import UserDict
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -31,18 +31,23 @@ ENTRY_POINTS = "expert_workbench.commands"
 Command = TyperCommand | TyperGroup
 
 
-class CommandTable(UserDict[str, Command]):
+class CommandTable(Mapping[str, Command]):
     """Every command by its name; it is imported when it is looked up."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._modules = find_commands()
-        self.data = dict.fromkeys(self._modules)  # type: ignore[arg-type]
+        self._loaded: dict[str, Command] = {}
 
     def __getitem__(self, name: str) -> Command:
-        if self.data[name] is None:
-            self.data[name] = load_command(name, self._modules[name])
-        return self.data[name]
+        if name not in self._loaded:
+            self._loaded[name] = load_command(name, self._modules[name])
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
     @cached_property
     def summaries(self) -> dict[str, Command]:
@@ -70,9 +75,11 @@ def _plugins() -> list[EntryPoint]:
 def help_of(name: str, module: str) -> str:
     """The first line of a command's docstring: its function's or, of several commands, its module's."""
     tree = ast.parse(_source(name, module))
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _function(name)]
-    text = ast.get_docstring((functions or [tree])[0]) or ""
-    return text.partition("\n")[0]
+    documented: ast.FunctionDef | ast.Module = tree
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == _function(name):
+            documented = node
+    return (ast.get_docstring(documented) or "").partition("\n")[0]
 
 
 def _source(name: str, module: str) -> str:

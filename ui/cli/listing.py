@@ -11,7 +11,7 @@ import typer
 
 from engine.config import MOST
 from ui.cli.options import Command, Json
-from ui.cli.output import print_json, print_table, shown, tell
+from ui.cli.output import print_json, print_note, print_table, shown
 from ui.errors import BadUsage
 from ui.present.text.formatting import newest_of, pluralize
 
@@ -120,7 +120,7 @@ def lists(
             items = list(function(**given))
             rows = selection.apply(items, columns)
             if cut := _cut(selection, len(rows), noun):
-                tell(f"{cut} List more with --limit.")
+                print_note(f"{cut} List more with --limit.")
             _print(rows[: selection.limit], columns, as_json, f"No {noun} matches." if items else empty)
 
         keyword = inspect.Parameter.KEYWORD_ONLY

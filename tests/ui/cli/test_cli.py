@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
+from engine.plugins import BadPlugin
+from ui.cli import command_table
 from ui.cli.app import app, main
 from ui.cli.mix_options import number
 from ui.cli.output import shown
@@ -20,6 +24,8 @@ from ui.errors import BadUsage
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 HELP_SECONDS = 0.5
+ROOT = Path(__file__).parents[3]
+FORMER = {"say", "eval", "mix", "jobs", "reproduce"}  # what commands were called before
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -78,6 +84,10 @@ def test_the_list_of_commands_gives_the_first_line_of_each_command_s_own_help() 
     ("arguments", "imported"),
     [
         (["--help"], ["command_table", "commands", "output"]),
+        (
+            ["train", "--help"],
+            ["command_table", "commands", "commands.train", "completion", "job_progress", "options", "output"],
+        ),
         (
             ["job", "--help"],
             ["command_table", "commands", "commands.job", "completion", "job_progress", "listing", "options", "output"],
@@ -215,3 +225,73 @@ def test_the_doctor_names_what_is_missing(capsys: pytest.CaptureFixture[str]) ->
 def test_migrate_makes_a_registry(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path(ask(capsys, "migrate")["home"], "registry.db").is_file()
     assert ask(capsys, "corpus", "list") == []
+
+
+PLUGIN = '''"""Word counts: count the words of a domain."""
+
+import typer
+
+app = typer.Typer(help=__doc__)
+print("imported")
+
+
+@app.command("run")
+def run(domain: str = typer.Argument(help="A domain.")) -> None:
+    """Count words."""
+    print(f"{domain}: 7 words")
+
+
+@app.command("list")
+def list_all() -> None:
+    """List counts."""
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An installed package that offers a command."""
+    module = f"word_counts_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(PLUGIN, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = EntryPoint("word-count", module, command_table.ENTRY_POINTS)
+    monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    yield module
+    sys.modules.pop(module, None)
+
+
+def test_another_package_adds_a_command_that_a_list_does_not_import(
+    plugin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert "Word counts: count the words" in listed
+    assert "imported" not in listed
+    assert main(["word-count", "run", "sea"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["imported", "sea: 7 words"]
+
+
+def test_a_command_that_cannot_be_imported_is_named(
+    plugin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / f"{plugin}.py").write_text('"""Broken."""\nimport no_such_package\n', encoding="utf-8")
+    assert main(["word-count"]) == 2
+    assert "word-count" in capsys.readouterr().err
+
+
+def test_two_commands_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("train", "word_counts", command_table.ENTRY_POINTS)
+    monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    with pytest.raises(BadPlugin, match="“train”"):
+        command_table.find_commands()
+
+
+def test_every_command_that_a_message_of_the_code_names_exists() -> None:
+    known = {" ".join(path) for path, _ in commands()} | {""}
+    wrong = []
+    for file in (file for package in ("engine", "workbench", "jobs", "ui") for file in (ROOT / package).rglob("*.py")):
+        for words in re.findall(r"\bworkbench ([a-z-]+(?: [a-z-]+)?)", file.read_text(encoding="utf-8")):
+            first, _, second = words.partition(" ")
+            group = {name.split()[1] for name in known if name.startswith(f"{first} ")}
+            if first in FORMER or (group and second and second not in group):
+                wrong.append(f"{file.relative_to(ROOT)}: workbench {words}")
+    assert not wrong

@@ -12,7 +12,7 @@ from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import How, Json, takes
-from ui.cli.output import day, print_done, print_fields, print_json, print_table, say, tell
+from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
 from ui.present.text.formatting import pluralize, size
@@ -215,7 +215,9 @@ def delete(name: ExpertName, as_json: Json = False) -> None:
     with transaction() as session:
         mixtures = get_expert(session, name).mixtures
         if mixtures and not removal_reports(session, name):
-            tell(f"The removal is not certified. To certify it before deleting: {_certify_line(name, mixtures[0])}")
+            print_note(
+                f"The removal is not certified. To certify it before deleting: {_certify_line(name, mixtures[0])}"
+            )
         delete_expert(session, name)
     print_done({"deleted": name}, f"“{name}” is deleted, with its weights and scores.", as_json)
 

@@ -29,7 +29,7 @@ from ui.cli.mix_options import (
     mix_request,
 )
 from ui.cli.options import Json
-from ui.cli.output import harmless, print_json, tell
+from ui.cli.output import harmless, print_json, print_note
 from ui.errors import ServerDown, ServerRefused
 from ui.generation.model_host import GenerationRequest, ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
@@ -42,7 +42,7 @@ COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and da
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of generated text with the weights of experts, and the gate weights inside experts of MoDE."""
+    """Some text with the weights of experts behind it, and the gate weights inside experts of MoDE."""
 
     text: str
     weights: dict[str, float]
@@ -50,8 +50,8 @@ class Piece:
 
 
 @dataclass
-class Output:
-    """The pieces so far, and how the generation ended."""
+class Generated:
+    """The text so far, with the weights behind it."""
 
     pieces: list[Piece] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
@@ -66,11 +66,11 @@ class Output:
     def mean_gates(self) -> dict[str, dict[str, Any]]:
         """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
         gates = [piece.gates for piece in self.pieces]
-        result = {}
+        found = {}
         for expert, parts in parts_inside(gates).items():
             backbone, *others = means(rows_inside(gates, expert, parts))
-            result[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
-        return result
+            found[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
+        return found
 
 
 def generate(
@@ -92,40 +92,40 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
-    settings = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    request = mix_request(model, members_of(model), experts, off, settings, prior, parts)
+    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
+    wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
-    output, palette = Output(), Palette(plain=not sys.stdout.isatty())
-    with closing(_pieces(request, prompt, sampling, output)) as pieces:
+    generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
+    with closing(_pieces(wish, prompt, sampling, generated)) as pieces:
         for piece in pieces:
-            output.pieces.append(piece)
+            generated.pieces.append(piece)
             if not as_json:
                 sys.stdout.write(palette.paint(piece))
                 sys.stdout.flush()
-    _finish(output, palette, as_json)
+    _finish(generated, palette, as_json)
 
 
-def _finish(output: Output, palette: Palette, as_json: bool) -> None:
+def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
     if as_json:
-        tokens = [asdict(piece) for piece in output.pieces]
-        text = "".join(piece.text for piece in output.pieces)
-        average = {"mean_weights": output.mean_weights(), "mean_gates": output.mean_gates()}
-        print_json({"text": text, "tokens": tokens, **average, **output.end})
+        tokens = [asdict(piece) for piece in generated.pieces]
+        text = "".join(piece.text for piece in generated.pieces)
+        average = {"mean_weights": generated.mean_weights(), "mean_gates": generated.mean_gates()}
+        print_json({"text": text, "tokens": tokens, **average, **generated.end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
-        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in output.mean_weights().items()
+        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in generated.mean_weights().items()
     )
-    tell(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
-    for expert, gates in output.mean_gates().items():
+    print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
+    for expert, told in generated.mean_gates().items():
         inside = ", ".join(
-            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates["backbone"]), *gates["parts"].items()]
+            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
         )
-        tell(f"Inside {expert}: {inside}.")
+        print_note(f"Inside {expert}: {inside}.")
 
 
 def _pieces(
-    request: GenerationRequest, prompt: str, sampling: SamplingConfig, output: Output
+    wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
@@ -135,70 +135,69 @@ def _pieces(
         try:
             client.health()
         except ServerDown:
-            tell(
+            print_note(
                 "The API server is not running: loading the model in this process. `workbench up` keeps models loaded."
             )
         except ServerRefused as refusal:
-            tell(f"{refusal.problem} Loading the model in this process.")
+            print_note(f"{refusal.problem} Loading the model in this process.")
         else:
-            yield from _from_server(client, request, prompt, sampling, output)
+            yield from _from_server(client, wish, prompt, sampling, generated)
             return
-    yield from _from_process(ModelHost(settings), request, prompt, sampling, output)
+    yield from _from_here(ModelHost(settings), wish, prompt, sampling, generated)
 
 
 def _from_server(
-    client: Client, request: GenerationRequest, prompt: str, sampling: SamplingConfig, output: Output
+    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
-    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(request))) as chunks:
+    with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
             for choice in chunk["choices"]:
                 yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
                 if choice["finish_reason"]:
-                    output.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+                    generated.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
 
 
-def _from_process(
-    generations: ModelHost, request: GenerationRequest, prompt: str, sampling: SamplingConfig, output: Output
+def _from_here(
+    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
 
     prepare_process(generations.settings.threads)
-    plan = generations.plan(request)
+    plan = generations.plan(wish)
     with closing(generations.stream(plan, prompt, sampling)) as stream:
-        for event in stream:
-            if isinstance(event, Token):
-                gates = {name: asdict(weights) for name, weights in event.gates.items()}
-                yield Piece(event.text, dict(event.weights), gates)
+        for one in stream:
+            if isinstance(one, Token):
+                yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
             else:
-                output.end = {"finish_reason": event.reason, "manifest": plan.manifest()}
-                yield Piece(event.text, {})
+                generated.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
+                yield Piece(one.text, {})
 
 
-def request_of(request: GenerationRequest) -> dict[str, Any]:
-    """The extra fields of an API request."""
-    body: dict[str, Any] = {"model": request.model}
-    if request.weights is not None:
-        names = request.active if request.active is not None else list(request.weights)
-        body["experts"] = [{"id": name, "weight": request.weights.get(name, 1.0)} for name in names]
-    elif request.active is not None:
-        body["active"] = list(request.active)
-    if request.parts:
-        _put_parts(body, request.parts)
-    if request.prior is not None:
-        body["prior"] = request.prior
-    if request.gate:
-        body["gate"] = dict(request.gate)
+def request_of(wish: GenerationRequest) -> dict[str, Any]:
+    """A wish as the API's extra fields."""
+    body: dict[str, Any] = {"model": wish.model}
+    if wish.weights is not None:
+        names = wish.active if wish.active is not None else list(wish.weights)
+        body["experts"] = [{"id": name, "weight": wish.weights.get(name, 1.0)} for name in names]
+    elif wish.active is not None:
+        body["active"] = list(wish.active)
+    if wish.parts:
+        _put_parts(body, wish.parts)
+    if wish.prior is not None:
+        body["prior"] = wish.prior
+    if wish.gate:
+        body["gate"] = dict(wish.gate)
     return body
 
 
 def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
     """Adds active parts: to each expert if experts are given with weights, else as a field of their own."""
-    for expert in body.get("experts", ()):
-        if expert["id"] in parts:
-            expert["parts"] = list(parts[expert["id"]])
+    for one in body.get("experts", ()):
+        if one["id"] in parts:
+            one["parts"] = list(parts[one["id"]])
     if "experts" not in body:
-        body["parts"] = {name: list(active) for name, active in parts.items()}
+        body["parts"] = {expert: list(names) for expert, names in parts.items()}
 
 
 class Palette:

@@ -78,7 +78,7 @@ def set_prior(
     ],
     as_json: Json = False,
 ) -> None:
-    """Create or replace a prior with given weights, which need not sum to one."""
+    """Create a prior with given weights, which need not sum to one."""
     from ui.cli.mix_options import chosen
     from workbench.registry.database import transaction
     from workbench.registry.experts import list_experts

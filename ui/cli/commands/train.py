@@ -8,10 +8,10 @@ import typer
 
 from ui.cli.job_progress import queue, report, run_here, submit
 from ui.cli.options import How, takes
-from ui.cli.output import print_json, say, tell
+from ui.cli.output import print_json, print_note, say
 from ui.present.text.formatting import pluralize
 from workbench.mode_specs import TrainMode
-from workbench.specs import TrainClusters
+from workbench.plan_specs import TrainClusters
 from workbench.training_specs import CertifyAddition, TrainDemix, TrainExpert
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
@@ -91,8 +91,8 @@ def clusters(
 def _certify(spec: CertifyAddition, how: How, after: str) -> None:
     """Certifies the addition, in the queue or here as the training ran; with --json its sentence goes to stderr."""
     if how.json and not how.here:
-        tell(f"Its certificate follows, as job {queue(spec, after=[after]).id}.")
+        print_note(f"Its certificate follows, as job {queue(spec, after=[after]).id}.")
     elif how.json:
-        tell(str(run_here(spec, quiet=True).result.get("sentence")))
+        print_note(str(run_here(spec, quiet=True).result.get("sentence")))
     else:
         submit(spec, how, after=[after])
