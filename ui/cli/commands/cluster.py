@@ -106,7 +106,7 @@ def changes(
         print_json(found)
         return
     if not found["num_missing"] and not found["num_new"]:
-        say("Nothing has changed: no document is missing and none is new.")
+        say("Nothing changed: no document is missing and none is new.")
         return
     for what, label in (("missing", "missing"), ("new", "new")):
         ids = found[what]
