@@ -122,7 +122,7 @@ def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
     line = ["train", "clusters", "topics", "ensemble", "--seed-model", "seed", "--steps", "90", *knobs, "--plan"]
     assert main(line) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "The models that are there were trained for 30 steps each, new ones will be for 22 to 23:" in shown
+    assert "Existing models were trained for 30 steps each; new ones will be for 22 to 23:" in shown
     slower = wish("topics", "ensemble", "ensemble", num_steps=90, learning_rate=1e-4)  # the parts begin from experts
     assert [one.is_there for one in plan_training(slower)] == [True, False, True, False]
     with pytest.raises(BadSpec, match="learning_rate"):

@@ -283,7 +283,18 @@ def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(acro
 def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = ["mixture", "gate", "all", "--temperature", "3", "--evidence", "last_token", "--clustering", "topics", "--json"]
+    line = [
+        "mixture",
+        "gate",
+        "all",
+        "--temperature",
+        "3",
+        "--evidence",
+        "last_token",
+        "--clustering",
+        "topics",
+        "--json",
+    ]
     assert main(line) == 0
     gate = json.loads(capsys.readouterr().out)["gate"]
     assert gate == asdict_of("ensemble") | {"kind": "cluster-posterior", "temperature": 3.0, "evidence": "last_token"}

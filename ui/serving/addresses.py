@@ -49,8 +49,8 @@ def require_safe_address(settings: Settings) -> None:
         problem = f"WORKBENCH_HOST is “{settings.host}”, but must be a loopback address while no token is set."
     else:
         problem = (
-            f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while WORKBENCH_HOST "
-            "is not a loopback address."
+            f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "
+            "WORKBENCH_HOST is not a loopback address."
         )
     raise UnsafeAddress(problem, _MAKE_TOKEN)
 

@@ -108,7 +108,7 @@ def changes(
     if not found["num_missing"] and not found["num_new"]:
         say("Nothing changed: no document is missing and none is new.")
         return
-    for what, label in (("missing", "missing"), ("new", "new")):
+    for what, label in (("missing", "that were clustered are missing"), ("new", "are new")):
         ids = found[what]
         more = ", …" if found[f"num_{what}"] > len(ids) else ""
         say(f"{pluralize(found[f'num_{what}'], 'document')} {label}" + (f": {', '.join(ids)}{more}" if ids else "."))
