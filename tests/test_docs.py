@@ -220,6 +220,7 @@ def test_every_command_that_a_document_names_exists(path: Path) -> None:
     top = {command.split()[0] for command in known}
     for line in lines:
         words = line.split()
+        assert words[0] not in ("say", "eval", "mix", "jobs", "reproduce"), f"former name of a command: {line}"
         if words[0] in top and len(words) > 1 and any(command.startswith(f"{words[0]} ") for command in known):
             assert any(line == one or line.startswith(f"{one} ") or one.startswith(f"{line} ") for one in known), line
 
