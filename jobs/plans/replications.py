@@ -194,4 +194,4 @@ def find_replication(session: Session, name: str) -> Replicate:
         if wish.name == name:
             return wish
     known = ", ".join(wish.name for wish in found) or "none"
-    raise BadSpec([f"There is no replication called “{name}” (there are: {known})."], "Begin one: workbench reproduce.")
+    raise BadSpec([f"There is no replication called “{name}” (there are: {known})."], "Begin one: workbench replicate.")
