@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from engine.inference.ensemble import Ensemble, Group
     from engine.inference.prompt import Prompt
     from engine.mixing.base import Gate
-    from engine.models.demix_files import Limits
+    from engine.models.expert_model import Limits
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
@@ -342,7 +342,7 @@ class Host:
         )
 
     def _limits_of(self, base: ArtifactRef) -> Limits:
-        from engine.models.demix_files import read_limits
+        from engine.methods.row_registry import read_limits
 
         with self._reading:
             if base not in self._limits:

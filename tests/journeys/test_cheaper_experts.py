@@ -12,9 +12,9 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem
 from engine.events import Step, Token
-from engine.models.demix import Rows
-from engine.models.demix_files import load_demix
+from engine.methods.row_registry import load_demix
 from engine.models.flops import Shape, forward_flops
+from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE

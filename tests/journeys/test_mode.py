@@ -15,12 +15,12 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem, ScoresError
 from engine.events import Step, Token
+from engine.inference.loaded import load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import training_flops
-from engine.models.demix import Rows
 from engine.models.families import load_model
 from engine.models.flops import Shape, forward_flops
-from engine.models.loaded import load_base
+from engine.models.rows import Rows
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import done, work

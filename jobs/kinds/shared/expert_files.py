@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from engine.methods.mode.descriptor import METHOD as MODE
 from engine.methods.mode.sizes import part_sizes
 from engine.methods.registry import get_method
+from engine.models.trainable_model import TrainableModel
 from engine.statistics.perplexity import perplexity_of
-from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_told
