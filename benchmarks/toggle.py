@@ -136,7 +136,7 @@ def ours(settings: Settings, gate: GateConfig, prior: Sequence[float]) -> list[f
     weights = {f"all/{place}": weight for place, weight in enumerate(prior)}
     with database.reading(settings) as session:
         found = mix_scores(session, get_storage(settings), "all", weights=weights, gate=gate)
-    return [row["perplexity"] for row in found["domains"]]
+    return [row.perplexity for row in found.domains]
 
 
 def peer(files: Files, gate: GateConfig, prior: Sequence[float]) -> list[float]:

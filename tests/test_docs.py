@@ -98,7 +98,7 @@ def test_gates_of_the_walk_learn(reader: Callable[[Path], None], reader_folder: 
     """What they learn depends on the text of this machine; that they choose well where they can is tested elsewhere."""
     with_walk(reader, reader_folder)
     with reading(Settings(home=reader_folder / ".workbench")) as session:
-        looks = {one["domain"]: one["gates"] for one in training_history(session, "tuned/composed")["domains"]}
+        looks = {one.domain: one.gates for one in training_history(session, "tuned/composed").domains}
     for domain in ("python", "licences", "cython"):
         first, last = looks[domain][0], looks[domain][-1]
         assert math.isclose(math.fsum(last.values()), 1, abs_tol=1e-5)

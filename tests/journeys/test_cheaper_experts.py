@@ -61,8 +61,8 @@ def perplexities(mixture: str) -> dict[str, dict[str, float]]:
     """By expert and domain, from stored scores."""
     with reading() as session:
         table = evaluations.perplexity_table(session, mixture)
-    rows = zip(table["experts"], table["perplexity"], strict=True)
-    return {expert: dict(zip(table["domains"], row, strict=True)) for expert, row in rows}
+    rows = zip(table.experts, table.perplexity, strict=True)
+    return {expert: dict(zip(table.domains, row, strict=True)) for expert, row in rows}
 
 
 def test_one_adapter_of_all_domains_is_one_expert_on_the_seed(trained) -> None:
@@ -101,7 +101,7 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     assert at["thin court/court"]["court"] < at["thin kitchen/kitchen"]["court"]
     assert at["thin kitchen/kitchen"]["kitchen"] < at["thin court/court"]["kitchen"]
     with reading() as session:
-        assert len(scores.mix_scores(session, get_storage(), "thin court")["domains"]) == 3
+        assert len(scores.mix_scores(session, get_storage(), "thin court").domains) == 3
         cost = mixture_costs(session, get_storage(), "thin court", context=32)
     assert cost["mixture"] == 2 * cost["forward"]
     assert cost["forward"] - 2 * court.num_parameters == forward_flops(Shape(**cost["shape"]), 32)

@@ -89,7 +89,7 @@ def test_each_token_tells_what_backbone_and_active_parts_weighed() -> None:
             assert list(gates.parts) == active
             for weights in zip(gates.backbone, *gates.parts.values(), strict=True):
                 assert sum(weights) == pytest.approx(1, abs=1e-6)  # L5
-        assert planned(asked).manifest()["experts"][0]["parts"] == tuple(active)
+        assert planned(asked).manifest().experts[0].parts == list(active)
 
 
 def test_switching_belongs_to_the_request() -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from ui.api.deps import AppState
+    from workbench.answers.server import Model
 
 PATH = "/play"
 REDRAW_SECONDS = 0.12  # each redraw sends the whole text again
@@ -164,8 +165,8 @@ class Player:
         if not models:
             gr.Info(NOTHING_HERE)
         asked = dict(request.query_params)
-        names = [model["id"] for model in models]
-        choices = [(f"{model['id']} ({model['kind']})", model["id"]) for model in models]
+        names = [model.id for model in models]
+        choices = [(f"{model.id} ({model.kind})", model.id) for model in models]
         sides = _first_choice(models, asked, self._mixtures())
         updates = [gr.update(value=asked.get("prompt") or self._first_prompt(sides[0]))]
         for side in sides:
@@ -194,8 +195,8 @@ class Player:
 
     def switches_of(self, model: str | None) -> list[Any]:
         """The experts that a model can use, those that take part ticked; and the parts of those that have some."""
-        found = next((one for one in known_models(self._house.settings) if one["id"] == model), None)
-        members, ticked, parts = (found["members"], found["experts"], found["parts"]) if found else ([], [], {})
+        found = next((one for one in known_models(self._house.settings) if one.id == model), None)
+        members, ticked, parts = (found.members, found.experts, found.parts) if found else ([], [], {})
         choices = [
             (f"{expert}: {part}" if len(parts) > 1 else part, json.dumps([expert, part]))
             for expert, names in parts.items()
@@ -266,12 +267,12 @@ class Player:
     def _all_experts(self) -> dict[str, list[str]]:
         """Every expert with its parts, in one order, so that each has one colour in both panes."""
         models = known_models(self._house.settings)
-        return {name: one["parts"].get(name, []) for one in models for name in one["members"]}
+        return {name: one.parts.get(name, []) for one in models for name in one.members}
 
     def _active_parts(self, model: str, ticked: Sequence[str]) -> dict[str, list[str]]:
         """Of each expert of a model that has parts: those ticked, which may be none."""
         known: dict[str, list[str]] = next(
-            (one["parts"] for one in known_models(self._house.settings) if one["id"] == model), {}
+            (one.parts for one in known_models(self._house.settings) if one.id == model), {}
         )
         pairs = [json.loads(one) for one in ticked]
         return {expert: [part for name, part in pairs if name == expert] for expert in known}
@@ -281,9 +282,9 @@ def _with_some(parts_of: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return {expert: parts for expert, parts in parts_of.items() if parts}
 
 
-def _first_choice(models: list[dict[str, Any]], asked: dict[str, str], worth: Sequence[str]) -> tuple[str, str]:
+def _first_choice(models: list[Model], asked: dict[str, str], worth: Sequence[str]) -> tuple[str, str]:
     """The sides named in the address; else the mixture most worth opening, beside somebody who says something else."""
-    experts = {model["id"]: model["experts"] for model in models}
+    experts = {model.id: model.experts for model in models}
     names = [*worth, *(name for name in experts if name not in worth)] or [""]
     left = asked.get("left", names[0])
     own = experts.get(left, [])

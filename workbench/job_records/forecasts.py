@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,6 +12,7 @@ from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import Learning, training_flops
 from engine.models.flops import Shape
 from workbench.analysis.mode_parts import composition, mode_complaints
+from workbench.answers.forecasts import Forecast
 from workbench.errors import BadSpec, NotFound
 from workbench.mode_specs import ComposeMode, TrainMode
 from workbench.registry.experts import expert_row
@@ -35,15 +35,10 @@ class _Work:
     training: AdaptingConfig
 
 
-def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] | None:
+def forecast(session: Session, spec: TrainMode | ComposeMode) -> Forecast | None:
     """What the training takes; None where it cannot be, or the registry does not know all that it begins from.
 
-    `num_learning` and `num_beside` are the parameters that learn and all that stand beside the backbone's `num_frozen`
-    (matrices and gates; norms and biases are not counted). Bytes: `memory` of weights, gradients and Adam's moments,
-    without activations; `disk` of the expert; `checkpoints` as long as it trains. `num_tokens` and `num_flops` of all
-    updates. `seconds`, by the speed of the newest training here, `measured_by`; None before the first. One of the same
-    kind and backbone goes before any other; `is_alike` says whether there was one, and `seconds_between` is the least
-    and the most by all of those (None: it is a guess from another training).
+    The time is by the speed of the newest training here; one of the same kind and backbone goes before any other.
     """
     if mode_complaints(session, spec):
         return None
@@ -61,20 +56,20 @@ def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] 
         flops = tokens * training_flops(shape, training.block_size, work.experts, work.learning)
     speeds, is_alike = _speeds(session, spec.kind, work.seed.name)
     seconds = [flops / speed for speed, _ in speeds] if flops else []
-    return {
-        "num_learning": learning,
-        "num_beside": beside,
-        "num_frozen": work.seed.num_parameters,
-        "memory": _BYTES * (work.seed.num_parameters + beside + 3 * learning),
-        "disk": _BYTES * beside,
-        "checkpoints": _CHECKPOINTS * _BYTES * 3 * learning,
-        "num_tokens": tokens,
-        "num_flops": flops,
-        "seconds": seconds[0] if seconds else None,
-        "measured_by": speeds[0][1] if speeds else None,
-        "is_alike": is_alike,
-        "seconds_between": (min(seconds), max(seconds)) if seconds and is_alike else None,
-    }
+    return Forecast(
+        num_learning=learning,
+        num_beside=beside,
+        num_frozen=work.seed.num_parameters,
+        memory=_BYTES * (work.seed.num_parameters + beside + 3 * learning),
+        disk=_BYTES * beside,
+        checkpoints=_CHECKPOINTS * _BYTES * 3 * learning,
+        num_tokens=tokens,
+        num_flops=flops,
+        seconds=seconds[0] if seconds else None,
+        measured_by=speeds[0][1] if speeds else None,
+        is_alike=is_alike,
+        seconds_between=(min(seconds), max(seconds)) if seconds and is_alike else None,
+    )
 
 
 def _of_training(session: Session, spec: TrainMode) -> _Work:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ui.cli.app import main
-from ui.cli.commands.generate import Palette, Piece, Said, request_of
+from ui.cli.commands.generate import Generated, Palette, Piece, request_of
 from ui.cli.mix_options import Members, chosen, mix_request
 from ui.generation import model_host
 from workbench.errors import NotFound
@@ -137,7 +137,7 @@ def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
 
 
 def test_mean_weights_are_ranked() -> None:
-    said = Said([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
+    said = Generated([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
 
     assert list(said.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
 

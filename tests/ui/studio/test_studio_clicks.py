@@ -11,6 +11,8 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import STUDIO, named, open_room, read, settled, told
 from ui.client import Client
 from ui.errors import ServerDown
+from workbench.answers.changes import Forgetting
+from workbench.answers.posteriors import ParentProposal
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
 from workbench.registry import experts, mixtures, reports
@@ -172,16 +174,16 @@ def test_the_form_queues_the_certificate_as_the_command_line_does() -> None:
     assert len([one for one in read(rows.list_jobs) if one.kind == "certify-addition"]) == 1
 
 
-def _nearest(_self: Client, **wish: Any) -> dict[str, Any]:
-    return {
+def _nearest(_self: Client, **wish: Any) -> ParentProposal:
+    return ParentProposal(
         **wish,
-        "parent": "first/prose",
-        "posterior": {"first/code": 0.1, "first/prose": 0.9},
-        "num_blocks": 12,
-        "block_size": 128,
-        "split": "dev",
-        "learning_rate": 5e-4,
-    }
+        parent="first/prose",
+        posterior={"first/code": 0.1, "first/prose": 0.9},
+        num_blocks=12,
+        block_size=128,
+        split="dev",
+        learning_rate=5e-4,
+    )
 
 
 def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +201,12 @@ def test_the_parent_is_proposed_before_the_training_where_scores_are_there(monke
 def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def forgetting(_self: Client, **wish: Any) -> dict[str, Any]:
+    def forgetting(_self: Client, **wish: Any) -> Forgetting:
         asked.append(wish)
         row = {"role": "train", "num_tokens": 9, "block_size": 8, "before": 10.0}
-        return {
+        answer = {
+            **wish,
+            "split": "test",
             "domains": [
                 {**row, "domain": "code", "is_target": False, "after": 15.0, "change_percent": 50.0},
                 {**row, "domain": "prose", "is_target": True, "after": 5.0, "change_percent": -50.0},
@@ -213,6 +217,7 @@ def test_what_an_adapted_model_forgot_stands_on_its_card(monkeypatch: pytest.Mon
                 "novel": {"num_domains": 0, "change_percent": None},
             },
         }
+        return Forgetting.model_validate(answer)
 
     monkeypatch.setattr(Client, "forgetting", forgetting)
     app = open_room("experts", experts__chosen=["laws again"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.config import SamplingConfig
-from engine.events import BACKBONE
+from engine.events import BACKBONE, GateWeights
 from ui.cli.mix_options import (
     Experts,
     Gate,
@@ -35,6 +35,7 @@ from ui.present.text.mode_gates import means, parts_inside, rows_inside
 
 if TYPE_CHECKING:
     from ui.client import Client
+    from workbench.answers.posteriors import Manifest
 
 COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and dark terminals
 
@@ -45,15 +46,31 @@ class Piece:
 
     text: str
     weights: dict[str, float]
-    gates: dict[str, Any] = field(default_factory=dict)
+    gates: Mapping[str, GateWeights] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a text ended, and which files made it."""
+
+    finish_reason: str
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True)
+class MeanGates:
+    """Mean weights inside an expert of MoDE, over all tokens and blocks."""
+
+    backbone: float
+    parts: dict[str, float]
 
 
 @dataclass
-class Said:
-    """What was said so far, and by whom."""
+class Generated:
+    """The text so far, with the weights behind it."""
 
     pieces: list[Piece] = field(default_factory=list)
-    end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
+    end: Ending | None = None
 
     def mean_weights(self) -> dict[str, float]:
         """The mean weight of each expert over all tokens, the greatest first."""
@@ -62,14 +79,14 @@ class Said:
         means = {name: sum(weights.get(name, 0.0) for weights in weighed) / len(weighed) for name in names}
         return dict(sorted(means.items(), key=lambda pair: -pair[1]))
 
-    def mean_gates(self) -> dict[str, dict[str, Any]]:
-        """Of each expert of MoDE: the mean weight of its backbone and of each part, over all tokens and blocks."""
+    def mean_gates(self) -> dict[str, MeanGates]:
+        """The mean weights inside each expert of MoDE."""
         gates = [piece.gates for piece in self.pieces]
-        found = {}
+        by_expert = {}
         for expert, parts in parts_inside(gates).items():
             backbone, *others = means(rows_inside(gates, expert, parts))
-            found[expert] = {"backbone": backbone, "parts": dict(zip(parts, others, strict=True))}
-        return found
+            by_expert[expert] = MeanGates(backbone, dict(zip(parts, others, strict=True)))
+        return by_expert
 
 
 def say(
@@ -92,36 +109,37 @@ def say(
     told = {"kind": gate, "evidence": evidence, "top_k": top_k}
     wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
-    said, palette = Said(), Palette(plain=not sys.stdout.isatty())
-    with closing(_pieces(wish, prompt, sampling, said)) as pieces:
+    generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
+    with closing(_pieces(wish, prompt, sampling, generated)) as pieces:
         for piece in pieces:
-            said.pieces.append(piece)
+            generated.pieces.append(piece)
             if not as_json:
                 sys.stdout.write(palette.paint(piece))
                 sys.stdout.flush()
-    _finish(said, palette, as_json)
+    _finish(generated, palette, as_json)
 
 
-def _finish(said: Said, palette: Palette, as_json: bool) -> None:
+def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
     if as_json:
-        tokens = [asdict(piece) for piece in said.pieces]
-        text = "".join(piece.text for piece in said.pieces)
-        average = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
-        print_json({"text": text, "tokens": tokens, **average, **said.end})
+        tokens = [asdict(piece) for piece in generated.pieces]
+        text = "".join(piece.text for piece in generated.pieces)
+        average = {"mean_weights": generated.mean_weights(), "mean_gates": generated.mean_gates()}
+        end = {} if generated.end is None else vars(generated.end)
+        print_json({"text": text, "tokens": tokens, **average, **end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
-        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in said.mean_weights().items()
+        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in generated.mean_weights().items()
     )
     tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
-    for expert, told in said.mean_gates().items():
-        inside = ", ".join(
-            f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
-        )
+    for expert, gates in generated.mean_gates().items():
+        inside = ", ".join(f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
         tell(f"Inside {expert}: {inside}.")
 
 
-def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+def _pieces(
+    wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -134,24 +152,24 @@ def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said
         except ServerRefused as refusal:
             tell(f"{refusal.problem} Loading the model in this process.")
         else:
-            yield from _from_server(client, wish, prompt, sampling, said)
+            yield from _from_server(client, wish, prompt, sampling, generated)
             return
-    yield from _from_here(ModelHost(settings), wish, prompt, sampling, said)
+    yield from _from_here(ModelHost(settings), wish, prompt, sampling, generated)
 
 
 def _from_server(
-    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
-            for choice in chunk["choices"]:
-                yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
-                if choice["finish_reason"]:
-                    said.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+            for choice in chunk.choices:
+                yield Piece(choice.text, choice.expert_weights or {}, choice.gate_weights or {})
+                if choice.finish_reason:
+                    generated.end = Ending(choice.finish_reason, chunk.manifest)
 
 
 def _from_here(
-    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -161,9 +179,9 @@ def _from_here(
     with closing(generations.stream(plan, prompt, sampling)) as stream:
         for one in stream:
             if isinstance(one, Token):
-                yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
+                yield Piece(one.text, dict(one.weights), one.gates)
             else:
-                said.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
+                generated.end = Ending(one.reason, plan.manifest())
                 yield Piece(one.text, {})
 
 

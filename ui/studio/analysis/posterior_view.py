@@ -13,6 +13,7 @@ from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.show_chart import show_chart
+from workbench.answers.posteriors import PosteriorMap
 from workbench.settings import get_settings
 
 _ROLES = {"train": "Training domains", "novel": "Novel domains"}
@@ -20,24 +21,23 @@ _ROLES = {"train": "Training domains", "novel": "Novel domains"}
 
 def show_domains(mixture: str, state: str) -> None:
     """Heatmaps of training and of novel domains, and how the belief came about block by block."""
-    wish = {"mixture": mixture, **_ask_how()}
-    found = _ask(wish, state)
-    if found is None:
+    answer = _ask({"mixture": mixture, **_ask_how()}, state)
+    if answer is None:
         return
-    if not found["domains"]:
-        why = short_words(found) or f"The {found['split']} text is not scored under every expert that takes part."
-        empty_until_scored(why, _how_to_score(mixture, found["split"]), mixture, found["split"])
+    if not answer.domains:
+        why = short_words(answer) or f"The {answer.split} text is not scored under every expert that takes part."
+        empty_until_scored(why, _how_to_score(mixture, answer.split), mixture, answer.split)
         return
-    st.markdown(f"**{plain(posterior_title(found))}**")
-    if short := short_words(found):
+    st.markdown(f"**{plain(posterior_title(answer))}**")
+    if short := short_words(answer):
         st.caption(plain(short))
-    groups = {title: [row for row in found["domains"] if row["role"] == role] for role, title in _ROLES.items()}
+    groups = {title: [row for row in answer.domains if row.role == role] for role, title in _ROLES.items()}
     for title, rows in groups.items():
         if rows:
-            show_chart(posterior_heatmap(found, rows, title), f"posterior_map_{title.split()[0].lower()}")
+            show_chart(posterior_heatmap(answer, rows, title), f"posterior_map_{title.split()[0].lower()}")
     for title, rows in groups.items():
         if rows:
-            show_chart(posterior_paths(found, rows, title), f"posterior_paths_{title.split()[0].lower()}")
+            show_chart(posterior_paths(answer, rows, title), f"posterior_paths_{title.split()[0].lower()}")
 
 
 def _ask_how() -> dict[str, Any]:
@@ -65,14 +65,13 @@ def _ask_how() -> dict[str, Any]:
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
 
 
-def _ask(wish: dict[str, Any], state: str) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any]:
+def _ask(request: dict[str, Any], state: str) -> PosteriorMap | None:
+    def ask() -> PosteriorMap:
         with Client(get_settings()) as client:
-            return client.posteriors(**wish)
+            return client.posteriors(**request)
 
     doing = "Reading the stored scores block by block"
-    found: dict[str, Any] | None = fetch_in_background("posterior_map", {**wish, "state": state}, ask, doing)
-    return found
+    return fetch_in_background("posterior_map", {**request, "state": state}, ask, doing)
 
 
 def _how_to_score(mixture: str, split: str) -> str:

@@ -23,6 +23,7 @@ from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
+from workbench.answers.perplexities import MixedScores
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
@@ -94,12 +95,12 @@ def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
     now = _mixed("mix_now", choice.wish(mixture, split)) if before else None
     if not before or not now:
         return
-    if not now["domains"]:
+    if not now.domains:
         empty_until_scored(gap_words(choice.active, split), "Evaluate the mixture once.", mixture.name, split)
         return
-    show_chart(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
-    took = f"in {now['seconds'] * 1000:.0f} ms"
-    st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now['domains'])}"))
+    show_chart(mixture_bars(before.domains, now.domains), "mixture_bars")
+    took = f"in {now.seconds * 1000:.0f} ms"
+    st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now.domains)}"))
 
 
 def _show_cost(mixture: MixtureCard, choice: Choice) -> None:
@@ -109,14 +110,14 @@ def _show_cost(mixture: MixtureCard, choice: Choice) -> None:
             st.caption(plain(cost_words(found)), help=counted_as(found))
 
 
-def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:
-    body = {name: value for name, value in wish.items() if name != "as saved"}
+def _mixed(key: str, question: dict[str, Any]) -> MixedScores | None:
+    body = {name: value for name, value in question.items() if name != "as saved"}
 
-    def ask() -> dict[str, Any]:
+    def ask() -> MixedScores:
         with Client(get_settings()) as client:
             return client.mix(**body)
 
-    return fetch_in_background(key, wish, ask, "Mixing the stored scores")
+    return fetch_in_background(key, question, ask, "Mixing the stored scores")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.sample_texts import example
+from workbench.answers.posteriors import PosteriorAnswer
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
@@ -76,18 +77,18 @@ def _take_example(model: str) -> None:
         st.session_state["posterior.text"] = example(session, get_storage(get_settings()), model)
 
 
-def _show_answer(wish: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
-    def send() -> dict[str, Any]:
+def _show_answer(request: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
+    def send() -> PosteriorAnswer:
         with Client(get_settings()) as client:
-            return client.posterior(**wish)
+            return client.posterior(**request)
 
-    answer = fetch_in_background("posterior", wish, send, "Reading the text (the first time also loads the experts)")
+    answer = fetch_in_background("posterior", request, send, "Reading the text (the first time also loads the experts)")
     if answer:
         _draw(answer, parts)
 
 
-def _draw(answer: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
-    tokens, weights, experts = answer["tokens"], answer["weights"], answer["experts"]
+def _draw(answer: PosteriorAnswer, parts: Mapping[str, list[str]]) -> None:
+    tokens, weights, experts = answer.tokens, answer.weights, answer.experts
     if not tokens:
         st.info("The text has no token. Write a longer one.")
         return
