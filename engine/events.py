@@ -86,6 +86,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class PartOrder:
+    """The names of the parts that a MoDE training works on, in the order of its gates; the backbone comes before."""
+
+    parts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class GateWeights:
     """What the gates inside an expert of MoDE gave its backbone and each active part at one token, block by block.
 
@@ -133,7 +140,7 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note
+Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | PartOrder
 Made = TypeVar("Made")
 
 

@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Law:
-    """A law of docs/methods.md: its sentence, its tolerance in words and as a limit, and what measures it."""
+    """A law of docs/methods/README.md: its sentence, its tolerance in words and as a limit, and what measures it."""
 
     number: str
     sentence: str

@@ -1,4 +1,4 @@
-"""The laws of docs/methods.md that hold here and now, checked on this machine: the real engine on a tiny model."""
+"""The laws of docs/methods/README.md, checked on this machine: the real engine on a tiny model."""
 
 from __future__ import annotations
 

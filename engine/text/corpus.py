@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import CorpusError
+from engine.errors import CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chunking import pieces
 from engine.text.formats import read_records
@@ -194,9 +194,9 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 
 def _document(record: Record, options: ReadOptions, name: str) -> Document | CorpusError:
     try:
-        text = checked_text(record.values, options.text_field, "--text-field")
-        domain = label_of(record.values, options.domain_field, "--domain-field")
-        group = label_of(record.values, options.group_field, "--group-field")
+        text = checked_text(record.values, options.text_field, NextStep.NAME_TEXT_FIELD)
+        domain = label_of(record.values, options.domain_field, NextStep.NAME_DOMAIN_FIELD)
+        group = label_of(record.values, options.group_field, NextStep.NAME_GROUP_FIELD)
         if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
             shown = printable(domain[:MAX_NAME])
             raise CorpusError(
@@ -208,9 +208,12 @@ def _document(record: Record, options: ReadOptions, name: str) -> Document | Cor
     return Document(text, domain, group, f"{name}:{record.line}")
 
 
-def checked_text(values: Mapping[str, Any], name: str, option: str = "") -> str:
-    """The text in a record's field, which `option` names; raises CorpusError when it is none, or no Unicode."""
-    text = _value(values, name, option)
+def checked_text(values: Mapping[str, Any], name: str, missing: str = "") -> str:
+    """The text in a record's field; raises CorpusError when it is none, or no Unicode.
+
+    `missing` is the next step where there is no such field.
+    """
+    text = _value(values, name, missing)
     if not isinstance(text, str):
         raise CorpusError(f"The field “{name}” must be text, but is {_kind(text)} instead.")
     if "\0" in text:
@@ -219,11 +222,11 @@ def checked_text(values: Mapping[str, Any], name: str, option: str = "") -> str:
     return text
 
 
-def label_of(values: Mapping[str, Any], name: str, option: str = "") -> str | None:
+def label_of(values: Mapping[str, Any], name: str, missing: str = "") -> str | None:
     """The label in a record's field, None for no field's name; raises CorpusError when it is not text or a number."""
     if not name:
         return None
-    value = _value(values, name, option)
+    value = _value(values, name, missing)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise CorpusError(f"The field “{name}” must be text or a whole number, but is {_kind(value)} instead.")
     label = str(value).strip()
@@ -231,12 +234,13 @@ def label_of(values: Mapping[str, Any], name: str, option: str = "") -> str | No
     return label
 
 
-def _value(values: Mapping[str, Any], name: str, option: str) -> Any:
+def _value(values: Mapping[str, Any], name: str, missing: str) -> Any:
     if name in values:
         return values[name]
     there = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no field"
-    next_step = f"Say which field holds it (`{option}`)." if option else f"Call the field {name}."
-    raise CorpusError(f"The record must have a field “{name}”, but has {there} instead.", next_step)
+    raise CorpusError(
+        f"The record must have a field “{name}”, but has {there} instead.", missing or f"Call the field {name}."
+    )
 
 
 def _require_encodable(text: str) -> None:

@@ -45,8 +45,11 @@ class ProcessGroup:
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
         """Sums gradients in place over all that hold the expert; over everybody for None."""
 
+    def step(self) -> None:
+        """Called before each update, once this process has its gradients."""
+
     def all_sum(self, value: float) -> float:
-        """The sum of everybody's values, the same for all."""
+        """The sum of the values of all processes, the same for all."""
         return value
 
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
@@ -91,10 +94,10 @@ class RankGroup(ProcessGroup):
     def rows(self, key: str, num_rows: int) -> range:
         return self.layout.rows(key, self.rank, num_rows)
 
-    def holds(self, key: str) -> bool:
+    def has_expert(self, key: str) -> bool:
         return self.rank in self.layout.group(key)
 
-    def counts(self, key: str | None) -> bool:
+    def owns_norm(self, key: str | None) -> bool:
         return self.rank == (0 if key is None else self.layout.group(key).start)
 
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
@@ -108,26 +111,26 @@ class RankGroup(ProcessGroup):
             parts = flat.split([gradient.numel() for gradient in bucket])
             torch._foreach_copy_(bucket, [part.view_as(g) for part, g in zip(parts, bucket, strict=True)])
 
-    def total(self, value: float) -> float:
-        both = torch.tensor([value], dtype=torch.float64)
+    def all_sum(self, value: float) -> float:
+        total = torch.tensor([value], dtype=torch.float64)
         with _peers():
-            dist.all_reduce(both, group=self._words)
-        return float(both)
+            dist.all_reduce(total, group=self._words)
+        return float(total)
 
-    def whole(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
+    def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
         whole_ABT = losses_ABT.new_zeros(len(losses_ABT), num_rows, losses_ABT.shape[-1])
         whole_ABT[:, list(places)] = losses_ABT
         with _peers():
             dist.all_reduce(whole_ABT)
         return whole_ABT
 
-    def agree(self, value: int) -> int:
+    def broadcast(self, value: int) -> int:
         agreed = torch.tensor([value])
         with _peers():
             dist.broadcast(agreed, 0, group=self._words)
         return int(agreed)
 
-    def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         whole, like = dict(state), _of_expert(state, self.layout.held(self.rank)[0])
         for key in self.layout.keys:
             leader = self.layout.group(key).start

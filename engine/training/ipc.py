@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from engine import errors
-from engine.config import LoraConfig, MoeConfig, TrainingConfig
+from engine.config import TrainingConfig
 from engine.errors import LostRank, Problem
 from engine.events import Event
 from engine.training.data import PackedDomain
-from engine.training.methods import Recipe
+from engine.training.recipe import Recipe
 
 INPUT, EVENTS, COMMANDS, LIFELINE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
 GO, STOP = b"g", b"s"
@@ -47,9 +47,7 @@ class Task:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         domains = tuple(PackedDomain(one["name"], one["expert"], Path(one["folder"])) for one in data["domains"])
         config = TrainingConfig(**data["config"])
-        recipe = Recipe(
-            data["recipe"]["method"], LoraConfig(**data["recipe"]["lora"]), MoeConfig(**data["recipe"]["moe"])
-        )
+        recipe = Recipe.from_json(data["recipe"])
         return cls(Path(data["seed_folder"]), domains, config, Path(data["folder"]), data["device"], recipe)
 
 

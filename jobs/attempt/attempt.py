@@ -20,7 +20,7 @@ from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Reporter, Throughput
 from jobs.attempt.work import Claim, Register, Work, log_path
-from jobs.registry import load_kind
+from jobs.registry import load_runner
 from workbench.errors import JobError, LeaseLost
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -113,7 +113,7 @@ def _drive(work: Work, pulse: Heartbeat, reporter: Reporter) -> Generator[Event,
     """Yields the kind's events while it may go on; closes it when it must stop. Gives its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(rows.get_job(session, work.job_id).spec)
-    with closing(load_kind(spec.kind)(work, spec)) as stream:
+    with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:
             _wait_until_allowed(pulse)
             try:

@@ -66,11 +66,12 @@ def write_update(session: Session, claim: Claim, news: JobUpdate | None) -> None
         claim.fence,
         progress=news.progress,
         note=news.note,
-        eta=news.eta_seconds,
+        eta_seconds=news.eta.seconds if news.eta else None,
+        eta_range=(news.eta.soonest, news.eta.latest) if news.eta else None,
         metrics=news.metrics,
     )
     for message in news.messages:
-        leases.add_event(session, claim.job_id, message)
+        leases.add_event(session, claim.job_id, message.text, kind=message.kind, data=message.data)
 
 
 def write_outcome(session: Session, claim: Claim, ending: Outcome) -> None:
@@ -79,7 +80,13 @@ def write_outcome(session: Session, claim: Claim, ending: Outcome) -> None:
         leases.release(session, claim.job_id, claim.fence, ending.problem, attempt_counts=ending.attempt_counts)
     else:
         leases.finish(
-            session, claim.job_id, claim.fence, ending.state, error=ending.problem, next_step=ending.next_step
+            session,
+            claim.job_id,
+            claim.fence,
+            ending.state,
+            error=ending.problem,
+            next_step=ending.next_step,
+            failure=ending.failure,
         )
 
 

@@ -1,6 +1,6 @@
 """What the function of a kind of job is given, and what it gives back.
 
-A kind is a generator function: it yields the engine's events and returns a `Register`, which puts what was
+A runner is a generator function: it yields the engine's events and returns a `Register`, which puts what was
 made into the registry inside the very transaction that sets the job done. Closing the generator means stop.
 """
 
@@ -22,7 +22,7 @@ from workbench.settings import Settings
 from workbench.store.storage import Storage, get_storage
 
 Register = Callable[[Session], dict[str, Any]]
-Kind = Callable[..., Generator[Event, None, Register]]
+Runner = Callable[..., Generator[Event, None, Register]]
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,19 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig, GateConfig
+from engine.config import AdaptingConfig
+from engine.methods.registry import get_method
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
-from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.errors import BadSpec, NameTaken
+from workbench.gate_configs import changed_gate, default_gate, load_gate
+from workbench.kinds.clusters.cluster_part import ClusterPart
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
@@ -22,9 +31,10 @@ from workbench.registry.corpora import training_domains
 from workbench.registry.names import ensure_free
 from workbench.registry.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
-from workbench.specs import MakeMixture, TrainClusters
+from workbench.specs import TrainClusters
 from workbench.store.storage import get_storage
-from workbench.training_specs import DENSE, TrainDemix, TrainExpert
+
+_DENSE = get_method("dense")  # a model of its own for each cluster
 
 
 def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[str]:
@@ -114,7 +124,7 @@ def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(wish.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{wish.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{DENSE}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
         there = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
         expert = there.name if there else names[wish.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
@@ -208,12 +218,13 @@ def _train(session: Session, wish: TrainClusters, branches: Sequence[Branch]) ->
     yield Step("mixture", mixture, f"{wish.name}: compose the mixture", tuple(one.expert for one in missing))
 
 
-def _training(wish: TrainClusters, branch: Branch) -> TrainDemix | TrainExpert:
+def _training(wish: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
     """A dense model from the seed; or a whole copy of an expert and its base, trained on."""
-    name, training = branch.expert.removesuffix(f"/{DENSE}"), replace(wish.training, num_steps=branch.num_steps)
+    name = branch.expert.removesuffix(f"/{_DENSE.only_expert}")
+    training = replace(wish.training, num_steps=branch.num_steps)
     if wish.seed_model is not None:
-        return TrainDemix(
-            name=name, seed_model=wish.seed_model, domains=[branch.domain], method="dense", training=training
+        return TrainJoint(
+            name=name, seed_model=wish.seed_model, domains=[branch.domain], method=_DENSE.name, training=training
         )
     return TrainExpert(
         name=branch.expert.removesuffix(f"/{branch.domain}"),
@@ -232,8 +243,9 @@ def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> E
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
     """By nearness to these clusters; as sharp as the mixture's gate was, where there is one, and with its evidence."""
-    before = GateConfig(**mixture.gate) if mixture else GateConfig()
-    return replace(before, kind=before.kind if before.needs_clusters else "cluster", clustering=clustering.id)
+    before = load_gate(mixture.gate) if mixture else default_gate()
+    kind = before.kind if isinstance(before, ClusteringGateConfig) else ClusterGateConfig.kind
+    return changed_gate(before, {"kind": kind, "clustering": clustering.id})
 
 
 def _ours(session: Session, wish: TrainClusters) -> Mixture | None:
@@ -247,4 +259,4 @@ def _ours(session: Session, wish: TrainClusters) -> Mixture | None:
 def _is_ours(wish: TrainClusters, expert: str) -> bool:
     """Whether an expert is called as such a training calls it: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
     number, _, rest = expert.removeprefix(f"{wish.name}/").partition("/")
-    return expert.startswith(f"{wish.name}/") and rest in (DENSE, f"{wish.clustering}/{number}")
+    return expert.startswith(f"{wish.name}/") and rest in (_DENSE.only_expert, f"{wish.clustering}/{number}")

@@ -38,7 +38,7 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
     ids: dict[str, str] = {}
     made: set[str] = set()
     outlook = RegistryForecast(session)
-    for step, found in zip(steps, rows.find_wishes(session, [step.spec for step in steps]), strict=True):
+    for step, found in zip(steps, rows.find_by_specs(session, [step.spec for step in steps]), strict=True):
         anew = [ids[key] for key in step.after if key in made]
         if found is None or not _stands(outlook, step.spec, found, bool(anew)):
             outlook.validate(step.spec)

@@ -18,13 +18,13 @@ from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.streams import TextFile, find_files
 from jobs.plans.plan import submit_plan
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.replications.replicate import Replicate
 from workbench.registry import database
 from workbench.registry.cards import JobCard
-from workbench.replication_specs import Replicate
 from workbench.replications.papers import PAPERS
 from workbench.replications.plan import plan
 from workbench.replications.sizes import Size, SizeName
@@ -148,7 +148,7 @@ class _Importer:
 
     def _is_others(self, wish: ImportCorpus) -> bool:
         is_taken = any(self._outlook.holds((what, wish.name)) for what in ("domain", "corpus"))
-        return is_taken and rows.find_wishes(self._session, [wish]) == [None]
+        return is_taken and rows.find_by_specs(self._session, [wish]) == [None]
 
 
 def _is_grouped(file: TextFile) -> bool:
@@ -171,7 +171,7 @@ def submit_replication(wish: Replicate, settings: Settings | None = None) -> lis
 def jobs_of(session: Session, wish: Replicate) -> dict[str, JobCard]:
     """The job of each step by its key, as far as there are any."""
     steps = plan(wish)
-    found = rows.find_wishes(session, [step.spec for step in steps])
+    found = rows.find_by_specs(session, [step.spec for step in steps])
     return {step.key: card for step, card in zip(steps, found, strict=True) if card}
 
 
@@ -194,4 +194,4 @@ def find_replication(session: Session, name: str) -> Replicate:
         if wish.name == name:
             return wish
     known = ", ".join(wish.name for wish in found) or "none"
-    raise BadSpec([f"There is no replication called “{name}” (there are: {known})."], "Begin one: workbench reproduce.")
+    raise BadSpec([f"There is no replication called “{name}” (there are: {known})."], "Begin one: workbench replicate.")

@@ -25,11 +25,12 @@ from workbench.answers.comparisons import (
     SuggestedEvaluation,
 )
 from workbench.answers.perplexities import DomainMeasure, Measure, PerplexityTable
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.seeds import made_of
 from workbench.registry.tables import Domain, Evaluation, Expert, MixtureMember
-from workbench.specs import Evaluate
+from workbench.registry.tokenizers import with_another_tokenizer
 
 
 def retention(
@@ -134,12 +135,11 @@ def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert
 
 
 def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
-    for row in rows[1:]:
-        if row.tokenizer_sha256 != rows[0].tokenizer_sha256:
-            raise MixtureError(
-                f"“{rows[0].name}” and “{row.name}” must share their tokenizer to be compared per token, but do not.",
-                "Name experts that were made from one seed.",
-            )
+    if others := with_another_tokenizer(rows[0], rows[1:]):
+        raise MixtureError(
+            f"“{rows[0].name}” and “{others[0].name}” must share their tokenizer to be compared per token, but do not.",
+            "Name experts that were made from one seed.",
+        )
 
 
 def _row(row: Expert, scores: _Scores, domains: Sequence[str], *, is_seed: bool) -> RetentionRow:
@@ -256,7 +256,7 @@ def _evaluation(mixture: str, experts: list[str], domains: list[str], scores: _S
 
 
 def _command(spec: Evaluate) -> str:
-    command = ["workbench", "eval", "run", spec.mixture]
+    command = ["workbench", "evaluate", "run", spec.mixture]
     command += ["--experts", ",".join(spec.experts)] if spec.experts else []
     command += ["--domains", ",".join(spec.domains), "--split", spec.split]
     if spec.max_tokens:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import Evidence, GateConfig
+from engine.config import Evidence
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from workbench.analysis.cluster_routing import key_of
@@ -28,6 +28,7 @@ from workbench.answers.perplexities import (
 )
 from workbench.answers.posteriors import EstimatedPrior, PriorSource
 from workbench.generation import Plan, gate_of, plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
@@ -47,16 +48,13 @@ Measure = tuple[str, int, int]  # a text that was scored: domain, tokens, block 
 def mix_scores(
     session: Session,
     storage: Storage,
-    mixture: str,
+    request: MixtureRequest | str,
     *,
-    active: Sequence[str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    gate: GateConfig | None = None,
     split: str = "test",
 ) -> MixedScores:
     """Every domain's perplexity under the mixture and under each expert alone."""
     started = time.perf_counter()
-    planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
+    planned = plan(session, storage, request)
     names = [expert.name for expert in planned.experts]
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():
@@ -240,7 +238,7 @@ def load_distances(session: Session, storage: Storage, planned: Plan, evaluation
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
             f"“{planned.model}” must be measured, but are not.",
-            f"Save the gate in the mixture and evaluate it again: workbench eval run {planned.model}.",
+            f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
         )
     folder = _checked(storage.kept(found))
     require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
@@ -272,7 +270,7 @@ def estimate_shares(
     if evaluations is None:
         raise ScoresError(
             f"The {split} text of “{domain}” must be scored under every expert of “{mixture}”, but is not.",
-            f"Score it: workbench eval run {mixture} --split {split}.",
+            f"Score it: workbench evaluate run {mixture} --split {split}.",
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)
     shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))

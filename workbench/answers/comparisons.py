@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workbench.answers.base import Answer
 from workbench.answers.perplexities import DomainMeasure
-from workbench.specs import Evaluate
+from workbench.kinds.analysis.evaluate import Evaluate
 
 Metric = Literal["accuracy", "perplexity"]
 ByDomain = dict[str, float | None]

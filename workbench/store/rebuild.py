@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
+from workbench.gate_configs import upgraded_gate
 from workbench.registry.names import free_name
 from workbench.registry.tables import Artifact, Base
 from workbench.store import stores
@@ -211,6 +212,8 @@ class _Rebuilder:
     def _put(self, table: Table, told: Mapping[str, Any]) -> None:
         """Makes one row unless it is there."""
         row = {column.name: told[column.name] for column in table.columns if column.name in told}
+        if table.name == "mixtures":
+            row["gate"] = upgraded_gate(row["gate"])
         thing, name = _THINGS[table.name], str(told.get("name") or told.get("title") or told.get("id") or "")
         if (key := _key(table.name, row)) in self._keys_of(table):
             return

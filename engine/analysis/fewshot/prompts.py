@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.analysis.fewshot.tasks import Example, Task
-from engine.errors import CorpusError, ModelError
+from engine.errors import CorpusError, ModelError, NextStep
 from engine.text.tokenizer import Tokenizer
 
 BETWEEN = "\n\n"
@@ -116,13 +116,13 @@ def _draw(task: Task, shots: Shots, chance: np.random.Generator) -> tuple[list[E
     others = [task.validation[place] for place in chance.permutation(len(task.validation))] or rest
     if len(drawn) < shots.num_shots:
         problem = f"There must be {shots.num_shots} training examples to draw from, but there are {len(order)} instead."
-        raise CorpusError(problem, "Add examples, or ask for fewer demonstrations (`--shots`).", path=task.name)
+        raise CorpusError(problem, NextStep.FEWER_SHOTS, path=task.name)
     if len(others) < shots.num_validation:
         problem = (
             f"There must be {shots.num_validation} validation examples beside the demonstrations, but there are "
             f"{len(others)} instead."
         )
-        raise CorpusError(problem, "Add examples, or ask for fewer (`--validation`).", path=task.name)
+        raise CorpusError(problem, NextStep.FEWER_VALIDATION_EXAMPLES, path=task.name)
     return drawn, others[: shots.num_validation]
 
 

@@ -24,9 +24,10 @@ from ui.serving.addresses import require_free_port, require_safe_address
 from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.job_records.jobs import create_job
+from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.database import transaction
 from workbench.settings import Settings
-from workbench.specs import ImportCorpus, SelfCheck
 
 LONG = "a token with a good many characters"
 NAMES = ["api", "studio", "worker", "scheduler"]
@@ -89,7 +90,7 @@ def test_the_studio_listens_here_whatever_the_api_does() -> None:
 
 
 def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
-    with pytest.raises(UnsafeAddress, match=r"at least 32 characters.*has 31\..*secrets\.token_urlsafe\(32\)"):
+    with pytest.raises(UnsafeAddress, match=r"has 31, but needs at least 32 characters.*secrets\.token_urlsafe\(32\)"):
         require_safe_address(Settings(host="0.0.0.0", token="x" * 31))
     require_safe_address(Settings(host="0.0.0.0", token="x" * 32))
     require_safe_address(Settings(host="::1", token="short"))

@@ -119,7 +119,9 @@ def test_the_overlap_is_measured_at_a_click() -> None:
     app = open_room("specialization", specialization__view="Shared text")
     assert "has not been measured yet" in told(app)
     named(app.button, "Measure the overlap").click().run()
-    assert [job.spec for job in read(jobs.list_jobs) if job.kind == "overlap"] == [{"kind": "overlap", "domains": []}]
+    assert [job.spec for job in read(jobs.list_jobs) if job.kind == "measure-overlap"] == [
+        {"kind": "measure-overlap", "domains": []}
+    ]
     assert named(app.run().button, "Measure the overlap").disabled
 
 
@@ -212,7 +214,7 @@ def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, m
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
             jobs.request_stop(session, job.id, "cancel")
     app = settled(open_room("posteriors", posterior__view="All domains", posteriors__split="test"))
-    assert "workbench eval run first --split test" in told(app)
+    assert "workbench evaluate run first --split test" in told(app)
 
 
 # mixtures --------------------------------------------------------------------------------------------

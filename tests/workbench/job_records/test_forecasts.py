@@ -12,10 +12,10 @@ from engine.methods.mode.flops import training_flops
 from engine.methods.mode.model import ModeModel
 from engine.models.families import fresh_model, num_parameters
 from engine.models.flops import Shape
-from workbench.answers.forecasts import Forecast
 from workbench.job_records import jobs, leases
-from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.job_records.forecasts import Forecast, forecast
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts
 from workbench.registry.seeds import seed_row
 
@@ -53,8 +53,8 @@ def test_what_learns_is_what_the_model_adds_but_for_norms(seeded: World, model: 
     found = told(seeded, SPEC)
     mode = ModeModel(model, SHAPE.num_blocks)
     mode.add_expert("law", SHAPE)
-    assert found.num_learning == pytest.approx(mode.num_added("law"), rel=0.01)
-    assert found.memory == 4 * (found.num_frozen + 4 * found.num_learning)
+    assert found.num_trained == pytest.approx(mode.num_added("law"), rel=0.01)
+    assert found.memory_bytes == 4 * (found.num_frozen + 4 * found.num_trained)
     assert found.num_flops == 10 * 2 * 3 * 16 * training_flops(Shape.of(model.config.to_dict()), 16, [SHAPE])
     assert (found.seconds, found.measured_by) == (None, None)
 
@@ -100,10 +100,10 @@ def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None
     whole = told(seeded, ComposeMode(**wish, domains=["law", "code"], training=TRAINING))
     still = told(seeded, ComposeMode(**wish))
     one = told(seeded, SPEC)
-    assert frozen.num_learning == 2 * 2 * (64 + 1)
-    assert whole.num_learning == frozen.num_beside == still.num_beside == 2 * one.num_learning
+    assert frozen.num_trained == 2 * 2 * (64 + 1)
+    assert whole.num_trained == frozen.num_beside == still.num_beside == 2 * one.num_trained
     assert 0 < frozen.num_flops < whole.num_flops
-    assert (still.num_learning, still.num_flops, still.checkpoints) == (0, 0, 0)
+    assert (still.num_trained, still.num_flops, still.checkpoint_bytes) == (0, 0, 0)
 
 
 def test_nothing_is_foretold_of_what_nobody_knows(seeded: World) -> None:

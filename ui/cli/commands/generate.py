@@ -1,4 +1,4 @@
-"""workbench say: text from a mixture, each word with the expert that leads."""
+"""workbench generate: text from a mixture, each word coloured by its leading expert."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ import typer
 
 from engine.config import SamplingConfig
 from engine.events import BACKBONE, GateWeights
+from ui.cli.completion import names_of
 from ui.cli.mix_options import (
+    NO_CHANGES,
     Experts,
-    Gate,
-    GateEvidence,
+    GateOptions,
     MaxTokens,
     Off,
     Parts,
     Prior,
     Seed,
     Temperature,
-    TopK,
     TopP,
     members_of,
     mix_request,
+    takes_gate,
 )
 from ui.cli.options import Json
-from ui.cli.output import harmless, print_json, tell
+from ui.cli.output import harmless, print_json, print_note
 from ui.errors import ServerDown, ServerRefused
-from ui.generation.model_host import GenerationRequest, ModelHost
+from ui.generation.model_host import ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
+from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client
@@ -42,7 +44,7 @@ COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and da
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text with the weights behind it, and those inside experts of MoDE."""
+    """Some text with the weights of experts behind it, and the gate weights inside experts of MoDE."""
 
     text: str
     weights: dict[str, float]
@@ -89,14 +91,15 @@ class Generated:
         return by_expert
 
 
-def say(
-    model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
-    prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
+@takes_gate
+def generate(
+    model: Annotated[
+        str, typer.Argument(help="Name of a mixture or an expert.", autocompletion=names_of("mixture", "expert"))
+    ],
+    prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
-    gate: Gate = None,
-    evidence: GateEvidence = None,
-    top_k: TopK = None,
+    gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
     parts: Parts = [],  # noqa: B006 (Typer reads the default and never changes it)
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
@@ -105,9 +108,8 @@ def say(
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Go on from a prompt; words are coloured by the expert with the greatest weight."""
-    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
+    """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
+    wish = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(wish, prompt, sampling, generated)) as pieces:
@@ -131,14 +133,14 @@ def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
     legend = ", ".join(
         f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in generated.mean_weights().items()
     )
-    tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
+    print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
     for expert, gates in generated.mean_gates().items():
         inside = ", ".join(f"{name} {mean:.0%}" for name, mean in [(BACKBONE, gates.backbone), *gates.parts.items()])
-        tell(f"Inside {expert}: {inside}.")
+        print_note(f"Inside {expert}: {inside}.")
 
 
 def _pieces(
-    wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
@@ -148,9 +150,11 @@ def _pieces(
         try:
             client.health()
         except ServerDown:
-            tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
+            print_note(
+                "The API server is not running: loading the model in this process. `workbench up` keeps models loaded."
+            )
         except ServerRefused as refusal:
-            tell(f"{refusal.problem} Loading the model in this process.")
+            print_note(f"{refusal.problem} Loading the model in this process.")
         else:
             yield from _from_server(client, wish, prompt, sampling, generated)
             return
@@ -158,7 +162,7 @@ def _pieces(
 
 
 def _from_server(
-    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    client: Client, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
@@ -169,7 +173,7 @@ def _from_server(
 
 
 def _from_here(
-    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+    generations: ModelHost, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -185,7 +189,7 @@ def _from_here(
                 yield Piece(one.text, {})
 
 
-def request_of(wish: GenerationRequest) -> dict[str, Any]:
+def request_of(wish: MixtureRequest) -> dict[str, Any]:
     """A wish as the API's extra fields."""
     body: dict[str, Any] = {"model": wish.model}
     if wish.weights is not None:
@@ -203,7 +207,7 @@ def request_of(wish: GenerationRequest) -> dict[str, Any]:
 
 
 def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
-    """Beside each expert where experts are given with weights, which the API wants them to be; else by themselves."""
+    """Adds active parts: to each expert if experts are given with weights, else as a field of their own."""
     for one in body.get("experts", ()):
         if one["id"] in parts:
             one["parts"] = list(parts[one["id"]])
@@ -212,7 +216,7 @@ def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None
 
 
 class Palette:
-    """A colour for each expert, in the order of their first word."""
+    """Assigns a colour to each expert, in the order of their first word."""
 
     def __init__(self, plain: bool) -> None:
         self._plain = plain
@@ -220,7 +224,7 @@ class Palette:
         self.off = "" if plain else "\x1b[0m"
 
     def colour(self, expert: str) -> str:
-        """The code that switches an expert's colour on."""
+        """The ANSI code of an expert's colour."""
         if expert not in self._order:
             self._order.append(expert)
         return "" if self._plain else f"\x1b[{COLOURS[self._order.index(expert) % len(COLOURS)]}m"

@@ -14,10 +14,10 @@ from ui.studio.shared.notices import empty, explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.affinity import affinity
 from workbench.answers.comparisons import Affinity
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry.database import reading
-from workbench.specs import MeasureOverlap
 
-KIND = "overlap"
+KIND = "measure-overlap"
 
 
 def show_affinity(mixture: str | None, split: str) -> None:

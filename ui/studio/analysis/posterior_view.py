@@ -14,14 +14,17 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.show_chart import show_chart
 from workbench.answers.posteriors import PosteriorMap
+from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
-_ROLES = {"train": "Training domains", "novel": "Novel domains"}
+_TITLES = {"train": "Training domains", "novel": "Novel domains"}
+_KEYS = {"train": "training", "novel": "novel"}
 
 
-def show_domains(mixture: str, state: str) -> None:
-    """Heatmaps of training and of novel domains, and how the belief came about block by block."""
-    answer = _ask({"mixture": mixture, **_ask_how()}, state)
+def show_domains(saved: MixtureRequest) -> None:
+    """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
+    mixture = saved.model
+    answer = _fetch(saved, _ask_how())
     if answer is None:
         return
     if not answer.domains:
@@ -31,13 +34,13 @@ def show_domains(mixture: str, state: str) -> None:
     st.markdown(f"**{plain(posterior_title(answer))}**")
     if short := short_words(answer):
         st.caption(plain(short))
-    groups = {title: [row for row in answer.domains if row.role == role] for role, title in _ROLES.items()}
-    for title, rows in groups.items():
+    by_role = {role: [row for row in answer.domains if row.role == role] for role in _TITLES}
+    for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_heatmap(answer, rows, title), f"posterior_map_{title.split()[0].lower()}")
-    for title, rows in groups.items():
+            show_chart(posterior_heatmap(answer, rows, _TITLES[role]), f"posterior_map_{_KEYS[role]}")
+    for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_paths(answer, rows, title), f"posterior_paths_{title.split()[0].lower()}")
+            show_chart(posterior_paths(answer, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
 
 
 def _ask_how() -> dict[str, Any]:
@@ -65,14 +68,14 @@ def _ask_how() -> dict[str, Any]:
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
 
 
-def _ask(request: dict[str, Any], state: str) -> PosteriorMap | None:
-    def ask() -> PosteriorMap:
+def _fetch(saved: MixtureRequest, options: dict[str, Any]) -> PosteriorMap | None:
+    def fetch() -> PosteriorMap:
         with Client(get_settings()) as client:
-            return client.posteriors(**request)
+            return client.posteriors(mixture=saved.model, **options)
 
     doing = "Reading the stored scores block by block"
-    return fetch_in_background("posterior_map", {**request, "state": state}, ask, doing)
+    return fetch_in_background("posterior_map", (saved, options), fetch, doing)
 
 
 def _how_to_score(mixture: str, split: str) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture} --split {split}`."
+    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture} --split {split}`."

@@ -23,10 +23,10 @@ from ui.studio.shared.notices import empty, explained, keep, show_problem
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
+from workbench.kinds.replications.replicate import Replicate
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
-from workbench.replication_specs import Replicate
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
 from workbench.replications.papers import PAPERS, Paper
@@ -56,7 +56,7 @@ def show() -> None:
         _ask()
     else:
         _show(choice)
-    st.caption("The same in a terminal: `workbench reproduce PAPER FOLDER --size tiny --seeds 2`.")
+    st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny --seeds 2`.")
 
 
 # asking -------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds:
     for flag in ("domains", "novel"):
         text += [f"--{flag}", ",".join(answers[flag])] if answers.get(flag) else []
     chosen = ["--size", size, "--seeds", str(seeds), "--name", name]
-    return shlex.join(["workbench", "reproduce", paper.name, *text, *chosen])
+    return shlex.join(["workbench", "replicate", paper.name, *text, *chosen])
 
 
 # one replication ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from ui.present.charts.cluster_grid import grid_picture
 from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.mixtures.mixture_controls import state_of
+from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import empty
 from ui.studio.shared.show_chart import show_chart
@@ -44,8 +44,8 @@ def _ask(mixture: MixtureCard, split: str) -> ClusterGrid | None:
         with Client(get_settings()) as client:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
-    question = (mixture.name, split, state_of(mixture))
-    return fetch_in_background("cluster_grid", question, ask, "Mixing the stored scores in every way")
+    request = (saved_request(mixture), split)
+    return fetch_in_background("cluster_grid", request, ask, "Mixing the stored scores in every way")
 
 
 def _show(grid: ClusterGrid, mixture: str, split: str) -> None:

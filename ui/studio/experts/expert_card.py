@@ -40,11 +40,11 @@ def show_expert(card: ExpertCard) -> None:
     if card.stale:
         st.warning(
             "Its cluster holds other documents now than those that it was trained on. Train a model on the new ones "
-            "with `workbench cluster train`; this one stays as it is.",
+            "with `workbench train clusters`; this one stays as it is.",
             icon=":material/history:",
         )
     parts = _PARTS
-    if card.method == experts.MODE:
+    if experts.has_parts(card):
         offer_composition(card)
         parts = {"Parts": show_parts} | parts
     for tab, draw in zip(st.tabs(list(parts)), parts.values(), strict=True):

@@ -24,11 +24,12 @@ from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.data_table import as_csv
 from ui.studio.shared.show_chart import show_chart
 from workbench.answers.perplexities import Mode, ModeComparison
+from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
 
-def show_modes(mixture: str, split: str, state: str) -> None:
-    """Perplexities on every domain under each mode, and their means; `state` tells what is saved now."""
+def show_modes(saved: MixtureRequest, split: str) -> None:
+    """Perplexities of a saved mixture on every domain under each mode, and their means."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     evidence = left.segmented_control(
         "Evidence",
@@ -41,8 +42,8 @@ def show_modes(mixture: str, split: str, state: str) -> None:
     blocks = right.number_input(
         "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."
     )
-    answer = _ask(mixture, split, evidence, state, int(blocks))
-    if answer is None or _is_empty(answer, mixture, split):
+    answer = _fetch(saved, split, evidence, int(blocks))
+    if answer is None or _is_empty(answer, saved.model, split):
         return
     rows = [_row(row.domain, row.by_mode()) for row in answer.domains]
     st.table([*rows, *(_row(mean.title, mean.by_mode) for mean in means(answer))])
@@ -63,21 +64,21 @@ def show_modes(mixture: str, split: str, state: str) -> None:
     )
 
 
-def show_oracle_gap(mixture: str, split: str, state: str) -> None:
+def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
-    answer = _ask(mixture, split, "prefix", state)
-    if answer is not None and not _is_empty(answer, mixture, split):
+    answer = _fetch(saved, split, "prefix")
+    if answer is not None and not _is_empty(answer, saved.model, split):
         show_chart(oracle_gap(answer.domains), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
 
 
-def _ask(mixture: str, split: str, evidence: str, state: str, blocks: int = 100) -> ModeComparison | None:
-    def ask() -> ModeComparison:
+def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) -> ModeComparison | None:
+    def fetch() -> ModeComparison:
         with Client(get_settings()) as client:
-            return client.modes(mixture=mixture, split=split, evidence=evidence, num_blocks=blocks)
+            return client.modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
 
-    question = (mixture, split, evidence, state, blocks)  # once something else is saved, the answer is another
-    return fetch_in_background("modes", question, ask, "Comparing the modes on the stored scores")
+    request = (saved, split, evidence, blocks)
+    return fetch_in_background("modes", request, fetch, "Comparing the modes on the stored scores")
 
 
 def _is_empty(answer: ModeComparison, mixture: str, split: str) -> bool:

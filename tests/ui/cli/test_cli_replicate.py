@@ -1,0 +1,168 @@
+"""workbench replicate: asked for, gone on with, reported in part, and refused with words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.plans.replications import find_replication, replications, wish_for
+from jobs.queue.local_runner import cards_of
+from ui.cli.app import main
+from ui.cli.commands.replicate import _state_words
+from workbench.job_records import jobs, leases
+from workbench.registry.database import reading, transaction
+from workbench.replications.plan import plan
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("train/law", "train/sea", "novel/poems"):
+        path = tmp_path / "text" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    return tmp_path / "text"
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """The JSON that a verb printed."""
+    code = main(["replicate", *arguments, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert code == 0, told
+    return told
+
+
+def test_a_folder_is_asked_for_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
+    assert first["name"] == "demix-smoke"
+    assert len(first["jobs"]) == len(plan(wish_for(folder, "demix-smoke", "smoke", 1)))
+    assert ask(capsys, "demix", "--name", "demix-smoke", "--size", "smoke") == first
+    (row,) = ask(capsys, "list")
+    assert (row["name"], row["seeds"], row["done"], row["report"]) == ("demix-smoke", 1, 0, None)
+
+
+def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "early")
+    told = ask(capsys, "report", "early")
+    assert Path(told["files"]["html"]).is_file()
+    assert "0 of" in told["summary"]
+    report = ask(capsys, "show", "early")["report"]
+    assert {claim["mark"] for claim in report["findings"]["claims"]} == {"not testable here"}
+    assert {job["state"] for job in report["findings"]["jobs"]} == {"queued"}
+    assert main(["replicate", "show", "early"]) == 0
+    said = capsys.readouterr().out
+    assert "DEMix (naive) has less perplexity" in said
+    number = len(plan(wish_for(folder, "early", "smoke", 2))) - 1
+    assert f"{number} jobs are not done: {number} queued." in said
+
+
+def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
+    more = ask(capsys, "demix", "--name", "rep", "--seeds", "2")["jobs"]
+    assert set(first[:-1]) < set(more)
+    (row,) = ask(capsys, "list")
+    assert (row["seeds"], row["size"]) == (2, "smoke")
+    assert ask(capsys, "demix", "--name", "rep")["jobs"] == more  # what is not said stays
+    assert main(["replicate", "demix", "--name", "rep", "--size", "small"]) == 2
+    assert "was started with the size smoke" in capsys.readouterr().err
+
+
+def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
+    wish = wish_for(folder, "rep", "smoke", 1)
+    assert "Start a worker" in _state_words(wish, cards_of(ids))
+    with transaction() as session:
+        jobs.request_stop(session, ids[0], "pause")
+    told = _state_words(wish, cards_of(ids))
+    assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in told
+    assert "workbench replicate demix --name rep" in told
+
+
+def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job_id, *_) = ask(capsys, "demix", str(folder), "--size", "smoke", "--name", "rep")["jobs"]
+    with transaction() as session:
+        fence = leases.claim(session, job_id, "test", 60.0, 3)
+        assert fence is not None
+        leases.finish(session, job_id, fence, "failed", error="The disk broke.")
+    assert main(["replicate", "report", "rep"]) == 0  # what is there can be reported all the same
+    capsys.readouterr()
+    ids = ask(capsys, "demix", "--name", "rep", "--size", "smoke")["jobs"]
+    with reading() as session:
+        assert {jobs.get_job(session, one).state for one in ids} == {"queued"}
+
+
+def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = ask(capsys, "cbtm", str(folder), "--size", "smoke", "--seeds", "1")
+    assert first["name"] == "cbtm-smoke"
+    assert len(first["jobs"]) == len(plan(wish_for(folder, "cbtm-smoke", "smoke", 1, paper="cbtm")))
+    assert ask(capsys, "cbtm", "--name", "cbtm-smoke")["jobs"] == first["jobs"]
+    ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
+    assert {(row["name"], row["paper"]) for row in ask(capsys, "list")} == {
+        ("cbtm-smoke", "cbtm"),
+        ("demix-smoke", "demix"),
+    }
+    told = ask(capsys, "report", "cbtm-smoke")
+    assert Path(told["files"]["html"]).is_file()
+    assert main(["replicate", "show", "cbtm-smoke"]) == 0
+    assert "random clusters have more perplexity than Dense" in capsys.readouterr().out
+
+
+def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("books", "cs"):
+        (folder / "train" / f"{name}.txt").write_text("One text.\n\nAnother text.\n", encoding="utf-8")
+    ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1")
+    ask(capsys, "mode", str(folder), "--size", "smoke", "--seeds", "1", "--name", "two", "--targets", "sea,books")
+    with reading() as session:
+        found = {one.name: (one.targets, one.retention) for one in replications(session)}
+    assert found == {"mode-smoke": (["cs", "law"], "books"), "two": (["sea", "books"], "cs")}
+    ask(capsys, "mode", str(folder), "--size", "tiny", "--name", "cut", "--targets", "sea,law", "--retention", "cs")
+    with reading() as session:
+        cut = find_replication(session, "cut")
+    assert (cut.targets, cut.retention) == (["cut-sea", "cut-law"], "cut-cs")  # shorter texts than those of these names
+    told = ask(capsys, "report", "two")
+    assert "0 of" in told["summary"]
+    assert main(["replicate", "mode", str(folder), "--size", "smoke", "--name", "three", "--targets", "sea,poems"]) == 2
+    assert "all of them training domains (there are: books, cs, law, sea)" in capsys.readouterr().err
+
+
+def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(capsys, "cbtm", str(folder), "--size", "smoke", "--name", "rep")
+    assert main(["replicate", "demix", "--name", "rep"]) == 2
+    assert "workbench replicate cbtm --name rep" in capsys.readouterr().err
+    assert main(["replicate", "demix", str(folder), "--name", "rep"]) == 2
+    assert "replication of another paper already (cbtm)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["demix", "FOLDER", "--domains", "a,b"], "are both given"),
+        (["demix", "--name", "nobody"], "no replication called “nobody”"),
+        (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
+        (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
+        (["demix", "/no/such/folder"], "there is none"),
+        (["demix", "FOLDER", "--name", "n" * 75], "at most 80 characters"),
+        (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
+        (["cbtm", "FOLDER", "--tasks", "/no/such"], "a folder for each task"),
+        (["report", "nobody"], "no replication called “nobody”"),
+        (["show", "nobody"], "no report of “nobody” yet"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_words_and_asks_for_nothing(
+    folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [str(folder) if word == "FOLDER" else word for word in arguments]
+    assert main(["replicate", *told]) == 2
+    assert words in capsys.readouterr().err
+    with reading() as session:
+        assert jobs.list_jobs(session) == []

@@ -1,0 +1,333 @@
+"""Mixtures: create one of experts, change its experts, weights and gate, evaluate and delete it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from engine.config import MOST, MOST_TOKENS
+from ui.cli.completion import names_of
+from ui.cli.job_progress import submit
+from ui.cli.listing import Column, created_column, lists, name_column
+from ui.cli.mix_options import (
+    NO_CHANGES,
+    Experts,
+    GateEvidence,
+    GateOptions,
+    NewestWeight,
+    Off,
+    Prior,
+    find,
+    members_of,
+    mix_request,
+    number,
+    takes_gate,
+    weight_of,
+    with_clustering_id,
+)
+from ui.cli.options import How, Json, split_commas, takes
+from ui.cli.output import day, print_done, print_json, print_table, say, shown
+from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
+from ui.present.text.measures import measure_words
+from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
+from ui.present.throughput import cost_words, counted_as
+from workbench.answers.perplexities import MODES, MixedScores
+from workbench.kinds.training.average_experts import AverageExperts
+from workbench.registry.cards import MixtureCard
+from workbench.spec_base import Spec
+from workbench.specs import MixtureSpec
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
+Member = Annotated[
+    str,
+    typer.Argument(help="An expert of the mixture, by its name or its domain's.", autocompletion=names_of("expert")),
+]
+Blocks = Annotated[
+    int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks for a cached prior (paper: 100).")
+]
+NO_SCORES = "There are no stored scores yet. Create them with: workbench evaluate run MIXTURE"
+Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
+_COLUMNS = (
+    name_column(),
+    Column("Active experts", lambda mixture: [member.expert for member in mixture.members if member.active]),
+    Column("Gate", lambda mixture: mixture.gate["kind"]),
+    created_column(day),
+)
+
+
+def _sentence(spec: type[Spec], field: str) -> str:
+    return spec.model_fields[field].description or ""
+
+
+@app.command("list")
+@lists(
+    _COLUMNS,
+    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
+    noun="mixture",
+)
+def list_all() -> list[MixtureCard]:
+    """List mixtures."""
+    from workbench.registry.database import reading
+    from workbench.registry.mixtures import list_mixtures
+
+    with reading() as session:
+        return list_mixtures(session)
+
+
+@app.command("show")
+def show(name: MixtureName, as_json: Json = False) -> None:
+    """Show a mixture: its experts, their weights and its gate."""
+    from workbench.registry.database import reading
+    from workbench.registry.mixtures import get_mixture
+
+    with reading() as session:
+        _print(get_mixture(session, name), as_json)
+
+
+@app.command("create")
+@takes_gate
+def create(
+    name: Annotated[str, typer.Argument(help=_sentence(MixtureSpec, "name"))],
+    experts: Annotated[list[str], typer.Option(help=_sentence(MixtureSpec, "experts"))],
+    weights: Annotated[str, typer.Option(help=_sentence(MixtureSpec, "weights"))] = "",
+    gate: GateOptions = NO_CHANGES,
+    as_json: Json = False,
+) -> None:
+    """Create a mixture of experts that have the same tokenizer."""
+    from ui.cli.options import parse_mixture
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import create_mixture
+
+    numbers = [number(one) for one in split_commas([weights])] or None
+    spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
+    with transaction() as session:
+        card = create_mixture(session, spec)
+    _print(card, as_json)
+
+
+@app.command("gate")
+@takes_gate
+def change_gate(
+    name: MixtureName,
+    gate: GateOptions = NO_CHANGES,
+    as_json: Json = False,
+) -> None:
+    """Change a mixture's gate settings; settings that are not given stay the same."""
+    from workbench.gate_configs import changed_gate, load_gate
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import get_mixture, set_gate
+
+    changes = with_clustering_id(gate)
+    with transaction() as session:
+        before = load_gate(get_mixture(session, name).gate)
+        card = set_gate(session, name, changed_gate(before, changes))
+    _print(card, as_json)
+
+
+@app.command("add")
+def add(
+    name: MixtureName,
+    expert: Annotated[
+        str, typer.Argument(help="Name of an expert with the same tokenizer.", autocompletion=names_of("expert"))
+    ],
+    weight: Annotated[float | None, typer.Option(help="Its weight. Default: the mean weight of the others.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Add an expert to a mixture."""
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import add_member
+
+    with transaction() as session:
+        card = add_member(session, name, expert, weight)
+    _print(card, as_json)
+
+
+@app.command("remove")
+def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
+    """Remove an expert from a mixture; the expert itself is kept."""
+    from workbench.registry import mixtures
+    from workbench.registry.database import transaction
+
+    with transaction() as session:
+        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        card = mixtures.remove_member(session, name, find(members, expert))
+    _print(card, as_json)
+
+
+@app.command("toggle")
+def toggle(
+    name: MixtureName,
+    expert: Member,
+    on: Annotated[
+        bool | None,
+        typer.Option("--on/--off", help="On or off. Default: the opposite of now.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Enable or disable an expert of a mixture."""
+    from workbench.registry import mixtures
+    from workbench.registry.database import transaction
+
+    with transaction() as session:
+        before = {one.expert: one for one in mixtures.get_mixture(session, name).members}
+        found = find({one.expert: one.domain for one in before.values()}, expert)
+        mixtures.set_active(session, name, found, not before[found].active if on is None else on)
+        card = mixtures.get_mixture(session, name)
+    _print(card, as_json)
+
+
+@app.command("weights")
+def weights(
+    name: MixtureName,
+    pairs: Annotated[list[str], typer.Argument(help="New weights, such as python=2 headers=1.")],
+    as_json: Json = False,
+) -> None:
+    """Set the prior (or fixed) weights of a mixture's experts."""
+    from workbench.registry import mixtures
+    from workbench.registry.database import transaction
+
+    told = [weight_of(pair) for pair in split_commas(pairs)]
+    with transaction() as session:
+        members = {one.expert: one.domain for one in mixtures.get_mixture(session, name).members}
+        for expert, weight in told:
+            mixtures.set_weight(session, name, find(members, expert), weight)
+        card = mixtures.get_mixture(session, name)
+    _print(card, as_json)
+
+
+@app.command("perplexity")
+@takes_gate
+def perplexity(
+    name: MixtureName,
+    experts: Experts = "",
+    off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
+    gate: GateOptions = NO_CHANGES,
+    prior: Prior = None,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """Compute a mixture's perplexity on every domain from stored scores, without a forward pass."""
+    from ui.generation.model_host import mix_scores
+    from workbench.settings import get_settings
+
+    members = members_of(name)
+    request = mix_request(name, members, experts, off, gate, prior)
+    answer = mix_scores(get_settings(), request, split)
+    print_json(answer) if as_json else _print_scores(answer, name, request.active or members.active, split)
+
+
+@app.command("modes")
+def modes(
+    name: MixtureName,
+    evidence: GateEvidence = None,
+    newest_weight: NewestWeight = 0.7,
+    blocks: Blocks = 100,
+    split: Split = "test",
+    as_json: Json = False,
+) -> None:
+    """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
+
+    The modes are naive, label, average, uniform, updating and cached. The oracle uses the best expert of each block.
+    """
+    from workbench.analysis.scores import compare_modes
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        answer = compare_modes(
+            session,
+            get_storage(),
+            name,
+            split=split,
+            evidence=evidence or "prefix",
+            newest_weight=newest_weight,
+            num_blocks=blocks,
+        )
+    if as_json:
+        print_json(answer)
+        return
+    rows = [(row.domain, row.num_tokens, *row.by_mode().values()) for row in answer.domains]
+    rows += [(mean.title, None, *(mean.by_mode[mode] for mode in MODES)) for mean in means(answer)]
+    columns = ["Domain", "Tokens", *("As saved" if mode == "mixture" else mode.capitalize() for mode in MODES)]
+    print_table(columns, rows, empty=NO_SCORES)
+    for sentence in [*legend(), trained_words(answer)] if rows else []:
+        say(sentence)
+    if len(answer.experts) == 1:
+        say(SINGLE_EXPERT)
+    if any(None in (row.label, row.cached) for row in answer.domains):
+        say(NO_CACHED.format(num_blocks=blocks))
+
+
+@app.command("cost")
+def cost(
+    name: MixtureName,
+    context: Annotated[int, typer.Option("--context", min=1, max=MOST_TOKENS, help="Tokens of context.")] = 256,
+    as_json: Json = False,
+) -> None:
+    """Compute floating-point operations per token, of one expert, of the mixture and of its training."""
+    from workbench.analysis.costs import mixture_costs
+    from workbench.registry.database import reading
+    from workbench.store.storage import get_storage
+
+    with reading() as session:
+        found = mixture_costs(session, get_storage(), name, context=context)
+    if as_json:
+        print_json(found)
+        return
+    say(cost_words(found))
+    say(counted_as(found))
+
+
+@app.command("average")
+@takes(AverageExperts, "name")
+def average(spec: AverageExperts, how: How) -> None:
+    """Average the parameters of several experts, with weights, into one model."""
+    submit(spec, how)
+
+
+@app.command("delete")
+def delete(name: MixtureName, as_json: Json = False) -> None:
+    """Delete a mixture; its experts are kept."""
+    from workbench.registry.database import transaction
+    from workbench.registry.mixtures import delete_mixture
+
+    with transaction() as session:
+        delete_mixture(session, name)
+    print_done({"deleted": name}, f"“{name}” is deleted; its experts are kept.", as_json)
+
+
+def _print(card: MixtureCard, as_json: bool) -> None:
+    if as_json:
+        print_json(card)
+        return
+    say(f"{card.name}: {shown(card.gate)}")
+    rows = [(one.expert, one.domains, one.weight, one.active, one.enabled) for one in card.members]
+    print_table(["Expert", "Domains", "Weight", "Active", "Enabled"], rows, empty="It has no experts.")
+    if words := inside_words(card):
+        say(words)
+
+
+def _print_scores(answer: MixedScores, mixture: str, experts: Sequence[str], split: str) -> None:
+    from ui.present.missing_scores import gap_words
+
+    if not answer.domains:
+        say(
+            f"{gap_words(experts, split)} Create them with: workbench evaluate run {shlex.quote(mixture)}{_flag(split)}"
+        )
+        return
+    rows = [
+        (row.domain, row.num_tokens, row.perplexity, row.best_expert, row.perplexity_by_expert[row.best_expert])
+        for row in answer.domains
+    ]
+    columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
+    print_table(columns, rows, empty="")
+    say(measure_words(answer.domains))
+
+
+def _flag(split: str) -> str:
+    return "" if split == "test" else f" --split {split}"
