@@ -63,6 +63,8 @@ _NOISE = 0.1  # on fresh weights: the context counts, experts differ plainly, an
 class TestBed:
     """Small real things on one device, the same each time, and a folder for files."""
 
+    __test__ = False  # not a class of tests, whatever its name begins with
+
     def __init__(self, device: torch.device, folder: Path) -> None:
         self.device = device
         self._folder = folder

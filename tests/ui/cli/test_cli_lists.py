@@ -14,8 +14,9 @@ from ui.cli.app import main
 from ui.cli.listing import Column, Selection
 from ui.errors import BadUsage
 from workbench.job_records.jobs import create_job, request_stop
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import transaction
-from workbench.specs import Evaluate, SelfCheck
 
 LISTS = {  # the columns of each list
     "cluster list": ("cluster", "_COLUMNS"),
