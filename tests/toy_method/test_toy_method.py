@@ -106,7 +106,7 @@ def test_it_is_trained_scored_opened_and_asked_like_the_methods_that_come_with_t
     with reading() as session:
         table = evaluations.perplexity_table(session, "toys")
         domains = [corpora.get_domain(session, name).name for name in WORDS]
-    perplexity = dict(zip(table["domains"], zip(*table["perplexity"], strict=True), strict=True))
+    perplexity = dict(zip(table.domains, zip(*table.perplexity, strict=True), strict=True))
     assert set(perplexity) == set(domains)
     assert perplexity["court"][0] < perplexity["court"][1]
     assert perplexity["sea"][1] < perplexity["sea"][0]
