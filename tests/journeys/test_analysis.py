@@ -173,9 +173,9 @@ def test_experts_without_scores_of_the_same_text_are_refused_with_a_next_step(tr
 @pytest.mark.usefixtures("trained")
 def test_a_mixture_of_two_costs_twice_one_expert_and_training_three_times() -> None:
     found = ask(mixture_costs, "small", context=64)
-    assert found["mixture"] == 2 * found["forward"]
-    assert found["training"] == 3 * found["forward"] > found["adapting"] > found["forward"]
-    assert found["shape"]["num_layers"] == 2
+    assert found.mixture == 2 * found.forward
+    assert found.training == 3 * found.forward > found.adapting > found.forward
+    assert found.shape.num_layers == 2
 
 
 @pytest.mark.usefixtures("trained")
@@ -184,7 +184,7 @@ def test_a_training_keeps_how_fast_it_was() -> None:
 
     with reading() as session:
         card = next(iter(jobs.list_jobs(session, kind="train-joint")))
-    measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32)["training"]
+    measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32).training
     assert measured["flops_per_token"] == cost
     assert measured["flops_per_update"] == cost * 2 * 2 * 32  # two sequences of each of two domains
     assert measured["flops_per_second"] == pytest.approx(cost * measured["tokens_per_second"])

@@ -14,7 +14,7 @@ from engine.errors import Problem
 from engine.events import Step, Token
 from engine.models.demix import Rows
 from engine.models.demix_files import load_demix
-from engine.models.flops import Shape, forward_flops
+from engine.models.flops import forward_flops
 from jobs.attempt.attempt import run_here
 from jobs.queue.submit import run_now, submit
 from tests.journeys.conftest import SHAPE
@@ -103,9 +103,9 @@ def test_adapters_of_one_seed_are_small_mix_and_make_another_one(trained) -> Non
     with reading() as session:
         assert len(scores.mix_scores(session, get_storage(), "thin court").domains) == 3
         cost = mixture_costs(session, get_storage(), "thin court", context=32)
-    assert cost["mixture"] == 2 * cost["forward"]
-    assert cost["forward"] - 2 * court.num_parameters == forward_flops(Shape(**cost["shape"]), 32)
-    assert cost["adapting"] < cost["training"]
+    assert cost.mixture == 2 * cost.forward
+    assert cost.forward - 2 * court.num_parameters == forward_flops(cost.shape, 32)
+    assert cost.adapting < cost.training
     assert {len(token.weights) for token in said_by("thin court")} == {2}
     wish = {"kind": "train-expert", "name": "sailor", "domain": "sea", "mixture": "thin court", "training": TRAINING}
     card = trained({**wish, "parent": "thin court/court"})

@@ -442,15 +442,13 @@ def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
         costs = {name: mixture_costs(session, get_storage(), name, context=32) for name in ("law", "both")}
         config = seeds.get_seed(session, "seed").config
         (job,) = [one for one in jobs.list_jobs(session) if one.title == "Train MoDE expert law"]
-    one, two = (costs[name]["mixture"] for name in ("law", "both"))
+    one, two = (costs[name].mixture for name in ("law", "both"))
     backbone = forward_flops(Shape.of(config), 32)
     assert 1.9 < (two - backbone) / (one - backbone) < 2.1
-    assert (costs["law"]["num_parts"], costs["both"]["num_parts"]) == ([1], [2])
-    assert costs["law"]["adapting"] == job.result["throughput"]["flops_per_token"]
-    assert costs["law"]["composing"]["experts"] == costs["law"]["adapting"] < costs["both"]["composing"]["experts"]
-    assert costs["both"]["composing"]["gates"] == training_flops(
-        Shape.of(config), 32, [ModeConfig(**SHAPE)] * 2, "gates"
-    )
+    assert (costs["law"].num_parts, costs["both"].num_parts) == ([1], [2])
+    assert costs["law"].adapting == job.result["throughput"]["flops_per_token"]
+    assert costs["law"].composing["experts"] == costs["law"].adapting < costs["both"].composing["experts"]
+    assert costs["both"].composing["gates"] == training_flops(Shape.of(config), 32, [ModeConfig(**SHAPE)] * 2, "gates")
 
 
 def test_its_removal_and_its_addition_are_certified(moded) -> None:

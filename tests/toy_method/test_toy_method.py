@@ -100,7 +100,7 @@ def test_it_is_trained_scored_opened_and_asked_like_the_methods_that_come_with_t
         assert all(row.num_parameters == 2 * 32 for row in rows)
         assert (get_storage().path(rows[0].artifact_id) / EXPERT_CARD).is_file()
         costs = mixture_costs(session, get_storage(), "toys", context=32)
-    assert costs["adapting"] < costs["training"]
+    assert costs.adapting < costs.training
 
     do({"kind": "evaluate", "mixture": "toys", "block_size": 32, "max_tokens": 300})
     with reading() as session:

@@ -275,12 +275,12 @@ def cost(
     from workbench.store.storage import get_storage
 
     with reading() as session:
-        found = mixture_costs(session, get_storage(), name, context=context)
+        answer = mixture_costs(session, get_storage(), name, context=context)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    say(cost_words(found))
-    say(counted_as(found))
+    say(cost_words(answer))
+    say(counted_as(answer))
 
 
 @app.command("average")
