@@ -34,7 +34,7 @@ SITE = Path(__file__).parent / "site"
 STUDIO = Path(__file__).parents[2] / "ui" / "studio" / "app.py"
 SHAPE = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64, "max_positions": 128}
 TRAIN: dict[str, Any] = {
-    "kind": "train-demix",
+    "kind": "train-joint",
     "name": "toys",
     "seed_model": "seed",
     "domains": ["court", "sea"],
@@ -132,7 +132,7 @@ def test_its_settings_are_checked_by_its_own_config(home: Path) -> None:
 def test_the_studio_offers_it_with_its_settings(seeded: Path) -> None:
     app = AppTest.from_file(str(STUDIO), default_timeout=60)
     app.session_state["train.what"] = "DEMix model"
-    app.session_state["train-demix.method"] = "toy"
+    app.session_state["train-joint.method"] = "toy"
     app.run()
     app.switch_page("app_pages/train.py").run()
     (method,) = [box for box in app.selectbox if box.label == "Method"]
