@@ -11,6 +11,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from workbench.answers.documents import ClusteredDocument, TextChanges
 from workbench.errors import StorageError
 from workbench.registry.clusterings import clustering_files, clustering_row
 from workbench.registry.corpora import domain_row
@@ -51,10 +52,9 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
     return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, found.tobytes())
 
 
-def get_document(session: Session, storage: Storage, name: str, document: int | str) -> dict[str, Any]:
+def get_document(session: Session, storage: Storage, name: str, document: int | str) -> ClusteredDocument:
     """One document of a clustering by its number (as on the map) or id.
 
-    Gives id, text, source, domain, split, cluster (its number), is_fitted, is_pinned and is_blank.
     Raises CorpusError for one that is not there.
     """
     from engine.clusters.sources import find_document  # here, because only texts need Arrow
@@ -75,21 +75,15 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
         raise CorpusError(f"The document {id[:12]} must be in “{source.name}”, but is missing.", "Import it again.")
     flags = {flag: bool(getattr(documents, f"{flag}_N")[number]) for flag in ("is_fitted", "is_pinned", "is_blank")}
     cluster = int(documents.labels_N[number])
-    return {
-        "id": id,
-        "text": found.text,
-        "source": found.origin,
-        "domain": source.name,
-        "split": split,
-        "cluster": cluster,
-        **flags,
-    }
+    return ClusteredDocument(
+        id=id, text=found.text, source=found.origin, domain=source.name, split=split, cluster=cluster, **flags
+    )
 
 
-def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> dict[str, Any]:
+def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> TextChanges:
     """How text differs from what was clustered: that of these domains, or of those now called as the sources are.
 
-    Gives num_missing, num_new, and the first ids of both. A source that is gone has no documents.
+    A source that is gone has no documents.
     """
     from engine.clusters.sources import document_ids
     from engine.text.split import SPLITS
@@ -99,12 +93,12 @@ def changes(session: Session, storage: Storage, name: str, domains: Sequence[str
     named = [domain_row(session, one) for one in domains] or _present(session, [one["name"] for one in row.sources])
     folders = [storage.path(one.artifact_id) / one.folder for one in named]
     found = known.changes(document_ids(folders, SPLITS))
-    return {
-        "num_missing": len(found.missing),
-        "num_new": len(found.new),
-        "missing": list(found.missing[:LISTED]),
-        "new": list(found.new[:LISTED]),
-    }
+    return TextChanges(
+        num_missing=len(found.missing),
+        num_new=len(found.new),
+        missing=list(found.missing[:LISTED]),
+        new=list(found.new[:LISTED]),
+    )
 
 
 def _present(session: Session, names: Sequence[str]) -> list[Domain]:
