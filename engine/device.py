@@ -37,18 +37,18 @@ def prepare_process(threads: int = 0) -> None:
         os.environ.setdefault(name, value)
 
 
-def choose_device(wish: str = "auto") -> torch.device:
+def choose_device(name: str = "auto") -> torch.device:
     """The device for a wish such as `auto`, `cpu`, `cuda:1`; raises ModelError when it is not there."""
     import torch
 
-    if wish == "auto":
-        wish = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(wish)
+        device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ModelError(
-            f"The device must be one of this machine's, but is “{wish}” instead ({str(error).splitlines()[0]}).",
+            f"The device must be one of this machine's, but is “{name}” instead ({str(error).splitlines()[0]}).",
             "Set WORKBENCH_DEVICE to auto, cpu or a device that is there.",
         ) from None
     return device

@@ -22,7 +22,7 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Itera
     """
     ahead: deque[Future[Answer]] = deque()
     with (
-        threads_kept() as threads,
+        preserve_threads() as threads,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         for item in items:
@@ -34,7 +34,7 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Itera
 
 
 @contextmanager
-def threads_kept() -> Iterator[int]:
+def preserve_threads() -> Iterator[int]:
     """Torch has its threads again afterwards, whatever a library (numba, for one) sets for all of the process."""
     threads = torch.get_num_threads()
     try:

@@ -102,7 +102,7 @@ def _correlation(cells: list[dict[str, Any]], *, with_homes: bool) -> tuple[dict
     at_home = [columns.index(homes[row]) if homes[row] in columns else -1 for row in rows]
     try:
         found = correlation(
-            matrix("ratio") or [[]], matrix("overlap") or [[]], homes=at_home or [-1], with_homes=with_homes
+            matrix("ratio") or [[]], matrix("overlap") or [[]], own_columns=at_home or [-1], with_own=with_homes
         )
     except EngineError as error:
         return None, str(error)

@@ -180,13 +180,13 @@ def test_leaving_the_terminal_pauses_the_job(house: House, job_id: str) -> None:
     list(itertools.islice(events, 30))
     events.close()  # type: ignore[attr-defined]
     card = house.card(job_id)
-    assert (card.state, card.error) == ("paused", "It was left at the terminal.")
+    assert (card.state, card.error) == ("paused", "It was interrupted at the terminal.")
 
 
 def test_a_job_that_runs_cannot_be_run_here_too(job_id: str) -> None:
     events = run_here(job_id)
     next(iter(events))
-    with pytest.raises(JobError, match="must be in the queue"):
+    with pytest.raises(JobError, match="not in the queue"):
         next(iter(run_here(job_id)))
     events.close()  # type: ignore[attr-defined]
 

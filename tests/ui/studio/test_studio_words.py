@@ -195,9 +195,9 @@ def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("home")
 def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
-    told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Mend or remove it."}
+    told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Fix or remove it."}
     assert "--skip-bad" in next_step_of(job("failed", **told, spec={"skip_bad": False}))
-    assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Mend or remove it."
+    assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Fix or remove it."
 
 
 def test_what_came_of_a_job_is_told_with_its_reason() -> None:

@@ -144,16 +144,16 @@ def _wish(
     novel: Sequence[str],
 ) -> Replicate:
     """From a folder, from domains that are there, or the one of this name that was begun before."""
-    from jobs.plans.replications import wish_for, wish_on
+    from jobs.plans.replications import spec_for_domains, spec_for_folder
 
     name = name or f"{paper}-{size or _SIZE}"
     if folder and (domains or novel):
         raise BadUsage("The text must come from FOLDER or from --domains and --novel, but both are given instead.")
     if folder:
         text = Path(folder).expanduser().absolute()
-        return wish_for(text, name, size or _SIZE, seeds or _SEEDS, paper=paper)
+        return spec_for_folder(text, name, size or _SIZE, seeds or _SEEDS, paper=paper)
     if domains or novel:
-        return wish_on(domains, novel, name, size or _SIZE, seeds or _SEEDS, paper=paper)
+        return spec_for_domains(domains, novel, name, size or _SIZE, seeds or _SEEDS, paper=paper)
     return _begun(paper, name, size, seeds)
 
 

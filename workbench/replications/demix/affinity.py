@@ -110,7 +110,7 @@ def _affinity(evidence: DemixEvidence) -> Verdict:
         return untestable(AFFINITY, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
     shared = [[1.0 if one == other else overlap[one, other] for other in domains] for one in domains]
     found = correlation_of_pairs(-np.array(tables), shared)
-    as_printed = correlation(np.mean(tables, axis=0), shared, with_homes=True)
+    as_printed = correlation(np.mean(tables, axis=0), shared, with_own=True)
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
     ours = f"with the diagonal, as the paper counts: {numbers}"
     cells = len(domains) * (len(domains) - 1)
