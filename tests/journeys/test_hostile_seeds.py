@@ -275,7 +275,7 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "an added token without an id": (parts_of("added_tokens.json", evil="../vocab.json"), "does not map tokens to ids"),
     "added tokens that are none": (
         parts_of("tokenizer_config.json", added_tokens_decoder={"1": {"content": "a", "evil": 1}}),
-        "by their ids",
+        "does not map ids to tokens",
     ),
     "a terabyte without room on the disk": (sparse, r"takes 4,096 GB, but this machine has [\d,]+ GB of memory"),
     "a template of a token that it does not define": (template(BEGIN, TEXT), "cannot read a text"),

@@ -111,7 +111,7 @@ def test_a_full_disk_pauses_and_the_job_goes_on_once_there_is_room(
         list(run_here(job_id))
     card = house.card(job_id)
     assert (card.state, house.num_effects(job_id)) == ("paused", 0)
-    assert "must have room" in card.error
+    assert "is full" in card.error
     assert "Free some space" in card.next_step
     submit.resume(job_id)
     list(run_here(job_id))
