@@ -89,13 +89,15 @@ def fit(
     texts = (row["text"] for row in read_rows(sample))
     by_words = yield from forward_progress(fit_tfidf(texts, words), total)
     vectors_ND = yield from embed(sample, embedder or by_words)
-    clusters_found = yield from forward_progress(find_clusters(vectors_ND, clusters))
+    clusters_fitted = yield from forward_progress(find_clusters(vectors_ND, clusters))
     ids = tuple(row["id"] for row in read_rows(sample))
-    clustering = Clustering(clusters_found, embedder or by_words, ids)
+    clustering = Clustering(clusters_fitted, embedder or by_words, ids)
     if embedder is None:
-        return Fitted(clustering, Words(by_words, clusters_found.centres_KD))
+        return Fitted(clustering, Words(by_words, clusters_fitted.centres_KD))
     in_words_ND = yield from embed(sample, by_words)
-    return Fitted(clustering, Words(by_words, means(in_words_ND, clusters_found.labels_N, clusters_found.num_clusters)))
+    return Fitted(
+        clustering, Words(by_words, means(in_words_ND, clusters_fitted.labels_N, clusters_fitted.num_clusters))
+    )
 
 
 def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, Floats]:

@@ -217,12 +217,12 @@ def _artifact_ids(session: Session, rows: Iterable[Any]) -> set[str]:
     for row in rows:
         if (key := inspect(row).identity) is not None:  # None: rolled back by a savepoint
             keys.setdefault(type(row), set()).add(key)
-    ids_found = {key[0] for key in keys.get(Artifact, ())}
+    artifact_ids = {key[0] for key in keys.get(Artifact, ())}
     for table, some in keys.items():
         if table is not Artifact:
             for ids in _batches({key[-1 if table is MixtureMember else 0] for key in some}):
-                ids_found.update(session.scalars(_artifacts_of(table, ids)))
-    return ids_found - {None}
+                artifact_ids.update(session.scalars(_artifacts_of(table, ids)))
+    return artifact_ids - {None}
 
 
 def _artifacts_of(table: type[Any], ids: Collection[str]) -> Any:

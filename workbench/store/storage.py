@@ -86,9 +86,9 @@ class Storage:
 
     def set_owner(self, registry_id: str, *, replace: bool = False) -> bool:
         """Claims the artifacts for a registry; False where another was faster, unless it is to be replaced."""
-        told, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
+        text, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
         with written_aside(file) as aside:
-            write_synced(aside, told)
+            write_synced(aside, text)
             if replace:
                 aside.replace(file)
             else:

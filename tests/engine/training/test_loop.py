@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_last_good_one(make_model, m
 def test_a_checkpoint_of_other_settings_is_not_continued(make_model, make_texts, tmp_path: Path) -> None:
     texts = make_texts(KEYS)
     list(train(make_model(KEYS), texts, CONFIG, tmp_path))
-    with pytest.raises(TrainingError, match="same settings"):
+    with pytest.raises(TrainingError, match="other settings"):
         list(train(make_model(KEYS), texts, replace(CONFIG, learning_rate=1e-3), tmp_path))
 
 
@@ -288,7 +288,7 @@ def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts
 def test_blocks_longer_than_the_context_are_refused(model: MultiExpertModel) -> None:
     context = {"ffn": 64, "token": 63, "adapter": 64}[model.experts_in]
     require_context(model, context)
-    with pytest.raises(TrainingError, match=f"context of {context} tokens, but is {context + 1}"):
+    with pytest.raises(TrainingError, match=f"block_size {context + 1} is above the model.s context of {context} tokens"):
         require_context(model, context + 1)
 
 

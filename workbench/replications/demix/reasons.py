@@ -42,13 +42,13 @@ def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
 
 def crossing_words(findings: Findings, method: Mode = "dense") -> str:
     """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
-    found, other = findings["crossing"].get(method), WORDS[method]
-    if not found:
+    result, other = findings["crossing"].get(method), WORDS[method]
+    if not result:
         return f"Whether DEMix overtakes {other} cannot be seen yet: their curves are not there."
-    last = f"at the end ({amount(found['last_tokens'])} tokens) {found['lower']:.2f} against {found['higher']:.2f}"
-    if found["tokens"] is None:
+    last = f"at the end ({amount(result['last_tokens'])} tokens) {result['lower']:.2f} against {result['higher']:.2f}"
+    if result["tokens"] is None:
         return f"DEMix (naive) does not overtake {other} within what was trained: {last}."
-    return f"DEMix (naive) is below {other} from {amount(found['tokens'])} tokens on, and stays there: {last}."
+    return f"DEMix (naive) is below {other} from {amount(result['tokens'])} tokens on, and stays there: {last}."
 
 
 def _other_readings(findings: Findings, claim: Mapping[str, Any]) -> list[str]:

@@ -200,6 +200,6 @@ class _Member(ProcessGroup):
     def __init__(self, wire: Peer) -> None:
         self.wire = wire
 
-    def total(self, value: float) -> float:
+    def all_sum(self, value: float) -> float:
         self.wire.send("sum", value=value)
         return float(self.wire.receive()["value"])

@@ -28,7 +28,7 @@ class ShardedProcessGroup(ProcessGroup):
             keys = [key for key in active.active if key in shard.keys]
             shard.wire.send("learn", keys=keys, learning=active.learning, config=asdict(config))
 
-    def total(self, value: float) -> float:
+    def all_sum(self, value: float) -> float:
         """Called at each update, with this process's part of the squared norm."""
         for shard in self.shards:
             shard.wire.send("update")
@@ -37,7 +37,7 @@ class ShardedProcessGroup(ProcessGroup):
             shard.wire.send("sum", value=total)
         return total
 
-    def collect(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The experts' states stay where they are; this returns when they are kept."""
         for shard in self.shards:
             shard.wire.send("save")
@@ -45,15 +45,15 @@ class ShardedProcessGroup(ProcessGroup):
             shard.wire.receive()
         return state
 
-    def go_on_from(self, step: int) -> None:
+    def on_resume(self, step: int) -> None:
         for shard in self.shards:
             shard.wire.send("resume", step=step)
 
-    def keep_best(self) -> None:
+    def on_best(self) -> None:
         for shard in self.shards:
             shard.wire.send("best")
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """The experts are what patience says."""
         for shard in self.shards:
             shard.wire.send("settle")
