@@ -33,9 +33,9 @@ _AGAINST_WHOLE: dict[str, Mode] = {
 def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
     """How little an expert sees beside a model that sees all text."""
     budget, num_domains = findings["budget"], len(findings["domains"])
-    whole, each = budget["training_tokens"], budget["training_tokens"] // num_domains
+    total, each = budget["training_tokens"], budget["training_tokens"] // num_domains
     return (
-        f"An expert sees one domain's share of the text, {amount(each)} of {amount(whole)} tokens; "
+        f"An expert sees one domain's share of the text, {amount(each)} of {amount(total)} tokens; "
         f"the feed-forward networks of {WORDS[method]} see all of it. {crossing_words(findings, method)}"
     )
 

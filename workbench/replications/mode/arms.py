@@ -78,11 +78,11 @@ def by_layers(size: ModeSize) -> dict[int, Arm]:
 
 def by_sequences(size: ModeSize) -> dict[Literal["lora", "mode"], dict[int | None, Arm]]:
     """Figure 3: on so many sequences of the second target; None is all, and comes last."""
-    whole: dict[Literal["lora", "mode"], Arm] = {
+    arms: dict[Literal["lora", "mode"], Arm] = {
         "lora": Arm("lora", on="second", lora=size.lora),
         "mode": single(size, "second"),
     }
-    return {method: _on(arm, size.sequences) for method, arm in whole.items()}
+    return {method: _on(arm, size.sequences) for method, arm in arms.items()}
 
 
 def by_mixture(size: ModeSize) -> dict[Row, dict[int | None, Arm]]:
