@@ -72,7 +72,7 @@ def test_documents_without_a_known_word_are_placed_and_counted() -> None:
 
 def test_every_document_must_have_an_id() -> None:
     clustering = clustering_of()
-    with pytest.raises(EngineError, match="5 ids came with 6 documents"):
+    with pytest.raises(EngineError, match="5 ids for 6 documents"):
         Clustering(clustering.clusters, clustering.embedder, clustering.document_ids[1:])
 
 

@@ -109,7 +109,7 @@ def test_fewer_documents_than_clusters_are_refused_with_both_numbers(method: Clu
 def test_a_vector_that_is_no_number_is_refused_and_named(method: ClusterMethod) -> None:
     vectors = points(10)
     vectors[7, 2] = np.nan
-    with pytest.raises(EngineError, match="1 of 10 are not, document 7 first"):
+    with pytest.raises(EngineError, match=r"1 of 10 vectors are not finite .the first is document 7"):
         list(find_clusters(vectors, ClusterConfig(method, 2)))
 
 

@@ -213,7 +213,7 @@ def test_what_is_generated_is_drawn_from_the_mixture(elms) -> None:  # L13
 
 def test_models_that_cannot_mix_are_refused(elms) -> None:
     other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"]).eval()
-    with pytest.raises(MixtureError, match=r"vocabularies of one size, but have \[300, 320\]"):
+    with pytest.raises(MixtureError, match=r"vocabularies of one size, got \[300, 320\]"):
         ensemble_of(elms["sea"], other)
     with pytest.raises(MixtureError, match="no expert “moon” here"):
         Mixing(ensemble_of(elms["sea"]), ["moon"], make_gate(GateConfig(), [1.0]))

@@ -275,13 +275,13 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, m
 def test_a_last_update_that_breaks_the_weights_is_no_training(make_model, make_texts, tmp_path: Path) -> None:
     config = replace(CONFIG, num_steps=1)
     object.__setattr__(config, "learning_rate", math.inf)  # nobody may ask for it
-    with pytest.raises(NonFiniteLoss, match="after step 1 must be a number"):
+    with pytest.raises(NonFiniteLoss, match="after step 1 is "):
         list(train(make_model(["law"]), make_texts(["law"]), config, tmp_path))
     assert not list(tmp_path.glob("step-*"))
 
 
 def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="“domain law” must hold at least one block of 500 tokens"):
+    with pytest.raises(TrainingError, match=r"“domain law” has .* less than one block of 500"):
         train(make_model(KEYS), make_texts(KEYS), replace(CONFIG, block_size=500), tmp_path)
 
 

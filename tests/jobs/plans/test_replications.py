@@ -203,7 +203,7 @@ def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, d
 @pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
 def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
     (folder / "train" / "news.jsonl").rename(folder / "train" / file)
-    with pytest.raises(BadSpec, match=f"{file} cannot name a domain: name: a name must"):
+    with pytest.raises(BadSpec, match=f"{file} is not a valid name for a domain: name: a name must"):
         spec_for_folder(folder, "rep", "smoke", 2)
 
 

@@ -161,7 +161,7 @@ def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: Replic
 
 def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:
     submit_replication(wish)
-    with pytest.raises(BadSpec, match="replication of another paper already \\(cbtm\\)"):
+    with pytest.raises(BadSpec, match="replication of another paper \\(cbtm\\)"):
         spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2)
     submit_replication(spec_for_domains(["law", "sea"], ["tweets"], "other", "smoke", 1))
     with reading() as session:
