@@ -282,4 +282,4 @@ def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
         "fixed-validation",
     }
     shutil.rmtree(tasks / "mood")
-    assert "holds none" in paired(wish).error
+    assert "no tasks" in paired(wish).error

@@ -94,7 +94,7 @@ def test_the_embedder_of_another_clustering_is_refused(tmp_path: Path) -> None:
         clustering_of(texts=texts).save(tmp_path / name)
     shutil.rmtree(tmp_path / "one" / "embedder")
     shutil.copytree(tmp_path / "two" / "embedder", tmp_path / "one" / "embedder")
-    with pytest.raises(DamagedFile, match="not the one used to fit its clusters"):
+    with pytest.raises(DamagedFile, match="not the one that its clusters were fitted with"):
         load_clustering(tmp_path / "one")
 
 

@@ -139,7 +139,7 @@ def test_documents_are_found_by_eight_digits_or_more(fitted: Fitted) -> None:
         0,
     ]
     for wrong in ("f" * 64, documents.id(3)[:7], "court", ""):
-        with pytest.raises(CorpusError, match="1 of 2 are not"):
+        with pytest.raises(CorpusError, match="1 of 2 documents are not"):
             documents.numbers([documents.id(3), wrong])
     twins = replace(documents, ids_N=np.sort(as_ids(["a" * 63 + "1", "a" * 63 + "2"])))
     with pytest.raises(CorpusError, match="are not"):

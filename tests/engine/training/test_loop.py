@@ -288,7 +288,9 @@ def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts
 def test_blocks_longer_than_the_context_are_refused(model: MultiExpertModel) -> None:
     context = {"ffn": 64, "token": 63, "adapter": 64}[model.experts_in]
     require_context(model, context)
-    with pytest.raises(TrainingError, match=f"block_size {context + 1} is above the model.s context of {context} tokens"):
+    with pytest.raises(
+        TrainingError, match=f"block_size {context + 1} is above the model.s context of {context} tokens"
+    ):
         require_context(model, context + 1)
 
 

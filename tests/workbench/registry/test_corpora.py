@@ -92,7 +92,7 @@ def test_a_corpus_in_use_says_who_needs_it(world: World) -> None:
     world.expert("lawyer", "law")
     with pytest.raises(InUse, match="needed by expert “lawyer”; job “Make my seed”") as caught:
         corpora.delete_corpus(world.session, "library")
-    assert "“library” must be unused" in caught.value.problem
+    assert "“library” cannot be deleted" in caught.value.problem
     assert corpora.get_corpus(world.session, "library")
 
 
