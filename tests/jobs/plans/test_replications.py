@@ -231,7 +231,7 @@ def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(wish: 
     with transaction() as session:
         place(session, plan(wish)[:3])
         assert replications(session) == []
-    with reading() as session, pytest.raises(BadSpec, match="no replication called “rep”"):
+    with reading() as session, pytest.raises(BadSpec, match="no replication “rep”"):
         find_replication(session, "rep")
 
 

@@ -147,14 +147,14 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
     ("arguments", "words"),
     [
         (["demix", "FOLDER", "--domains", "a,b"], "both are given"),
-        (["demix", "--name", "nobody"], "no replication called “nobody”"),
+        (["demix", "--name", "nobody"], "no replication “nobody”"),
         (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
         (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
         (["demix", "/no/such/folder"], "there is none"),
         (["demix", "FOLDER", "--name", "n" * 75], "at most 80 characters"),
         (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
         (["cbtm", "FOLDER", "--tasks", "/no/such"], "a folder for each task"),
-        (["report", "nobody"], "no replication called “nobody”"),
+        (["report", "nobody"], "no replication “nobody”"),
         (["show", "nobody"], "no report of “nobody” yet"),
     ],
 )
