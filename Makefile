@@ -2,8 +2,9 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
+LOWEST_TESTS := tests/ui/cli/test_cli.py tests/ui/studio/test_studio_pages.py tests/ui/api/test_api_parts.py tests/ui/playground
 
-.PHONY: run test install install-test system lint types layers tests bench pins clean
+.PHONY: run test install install-test system lint types layers tests lowest bench pins clean
 
 run: install  ## Install, create the registry, start everything, and open the studio
 	$(BIN)/workbench up --demo
@@ -39,6 +40,12 @@ layers:
 
 tests:
 	$(BIN)/pytest -n 2 --dist loadfile
+
+lowest: install-test  ## The screens, the API and the command line on the lowest versions that pyproject.toml promises
+	rm -rf .venv/lowest && $(BIN)/python -m venv .venv/lowest
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$(echo .venv/lowest/lib/python3.*/site-packages)/libraries.pth
+	.venv/lowest/bin/pip install --quiet --requirement constraints-lowest.txt
+	.venv/lowest/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS)
 
 bench:  ## Claims of speed, each a ratio measured in one run
 	for claim in benchmarks/*.py; do $(BIN)/python $$claim || exit 1; done

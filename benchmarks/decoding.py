@@ -10,6 +10,7 @@ Run: python benchmarks/decoding.py
 from __future__ import annotations
 
 from engine.device import prepare_process
+from engine.methods.registry import new_placement
 
 prepare_process()
 
@@ -42,7 +43,7 @@ def separate_models(shape: ModelConfig, model: MultiExpertModel) -> list[Any]:
 
 def different_experts(shape: ModelConfig, vocab_size: int) -> MultiExpertModel:
     """A model whose 8 experts really differ."""
-    model = MultiExpertModel(fresh_model(shape, vocab_size), [f"e{i}" for i in range(8)]).eval()
+    model = MultiExpertModel(fresh_model(shape, vocab_size), [f"e{i}" for i in range(8)], new_placement()).eval()
     with torch.no_grad():
         for key in model.keys:
             for parameter in model.expert_parameters(key).values():

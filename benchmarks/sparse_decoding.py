@@ -11,6 +11,7 @@ Run: python benchmarks/sparse_decoding.py
 from __future__ import annotations
 
 from engine.device import prepare_process
+from engine.methods.registry import new_placement
 
 prepare_process(1)
 
@@ -40,7 +41,7 @@ from engine.inference.ensemble import Ensemble, Group, group_of  # noqa: E402
 from engine.inference.generate import Mixing  # noqa: E402
 from engine.inference.model_cache import ModelCache  # noqa: E402
 from engine.mixing.cluster import ClusterGate, Routing  # noqa: E402
-from engine.models import loaded  # noqa: E402
+from engine.models import multi_expert_host  # noqa: E402
 from engine.models.demix import MultiExpertModel  # noqa: E402
 from engine.models.demix_files import load_demix, save_base, save_expert  # noqa: E402
 from engine.models.families import fresh_model  # noqa: E402
@@ -95,7 +96,9 @@ def compare_speed(
 ) -> tuple[list[float], list[float]]:
     """The time of the top 2 of 8 over that of one model in each run: by the median token, and by the mean one."""
     clustering = clustering_of(texts, 8)
-    models = [MultiExpertModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]).eval() for seed in range(8)]
+    models = [
+        MultiExpertModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"], new_placement()).eval() for seed in range(8)
+    ]
     lm, medians, means = fresh_model(shape, VOCAB, 0).eval(), list[float](), list[float]()
     ensemble = Ensemble(tuple(group_of(model, model.keys) for model in models))
     for run in range(runs + 1):
@@ -116,7 +119,7 @@ def store(shape: ModelConfig, root: Path, number: int) -> list[tuple[ArtifactRef
     """So many whole models on disk."""
     stored = []
     for seed in range(number):
-        model, key = MultiExpertModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"]), f"e{seed}"
+        model, key = MultiExpertModel(fresh_model(shape, VOCAB, seed), [f"e{seed}"], new_placement()), f"e{seed}"
         with new_folder(root / f"base{seed}") as folder:
             save_base(model, folder)
         base = ArtifactRef(root / f"base{seed}", ArtifactRef(root / f"base{seed}").check())
@@ -140,7 +143,7 @@ def count_held() -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    loaded.load_demix = loading  # type: ignore[assignment]
+    multi_expert_host.load_demix = loading  # type: ignore[assignment]
     return lambda: sum(size_bytes(model) for one in alive if (model := one()) is not None)
 
 

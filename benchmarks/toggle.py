@@ -22,6 +22,7 @@ import statistics  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable, Sequence  # noqa: E402
+from dataclasses import asdict, replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -30,9 +31,13 @@ from numpy.typing import NDArray  # noqa: E402
 from scipy.special import log_softmax, logsumexp  # noqa: E402
 from sqlalchemy.orm import Session  # noqa: E402
 
-from engine.config import GateConfig  # noqa: E402
+from engine.mixing.gate_type import GateConfig  # noqa: E402
+from engine.mixing.gates.fixed import FixedGateConfig  # noqa: E402
+from engine.mixing.gates.posterior import EvidenceConfig, PosteriorGateConfig  # noqa: E402
+from engine.mixing.gates.updating import UpdatingGateConfig  # noqa: E402
 from workbench.analysis import evaluations  # noqa: E402
 from workbench.analysis.scores import mix_scores  # noqa: E402
+from workbench.mixture_request import MixtureRequest  # noqa: E402
 from workbench.registry import (  # noqa: E402
     database,
     experts,
@@ -46,14 +51,14 @@ from workbench.store.storage import Storage, get_storage  # noqa: E402
 
 BLOCK = 256
 NUM_EXPERTS = 8
-GATES = {
-    f"{name}{f', top {top_k}' if top_k else ''}": GateConfig(**told, update_every=BLOCK, top_k=top_k)  # type: ignore[arg-type]
-    for name, told in {
-        "prefix": {},
-        "last token": {"evidence": "last_token"},
-        "updating": {"kind": "updating"},
-        "updating, last token": {"kind": "updating", "evidence": "last_token"},
-        "fixed": {"kind": "fixed"},
+GATES: dict[str, GateConfig] = {
+    f"{name}{f', top {top_k}' if top_k else ''}": replace(config, top_k=top_k)
+    for name, config in {
+        "prefix": PosteriorGateConfig(),
+        "last token": PosteriorGateConfig(evidence="last_token"),
+        "updating": UpdatingGateConfig(update_every=BLOCK),
+        "updating, last token": UpdatingGateConfig(evidence="last_token", update_every=BLOCK),
+        "fixed": FixedGateConfig(),
     }.items()
     for top_k in (None, 2)
 }
@@ -135,7 +140,7 @@ def ours(settings: Settings, gate: GateConfig, prior: Sequence[float]) -> list[f
     """The perplexity of the mixture on every domain."""
     weights = {f"all/{place}": weight for place, weight in enumerate(prior)}
     with database.reading(settings) as session:
-        found = mix_scores(session, get_storage(settings), "all", weights=weights, gate=gate)
+        found = mix_scores(session, get_storage(settings), MixtureRequest("all", weights=weights, gate=asdict(gate)))
     return [row["perplexity"] for row in found["domains"]]
 
 
@@ -160,10 +165,10 @@ def peer(files: Files, gate: GateConfig, prior: Sequence[float]) -> list[float]:
 def _joint(gate: GateConfig, log_prior_E: Floats, blocks_ENT: Floats) -> Floats:
     """The log of prior times evidence."""
     seen_ENT = np.zeros_like(blocks_ENT)
-    if gate.kind == "fixed":
+    if not isinstance(gate, EvidenceConfig):
         return seen_ENT + log_prior_E[:, None, None]
     seen_ENT[..., 1:] = blocks_ENT[..., :-1].cumsum(-1) if gate.evidence == "prefix" else blocks_ENT[..., :-1]
-    if gate.kind == "posterior":
+    if not isinstance(gate, UpdatingGateConfig):
         return seen_ENT + log_prior_E[:, None, None]
     ends_NE = (blocks_ENT.sum(-1) if gate.evidence == "prefix" else blocks_ENT[..., -1]).T
     prior_E, posteriors, priors = np.exp(log_prior_E), [], []
@@ -222,7 +227,7 @@ def main() -> None:
         with database.transaction(settings) as session:
             files = fill(session, get_storage(settings), arguments.domains, arguments.tokens)
         first_prior, before_mb = priors(2)[0], memory_mb()
-        first_seconds = seconds(lambda: ours(settings, GateConfig(), first_prior))
+        first_seconds = seconds(lambda: ours(settings, PosteriorGateConfig(), first_prior))
         told = {name: ours(settings, gate, prior) for name, gate in GATES.items() for prior in priors(2)}
         peak_mb = memory_mb()
         for name, gate in GATES.items():

@@ -7,6 +7,7 @@ Run: python benchmarks/training_step.py
 from __future__ import annotations
 
 from engine.device import prepare_process
+from engine.methods.registry import new_placement
 
 prepare_process()
 
@@ -57,7 +58,7 @@ def main() -> None:
     shape = ModelConfig(num_layers=4, width=128, num_heads=4, ffn_width=512, max_positions=512)
     ids = torch.randint(0, VOCAB, (8 * arguments.sequences, arguments.block + 1))
     dense_lm = fresh_model(shape, VOCAB).train()
-    demix = MultiExpertModel(fresh_model(shape, VOCAB), keys).train()
+    demix = MultiExpertModel(fresh_model(shape, VOCAB), keys, new_placement()).train()
     rows = Rows(tuple(keys), (arguments.sequences,) * 8)
     weights = dict(dense_lm.named_parameters())
     plain = [GradientGroup(list(weights.values()))]

@@ -16,13 +16,10 @@ from engine.errors import EngineError
 
 Family = Literal["llama", "gpt2", "opt"]
 Precision = Literal["fp32", "bf16"]
-ExpertsIn = Literal["ffn", "token", "adapter"]
-MethodName = Literal["demix", "dense", "dense-balanced", "domain-token", "lora", "lora-mixed", "moe"]
 Targets = Literal["all", "attention", "ffn"]
 Evidence = Literal["prefix", "last_token"]
 TaskRouting = Literal["cluster", "updating", "fixed", "fixed-validation"]
 Normalise = Literal["none", "tokens"]
-GateKind = Literal["posterior", "updating", "fixed", "cluster", "cluster-posterior"]
 
 
 MOST = 2**31 - 1  # of whole numbers without a tighter bound
@@ -135,36 +132,38 @@ class AdaptingConfig(Checked):
     sequences_per_domain: int = knob(2, "Sequences of each domain in one batch.", ge=1, le=2**16)
     max_sequences: int | None = knob(
         None,
-        "Different sequences of each domain to train on at most, evenly spread over its text; empty: all.",
+        "Most different sequences of each domain to train on, evenly spread over its text; empty: all.",
         ge=1,
         le=MOST,
     )
     accumulate: int = knob(1, "Batches whose gradients are summed before an update (the paper: 8).", ge=1, le=2**16)
     learning_rate: float | None = knob(
         None,
-        "Peak learning rate; empty: a tenth of what the first of the parent's line was trained with (paper).",
+        "Peak learning rate; empty: a tenth of the rate of the first expert in the parent's lineage (paper).",
         gt=0,
         le=100,
     )
-    warmup: float = knob(0.08, "Share of the steps in which the rate rises from zero.", ge=0, le=1)
-    decay_power: float = knob(1.0, "Power of the polynomial decay; 1 is a straight line to zero.", ge=0, le=100)
+    warmup: float = knob(0.08, "Share of the steps in which the learning rate rises from zero.", ge=0, le=1)
+    decay_power: float = knob(
+        1.0, "Power of the polynomial decay of the learning rate; 1: linear to zero.", ge=0, le=100
+    )
     weight_decay: float = knob(0.1, "Decoupled weight decay.", ge=0, le=100)
-    beta1: float = knob(0.9, "Adam's first decay rate.", ge=0, lt=1)
-    beta2: float = knob(0.95, "Adam's second decay rate.", ge=0, lt=1)
+    beta1: float = knob(0.9, "Adam's beta1.", ge=0, lt=1)
+    beta2: float = knob(0.95, "Adam's beta2.", ge=0, lt=1)
     epsilon: float = knob(1e-8, "Adam's epsilon.", ge=1e-30, le=1)
-    clip: float = knob(0.1, "Largest norm of all gradients together; 0 switches clipping off.", ge=0)
-    precision: Precision = knob("fp32", "Arithmetic of the forward and backward pass: fp32 or bf16.")
+    clip: float = knob(0.1, "Gradient clipping: largest norm of all gradients together; 0: no clipping.", ge=0)
+    precision: Precision = knob("fp32", "Precision of the forward and backward pass: fp32 or bf16.")
     checkpoint_every: int = knob(50, "Steps between checkpoints.", ge=1)
     evaluate_every: int = knob(100, "Steps between evaluations on held-out text.", ge=1)
-    evaluation_blocks: int = knob(8, "Held-out blocks per domain in such an evaluation.", ge=1, le=2**20)
+    evaluation_blocks: int = knob(8, "Held-out blocks per domain in each of these evaluations.", ge=1, le=2**20)
     patience: int | None = knob(
         None,
-        "Stop after this many evaluations in a row without a better held-out loss, and keep the best weights; "
-        "empty makes every step and keeps the last.",
+        "Early stopping: stop after this many evaluations in a row without a better held-out loss, and keep the "
+        "best weights; empty: run every step and keep the last weights.",
         ge=1,
         le=MOST,
     )
-    seed: int = knob(0, "Seed of everything random.", ge=0, le=MOST_SEED)
+    seed: int = knob(0, "Random seed.", ge=0, le=MOST_SEED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,10 +186,10 @@ class TrainingConfig(AdaptingConfig):
 class LoraConfig(Checked):
     """The shape of a low-rank adapter (Hu et al. 2021)."""
 
-    rank: int = knob(16, "LoRA: rank of each map's change (MoDE: 16).", ge=1, le=2**16)
-    alpha: float = knob(32.0, "LoRA: the change is multiplied by alpha / rank.", gt=0, le=1e6)
+    rank: int = knob(16, "LoRA: rank of each adapter (MoDE's paper: 16).", ge=1, le=2**16)
+    alpha: float = knob(32.0, "LoRA: the adapter's output is multiplied by alpha / rank.", gt=0, le=1e6)
     targets: Targets = knob(
-        "all", "LoRA: the maps that get an adapter: all, those of attention, or those of the feed-forward networks."
+        "all", "LoRA: the linear maps that get an adapter: all, attention, or the feed-forward networks (ffn)."
     )
 
 
@@ -199,10 +198,10 @@ class MoeConfig(Checked):
     """The shape of a sparsely upcycled mixture of experts (Komatsuzaki et al. 2022)."""
 
     num_experts: int = knob(
-        8, "MoE: feed-forward networks in each layer, all copies at first (C-BTM §6: 32).", ge=2, le=2**12
+        8, "MoE: feed-forward networks in each layer, copies of one at first (C-BTM §6: 32).", ge=2, le=2**12
     )
-    active_experts: int = knob(2, "MoE: networks that each token goes through (C-BTM §6: 2).", ge=1, le=2**12)
-    balance: float = knob(0.01, "MoE: weight of the loss that spreads tokens evenly over the networks.", ge=0, le=1e6)
+    active_experts: int = knob(2, "MoE: networks that each token is routed to (C-BTM §6: 2).", ge=1, le=2**12)
+    balance: float = knob(0.01, "MoE: weight of the load-balancing loss.", ge=0, le=1e6)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,53 +213,12 @@ class MoeConfig(Checked):
 
 
 @dataclass(frozen=True)
-class GateConfig(Checked):
-    """How expert weights come about (DEMix §5.1, C-BTM §2.2)."""
-
-    kind: GateKind = knob(
-        "posterior",
-        "posterior: by Bayes' rule from the text so far; updating: its prior learns as the text goes on; "
-        "fixed: the given weights; cluster: by the nearness of the text so far to each expert's cluster; "
-        "cluster-posterior: by Bayes' rule, with that nearness as the prior of the experts that have a cluster.",
-    )
-    evidence: Evidence = knob("prefix", "What a posterior sees: the whole prefix (paper) or the last token (code).")
-    newest_weight: float = knob(
-        0.7, "Updating: share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1
-    )
-    update_every: int = knob(
-        256, "Updating: tokens after which the prior learns (paper: 1024), in generation and in scores alike.", ge=1
-    )
-    top_k: int | None = knob(None, "Keep only this many experts at each token; empty keeps all.", ge=1, le=MOST)
-    clustering: str | None = knob(
-        None, "Cluster gates: the id of the clustering whose clusters the experts were trained on."
-    )
-    temperature: float = knob(
-        0.1,
-        "Cluster gates: how soft the choice is (paper: 0.1; clusters of standardised vectors need 1 to 3); "
-        "lower is sharper.",
-        ge=1e-12,
-        le=1e6,
-    )
-    distance_power: float = knob(2.0, "Cluster gates: the power of the distance (paper: 2; code: 4).", gt=0, le=100)
-    freeze_after: int | None = knob(
-        None,
-        "Cluster gates: tokens of a text after which nearness stays (paper: after half of a document nothing is lost); "
-        "empty: never.",
-        ge=1,
-        le=MOST,
-    )
-
-    @property
-    def needs_clusters(self) -> bool:
-        """Whether it weighs by nearness, so that it must name a clustering."""
-        return self.kind in ("cluster", "cluster-posterior")
-
-
-@dataclass(frozen=True)
 class SamplingConfig(Checked):
     """How the next token is drawn from the mixture."""
 
-    max_tokens: int = knob(128, "Tokens to generate at most.", ge=1, le=MOST_TOKENS)
-    temperature: float = knob(1.0, "0 takes the most probable token; 1 samples from the mixture itself.", ge=0, le=1e6)
-    top_p: float = knob(1.0, "Sample from the smallest set of tokens with this much probability.", gt=0, le=1)
-    seed: int | None = knob(None, "Seed of the draw; empty draws anew each time.", ge=0, le=2**64 - 1)
+    max_tokens: int = knob(128, "Most tokens to generate.", ge=1, le=MOST_TOKENS)
+    temperature: float = knob(
+        1.0, "0: the most probable token; 1: sample from the mixture's distribution.", ge=0, le=1e6
+    )
+    top_p: float = knob(1.0, "Sample from the smallest set of tokens whose probabilities add up to this.", gt=0, le=1)
+    seed: int | None = knob(None, "Random seed of the sampling; empty: a new one each time.", ge=0, le=2**64 - 1)

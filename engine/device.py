@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from engine.errors import ModelError
+from engine.errors import ModelError, NextStep
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +49,6 @@ def choose_device(name: str = "auto") -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ModelError(
             f"The device “{name}” is not available ({str(error).splitlines()[0]}).",
-            "Set WORKBENCH_DEVICE to auto, cpu or an available device.",
+            NextStep.CHOOSE_DEVICE,
         ) from None
     return device

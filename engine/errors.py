@@ -16,19 +16,47 @@ Problem                      what is wrong, and what to do next
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 
+class NextStep(StrEnum):
+    """Next steps that a front end words better: it knows the command, the setting or the page.
+
+    A value is the sentence where there is no front end, and the code by which `ui.present` recognises the step.
+    """
+
+    CHOOSE_DEVICE = "Choose the device auto, cpu or another that this machine has."
+    CHOOSE_DEVICE_OR_ONE_PROCESS = "Choose the device auto, cpu or cuda, or train in one process."
+    EVALUATE_AGAIN = "Evaluate the mixture again."
+    NAME_TEXT_FIELD = "Say which field holds the text."
+    NAME_DOMAIN_FIELD = "Say which field holds the domain."
+    NAME_GROUP_FIELD = "Say which field holds the group."
+    FEWER_SHOTS = "Add examples, or choose fewer demonstrations."
+    FEWER_VALIDATION_EXAMPLES = "Add examples, or choose fewer validation examples."
+
+
 class Problem(Exception):
-    """An error for users: one sentence for what is wrong, one for what to do next."""
+    """An error for users: what is wrong, and what to do next, in one or two short sentences."""
 
     def __init__(self, problem: str, next_step: str = "") -> None:
         super().__init__(problem, next_step)
         self.problem = problem
         self.next_step = next_step
 
+    @property
+    def cause(self) -> str:
+        """What is wrong, with its place (such as file and line) where the error has one; without the next step."""
+        return self.problem
+
     def __str__(self) -> str:
-        return f"{self.problem} {self.next_step}".strip()
+        return f"{self.cause} {self.next_step}".strip()
+
+
+def code_of(problem: Problem) -> str:
+    """A short stable name of a problem's class: NotFound -> not_found."""
+    name = type(problem).__name__
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
 class EngineError(Problem):
@@ -45,9 +73,10 @@ class CorpusError(EngineError):
         self.path = path
         self.line = line
 
-    def __str__(self) -> str:
+    @property
+    def cause(self) -> str:
         place = "" if self.path is None else f"{self.path}" + (f", line {self.line}" if self.line else "") + ": "
-        return place + super().__str__()
+        return place + self.problem
 
 
 class TokenizerError(EngineError):

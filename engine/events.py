@@ -86,6 +86,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class PartOrder:
+    """The names of the parts that a MoDE training works on, in the order of its gates; the backbone comes before."""
+
+    parts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class GateWeights:
     """The MoDE gate weights of the backbone and each active part at one token, by block; 1 together in each block."""
 
@@ -130,7 +137,7 @@ class Done:
     text: str = ""  # held-back text that no later token completed
 
 
-Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note
+Event = Progress | Step | Evaluated | Saving | Saved | TrainingFinished | Note | PartOrder
 Made = TypeVar("Made")
 
 

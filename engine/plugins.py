@@ -13,10 +13,11 @@ Importing a plug-in runs its code: only packages installed in this environment a
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import TypeVar
 
 from engine.errors import Problem
@@ -33,10 +34,11 @@ def find_plugins(
 ) -> dict[str, Descriptor]:
     """All descriptors by name: `attribute` of each module in `package` that has one, then the entry points of `group`.
 
-    Modules come in alphabetical order; of a folder the module `descriptor` is read. Raises BadPlugin.
+    Each value is a descriptor or a tuple of several. Modules come in alphabetical order. Of a folder the module
+    `descriptor` is read, or without one all its modules. Raises BadPlugin.
     """
     descriptors: dict[str, Descriptor] = {}
-    for origin, value in [*_built_in(package, attribute), *_offered(group)]:
+    for origin, value in _each([*_built_in(package, attribute), *_offered(group)]):
         if not isinstance(value, kind):
             raise BadPlugin(
                 f"The plug-in {origin} is a {type(value).__name__}, not a {kind.__name__}.", "Correct its entry point."
@@ -48,14 +50,26 @@ def find_plugins(
     return descriptors
 
 
+def _each(origins: list[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    for origin, value in origins:
+        for descriptor in value if isinstance(value, tuple) else (value,):
+            yield origin, descriptor
+
+
 def _built_in(package: str, attribute: str) -> list[tuple[str, object]]:
-    descriptors = []
+    values = [(name, getattr(import_module(name), attribute, None)) for name in _modules(package)]
+    return [(name, value) for name, value in values if value is not None]
+
+
+def _modules(package: str) -> Iterator[str]:
     for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
-        name = f"{module.name}.descriptor" if module.ispkg else module.name
-        value = getattr(import_module(name), attribute, None)
-        if value is not None:
-            descriptors.append((name, value))
-    return descriptors
+        descriptor = f"{module.name}.descriptor"
+        if not module.ispkg:
+            yield module.name
+        elif find_spec(descriptor):
+            yield descriptor
+        else:
+            yield from _modules(module.name)
 
 
 def _offered(group: str) -> list[tuple[str, object]]:

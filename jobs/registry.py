@@ -1,44 +1,28 @@
-"""Which function does the work of each kind of job. Loaded when a job needs it: some wake torch."""
+"""Which function does the work of each kind of job. Imported when a job runs: some import torch."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
-from jobs.attempt.work import Kind
-from workbench.errors import NotFound
-
-KINDS: dict[str, str] = {
-    "import-corpus": "jobs.kinds.import_corpus:run",
-    "make-seed": "jobs.kinds.make_seed:run",
-    "train-demix": "jobs.kinds.train_demix:run",
-    "train-expert": "jobs.kinds.train_expert:run",
-    "train-mode": "jobs.kinds.train_mode:run",
-    "compose-mode": "jobs.kinds.compose_mode:run",
-    "average-experts": "jobs.kinds.average_experts:run",
-    "evaluate": "jobs.kinds.evaluate:run",
-    "certify-addition": "jobs.kinds.certify_addition:run",
-    "certify-removal": "jobs.kinds.certify_removal:run",
-    "overlap": "jobs.kinds.overlap:run",
-    "classify": "jobs.kinds.classify:run",
-    "replicate": "jobs.kinds.replicate_demix:run",
-    "replicate-cbtm": "jobs.kinds.replicate_cbtm:run",
-    "replicate-mode": "jobs.kinds.replicate_mode:run",
-    "find-clusters": "jobs.kinds.find_clusters:run",
-    "cluster-part": "jobs.kinds.cluster_parts:run",
-    "merge-clusters": "jobs.kinds.edit_clusters:merge",
-    "split-cluster": "jobs.kinds.edit_clusters:split",
-    "pin-documents": "jobs.kinds.edit_clusters:pin",
-    "make-cluster-domains": "jobs.kinds.cluster_domains:run",
-    "make-domain": "jobs.kinds.make_domain:run",
-    "make-mixture": "jobs.kinds.make_mixture:run",
-    "selfcheck": "jobs.kinds.selfcheck:run",
-}
+from engine.plugins import BadPlugin
+from jobs.attempt.work import Runner
+from workbench.kinds.catalog import kind_named
+from workbench.kinds.kind import Kind
 
 
-def load_kind(kind: str) -> Kind:
-    """The generator function of a kind of job; raises NotFound that lists the kinds there are."""
-    if kind not in KINDS:
-        raise NotFound("kind of job", kind, KINDS)
-    module, _, name = KINDS[kind].partition(":")
-    return cast(Kind, getattr(import_module(module), name))
+def load_runner(kind: str) -> Runner:
+    """The generator function of a kind of job. Raises BadSpec for an unknown kind, BadPlugin where it has none."""
+    path = runner_path(kind_named(kind))
+    module, _, function = path.partition(":")
+    try:
+        return cast(Runner, getattr(import_module(module), function))
+    except (ImportError, AttributeError) as error:
+        raise BadPlugin(
+            f"The runner {path} of the kind “{kind}” cannot be imported: {error}.", "Repair or uninstall its package."
+        ) from error
+
+
+def runner_path(kind: Kind[Any]) -> str:
+    """`package.module:function`: what the kind names, or `run` in the module of `jobs.kinds` named as its spec's."""
+    return kind.runner or kind.spec.__module__.replace("workbench.kinds", "jobs.kinds", 1) + ":run"

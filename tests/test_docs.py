@@ -1,4 +1,4 @@
-"""Documentation is run, not believed."""
+"""Documentation is tested: commands are run, links are followed, settings and laws are compared with the code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from httpx import Response
 from starlette.testclient import TestClient
 
@@ -36,28 +39,28 @@ RUN_IN_ORDER = [  # one registry for all
     "how_to/classify.md",
     "how_to/backups_and_trash.md",
 ]
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def commands(path: Path, prompt: str = "$ workbench") -> list[str]:
-    """Lines that begin with a prompt and a command in the console blocks of a document."""
+    """The lines of a document's console blocks that start with this prompt and command."""
     blocks = re.findall(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith(prompt)]
 
 
 @pytest.fixture(scope="module")
 def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the reader stands."""
+    """The folder in which the commands are run."""
     return tmp_path_factory.mktemp("reader")
 
 
 @pytest.fixture(scope="module")
 def reader(reader_folder: Path) -> Callable[[Path], None]:
-    """Somebody who types every command of a document, in one folder for all of them."""
+    """Runs every command of a document; all documents share one folder."""
     folder = reader_folder
     shutil.copytree(ROOT / "docs" / "how_to" / "tasks", folder / "tasks")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WORKBENCH_")}
-    # A port nobody listens on: `say` must not ask an API server that happens to run here.
+    # No server listens on this port: a generation must not use an API server that happens to run on this machine.
     clean |= {"WORKBENCH_API_PORT": "9", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
     def follow(document: Path) -> None:
@@ -71,8 +74,8 @@ def reader(reader_folder: Path) -> Callable[[Path], None]:
     return follow
 
 
-def with_walk(reader: Callable[[Path], None], folder: Path) -> None:
-    """The registry of the documents up to MoDE, where a test is run by itself."""
+def run_tutorials_up_to_mode(reader: Callable[[Path], None], folder: Path) -> None:
+    """Makes the registry of the documents up to MoDE, if a test is run by itself."""
     if not (folder / ".workbench" / "registry.db").is_file():
         for name in ("first_expert.md", "how_to/mode.md"):
             reader(ROOT / "docs" / name)
@@ -87,20 +90,20 @@ def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: 
 
 
 def test_all_documents_score_the_same_number_of_tokens() -> None:
-    """Else `eval retention` and the like could not compare what they made."""
+    """Otherwise `eval retention` and the like could not compare their results."""
     scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench eval run")]
     assert len(scored) > 8
     assert {re.findall(r"--max-tokens (\d+)", line)[0] for line in scored} == {"4000"}
 
 
 @pytest.mark.timeout(900)
-def test_gates_of_the_walk_learn(reader: Callable[[Path], None], reader_folder: Path) -> None:
-    """What they learn depends on the text of this machine; that they choose well where they can is tested elsewhere."""
-    with_walk(reader, reader_folder)
+def test_gates_of_the_tutorial_learn(reader: Callable[[Path], None], reader_folder: Path) -> None:
+    """What they learn depends on the text of this machine; other tests check that they choose well."""
+    run_tutorials_up_to_mode(reader, reader_folder)
     with reading(Settings(home=reader_folder / ".workbench")) as session:
-        looks = {one["domain"]: one["gates"] for one in training_history(session, "tuned/composed")["domains"]}
+        gate_weights = {row["domain"]: row["gates"] for row in training_history(session, "tuned/composed")["domains"]}
     for domain in ("python", "licences", "cython"):
-        first, last = looks[domain][0], looks[domain][-1]
+        first, last = gate_weights[domain][0], gate_weights[domain][-1]
         assert math.isclose(math.fsum(last.values()), 1, abs_tol=1e-5)
         assert max(abs(last[part] - first[part]) for part in first) > 0.01
 
@@ -110,15 +113,15 @@ HTTP = ROOT / "docs" / "how_to" / "http_api.md"
 
 @pytest.fixture(scope="module")
 def served(reader: Callable[[Path], None], reader_folder: Path) -> Iterator[TestClient]:
-    """The API over what the reader has made, with the models' own weights."""
-    with_walk(reader, reader_folder)
+    """The API on the registry that the tutorials made."""
+    run_tutorials_up_to_mode(reader, reader_folder)
     app = create_app(Settings(home=reader_folder / ".workbench"), playground=False)
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         yield client
 
 
-def asked(client: TestClient, line: str) -> Response:
-    """What a line of curl is answered."""
+def call(client: TestClient, line: str) -> Response:
+    """The response to a line of curl."""
     words = shlex.split(line)
     [url] = [word for word in words if word.startswith("http://")]
     if "-d" not in words:
@@ -127,25 +130,25 @@ def asked(client: TestClient, line: str) -> Response:
 
 
 @pytest.mark.timeout(900)
-def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
+def test_every_call_on_the_http_page_succeeds(served: TestClient) -> None:
     lines = commands(HTTP, "$ curl")
-    answers = {line: asked(served, line) for line in lines}
+    answers = {line: call(served, line) for line in lines}
     assert {line: answer.status_code for line, answer in answers.items()} == dict.fromkeys(lines, 200)
     [echoed] = [answer.json()["choices"] for line, answer in answers.items() if '"echo"' in line]
     assert [one["logprobs"]["tokens"][0] for one in echoed] == ["<s>", "<s>"]
     assert all(nats < 0 for one in echoed for nats in one["logprobs"]["token_logprobs"][1:])
-    one_each = {line: answer for line, answer in answers.items() if "/completions" in line and '"echo"' not in line}
-    whole = [answer.json() for line, answer in one_each.items() if "stream" not in line]
-    assert [set(one["choices"][0]["expert_weights"][0]) for one in whole] == [
+    generations = {line: answer for line, answer in answers.items() if "/completions" in line and '"echo"' not in line}
+    bodies = [answer.json() for line, answer in generations.items() if "stream" not in line]
+    assert [set(one["choices"][0]["expert_weights"][0]) for one in bodies] == [
         {"duo/licences", "duo/python"},
         {"duo/python"},
         {"duo/licences", "duo/python"},
         {"tuned/composed"},
         {"tuned/composed"},
     ]
-    parts = [one["choices"][0]["gate_weights"][0]["tuned/composed"]["parts"] for one in whole[3:]]
+    parts = [one["choices"][0]["gate_weights"][0]["tuned/composed"]["parts"] for one in bodies[3:]]
     assert [list(one) for one in parts] == [["python"], []]
-    assert all(one["manifest"]["experts"][0]["sha256"] for one in whole)
+    assert all(one["manifest"]["experts"][0]["sha256"] for one in bodies)
     [streamed] = [answer.text for line, answer in answers.items() if '"stream"' in line]
     assert streamed.rstrip().endswith("data: [DONE]")
     assert '"manifest"' in streamed
@@ -154,24 +157,24 @@ def test_every_call_of_the_page_on_http_is_answered(served: TestClient) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_the_codes_of_the_page_on_http_are_those_that_are_given(served: TestClient) -> None:
+def test_the_error_codes_on_the_http_page_are_those_of_the_api(served: TestClient) -> None:
     text = HTTP.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \| .* \| `(\{.*\})` \|$", text, re.MULTILINE)
     assert len(rows) == 6
     answers = [served.post("/v1/completions", json=json.loads(body)) for _, _, body in rows]
-    told = [(one.json()["error"]["code"], str(one.status_code)) for one in answers]
-    assert told == [(code, status) for code, status, _ in rows]
+    codes = [(one.json()["error"]["code"], str(one.status_code)) for one in answers]
+    assert codes == [(code, status) for code, status, _ in rows]
     long = served.post("/v1/completions", json={"model": "duo", "prompt": "x" * 100_000})
     assert f"`{long.json()['error']['code']}` ({long.status_code})" in text
     assert "no chat" in served.post("/v1/chat/completions", json={}).json()["error"]["message"]
-    at_the_door = [
+    refused_headers = [
         {"host": "evil.example"},
         {"origin": "http://evil.example"},
         {"sec-fetch-site": "cross-site"},
         {REGISTRY_HEADER: "another"},
         {"content-length": str(MAX_BODY_BYTES + 1)},
     ]
-    for headers in at_the_door:
+    for headers in refused_headers:
         refused = served.get("/v1/models", headers=headers)
         assert f"`{refused.json()['error']['code']}`" in text
         assert f"({refused.status_code})" in text
@@ -185,6 +188,41 @@ def test_links_and_files_that_a_document_names_exist(path: Path) -> None:
     missing = [link for link in links if not (path.parent / link).exists()]
     missing += [file for file in files if not (ROOT / file).exists()]
     assert not missing
+
+
+def anchors_of(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_into_a_document_name_a_heading_of_it(path: Path) -> None:
+    links = re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", path.read_text(encoding="utf-8"))
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors_of((path.parent / target) if target else path)
+    ]
+    assert not missing
+
+
+def test_the_citation_names_the_three_papers() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= citation.keys()
+    papers = [reference["identifiers"][0]["value"] for reference in citation["references"]]
+    assert papers == ["arXiv:2108.05036", "arXiv:2303.14177", "arXiv:2410.10181"]
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert citation["version"] == tomllib.load(file)["project"]["version"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "figures").glob("*.svg")), ids=lambda path: path.stem)
+def test_a_figure_is_an_image_with_a_title_and_a_description(path: Path) -> None:
+    root = ElementTree.parse(path).getroot()
+    names = {child.tag.rpartition("}")[2] for child in root}
+    assert {"title", "desc"} <= names
+    assert f"figures/{path.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
@@ -205,6 +243,6 @@ def test_the_readme_counts_the_laws() -> None:
 def test_every_law_of_the_self_check_is_in_the_methods_with_its_tolerance() -> None:
     from engine.selfcheck.laws import LAWS
 
-    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "methods" / "README.md").read_text(encoding="utf-8")
     for law in LAWS:
         assert f"| {law.number} | {law.sentence} | {law.tolerance} |" in text

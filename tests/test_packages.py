@@ -19,8 +19,8 @@ import httpx
 import pytest
 
 from workbench.job_records.jobs import create_job, get_job
+from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import reading, transaction
-from workbench.specs import SelfCheck
 
 ROOT = Path(__file__).parents[1]
 

@@ -65,9 +65,3 @@ class ServiceUnavailable(UiError):
 
 class JobFailed(UiError):
     """A job that was waited for did not end well."""
-
-
-def code_of(problem: Problem) -> str:
-    """A short stable name of a problem's cause: NotFound -> not_found."""
-    name = type(problem).__name__
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -19,6 +19,7 @@ WorkbenchError
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import Problem
@@ -29,13 +30,14 @@ class WorkbenchError(Problem):
 
 
 class NotFound(WorkbenchError):
-    """There is no `what` called `name`."""
+    """There is no `what` called `name`; `where`, such as *in “apps”*, narrows down what was searched."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str] = ()) -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str] = (), *, where: str = "") -> None:
         names = sorted(known)
+        searched = f"{what} {where}".strip()
         super().__init__(
-            f"There is no {what} called “{name}”.",
-            f"Known: {_few(names)}." if names else f"There is no {what} yet.",
+            f"There is no {searched} called “{name}”.",
+            f"Known: {_few(names)}." if names else f"There is no {searched} yet.",
         )
         self.what = what
         self.name = name
@@ -59,24 +61,46 @@ class NameTaken(WorkbenchError):
         super().__init__(f"{article} {what} called “{name}” exists already.", "Choose another name.")
 
 
-class BadSpec(WorkbenchError):
-    """A wish that cannot be granted; `complaints` holds every reason."""
+@dataclass(frozen=True)
+class Complaint:
+    """A fault found by validating a spec, with the path of its field; the path is empty for the spec as a unit."""
 
-    def __init__(self, complaints: Sequence[str], next_step: str = "Change what is named and submit again.") -> None:
-        super().__init__(" ".join(complaints), next_step)
-        self.complaints = list(complaints)
+    message: str
+    field: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class BadSpec(WorkbenchError):
+    """A spec that cannot be accepted; `complaints` holds every reason.
+
+    `field_complaints` leaves out those of the validation that are about the spec as a unit.
+    """
+
+    def __init__(
+        self, complaints: Sequence[str | Complaint], next_step: str = "Change what is named and submit again."
+    ) -> None:
+        self.complaints = [str(complaint) for complaint in complaints]
+        self.field_complaints = [str(one) for one in complaints if not isinstance(one, Complaint) or one.field]
+        super().__init__(" ".join(self.complaints), next_step)
 
 
 class BadSettings(WorkbenchError):
     """Variables of the environment that cannot be right."""
 
     def __init__(self, faults: Sequence[Mapping[str, Any]]) -> None:
-        told = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(str(one['msg']))}." for one in faults]
-        super().__init__(" ".join(told), "Set it anew, or leave it out.")
+        sentences = [f"WORKBENCH_{str(one['loc'][0]).upper()} {_wanted(one)}." for one in faults]
+        super().__init__(" ".join(sentences), "Set it anew, or leave it out.")
 
 
-def _wanted(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
+def validation_message(fault: Mapping[str, Any]) -> str:
+    """The message of one fault of a pydantic validation; of a validator of ours its own words."""
+    return str(fault["ctx"]["error"] if fault["type"] == "value_error" else fault["msg"])
+
+
+def _wanted(fault: Mapping[str, Any]) -> str:
+    return validation_message(fault).replace("Input should be", "must be", 1)
 
 
 class InUse(WorkbenchError):

@@ -13,18 +13,23 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Echo, Token
 from engine.files import ArtifactRef
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gate_type import GateConfig
 from workbench.analysis.cluster_routing import Route, find_route
 from workbench.errors import NoModel, NotFound
+from workbench.gate_configs import changed_gate, default_gate, dump_gate, load_gate
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import part_names
+from workbench.registry.priors import weights_under
 from workbench.registry.tables import Expert, Mixture
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
     from engine.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
-_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
 _NUM_CLUSTERINGS = 4  # in memory: the embedder of one may be a whole model, which the bound in bytes does not count
 
 
@@ -108,7 +112,7 @@ class Plan:
                 for e in self.experts
             ],
             "tokenizer_sha256": self.tokenizer_sha256,
-            "gate": asdict(self.gate),
+            "gate": dump_gate(self.gate),
             "clustering_sha256": self.route.clustering.sha256 if self.route else None,
         }
 
@@ -120,78 +124,89 @@ class _Member:
     on: bool
 
 
-def plan(
-    session: Session,
-    storage: Storage,
-    model: str,
-    *,
-    active: Sequence[str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    gate: GateConfig | None = None,
-    parts: Mapping[str, Collection[str]] | None = None,
-) -> Plan:
-    """The plan of a request to a mixture or an expert, by name.
+@dataclass(frozen=True)
+class _Model:
+    """A mixture, or an expert as a mixture of one, as it is stored."""
 
-    `active` names the experts that take part (None: those that are on in the mixture); `weights` replaces their
-    weights, and leaves those it does not name at 0. `parts` names the parts of an expert of MoDE that are active: all
-    of one that it does not name, the backbone alone where none is named. Raises NotFound, or MixtureError when no
-    expert is left or those that are do not go together.
+    name: str
+    members: Sequence[_Member]
+    gate: GateConfig
+    is_mixture: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        return [member.expert.name for member in self.members]
+
+
+def plan(session: Session, storage: Storage, request: MixtureRequest | str) -> Plan:
+    """The plan of a request; a name stands for the request that leaves everything as it is stored.
+
+    The model is read once. Of an expert of MoDE that `parts` does not name, all parts are active; where it names none
+    of them, the backbone alone. Raises NotFound, or MixtureError when no expert is left or those that are do not go
+    together.
     """
-    members, stored_gate = _members(session, model)
-    asked = parts or {}
-    _require_known(model, members, [*(active or ()), *(weights or ()), *asked])
-    for member in members:
-        _require_parts(member.expert, asked.get(member.expert.name))
-    chosen = _choose(model, members, active, weights)
-    _require_one_tokenizer([member.expert for member in chosen])
-    chosen_gate = gate or stored_gate
+    request = MixtureRequest(request) if isinstance(request, str) else request
+    model = _find_model(session, request.model)
+    _require_known(model, [*(request.active or ()), *(request.weights or ()), *request.parts])
+    for member in model.members:
+        _require_parts(member.expert, request.parts.get(member.expert.name))
+    chosen = _choose(model, request.active, _weights(session, model, request))
+    experts = [member.expert for member in chosen]
+    _require_one_tokenizer(experts)
+    gate = changed_gate(model.gate, request.gate) if request.gate else model.gate
     return Plan(
-        model,
-        tuple(_planned(storage, member, asked) for member in chosen),
-        tuple(member.expert.id for member in members),
-        chosen[0].expert.tokenizer_sha256,
-        chosen_gate,
-        find_route(session, storage, chosen_gate, [member.expert for member in chosen]),
+        model.name,
+        tuple(_planned(storage, member, request.parts) for member in chosen),
+        tuple(member.expert.id for member in model.members),
+        experts[0].tokenizer_sha256,
+        gate,
+        find_route(session, storage, gate, experts),
     )
 
 
 def gate_of(planned: Plan, follow: Callable[[], GrowingContext] | None = None) -> Gate:
     """The gate of a plan. `follow` is what a cluster gate follows a growing text with; stored ones need none."""
     from engine.mixing.cluster import Routing
-    from engine.mixing.gates import make_gate
 
     routing = Routing(planned.route.clusters, follow) if planned.route else None
-    return make_gate(planned.gate, [expert.weight for expert in planned.experts], routing)
+    return build_gate(planned.gate, [expert.weight for expert in planned.experts], routing)
 
 
 def _require_one_tokenizer(experts: Sequence[Expert]) -> None:
     first = experts[0]
-    for one in experts[1:]:
-        if one.tokenizer_sha256 != first.tokenizer_sha256:
-            raise MixtureError(
-                f"Experts must share a tokenizer to be mixed token by token, but “{one.name}” and “{first.name}” "
-                "do not.",
-                "Switch one of them off.",
-            )
+    if others := with_another_tokenizer(first, experts[1:]):
+        names = f"“{others[0].name}” and “{first.name}”"
+        raise MixtureError(
+            f"Experts must share a tokenizer to be mixed token by token, but {names} do not.", "Switch one of them off."
+        )
 
 
-def _members(session: Session, model: str) -> tuple[list[_Member], GateConfig]:
-    mixture = session.scalar(select(Mixture).where(Mixture.name == model))
+def _find_model(session: Session, name: str) -> _Model:
+    mixture = session.scalar(select(Mixture).where(Mixture.name == name))
     if mixture is not None:
         members = [_Member(m.expert, m.weight, m.active and m.expert.enabled) for m in mixture.members]
-        return members, _GATE.validate_python(mixture.gate)
-    expert = session.scalar(select(Expert).where(Expert.name == model))
+        return _Model(name, members, load_gate(mixture.gate))
+    expert = session.scalar(select(Expert).where(Expert.name == name))
     if expert is None:
         of_both = [session.scalars(select(table.name).order_by(table.name)).all() for table in (Mixture, Expert)]
-        raise NoModel(model, *of_both)
-    return [_Member(expert, 1.0, expert.enabled)], GateConfig()
+        raise NoModel(name, *of_both)
+    return _Model(name, [_Member(expert, 1.0, expert.enabled)], default_gate(), is_mixture=False)
 
 
-def _require_known(model: str, members: Sequence[_Member], asked: Sequence[str]) -> None:
-    names = [member.expert.name for member in members]
-    for name in asked:
-        if name not in names:
-            raise NotFound(f"expert in “{model}”", name, names)
+def _weights(session: Session, model: _Model, request: MixtureRequest) -> Mapping[str, float] | None:
+    """The weights of a request: its own, or the shares that its prior gives the experts that take part."""
+    if request.prior is None:
+        return request.weights
+    if not model.is_mixture:
+        raise NotFound("mixture", model.name, session.scalars(select(Mixture.name).order_by(Mixture.name).limit(20)))
+    taking_part = [member.expert.name for member in model.members if member.on]
+    return weights_under(session, request.prior, taking_part if request.active is None else request.active)
+
+
+def _require_known(model: _Model, experts: Sequence[str]) -> None:
+    for name in experts:
+        if name not in model.names:
+            raise NotFound("expert", name, model.names, where=f"in “{model.name}”")
 
 
 def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
@@ -203,21 +218,19 @@ def _require_parts(expert: Expert, asked: Collection[str] | None) -> None:
         )
     for name in asked or ():
         if name not in there:
-            raise NotFound(f"part of “{expert.name}”", name, there)
+            raise NotFound("part", name, there, where=f"of “{expert.name}”")
 
 
-def _choose(
-    model: str, members: Sequence[_Member], active: Sequence[str] | None, weights: Mapping[str, float] | None
-) -> list[_Member]:
+def _choose(model: _Model, active: Sequence[str] | None, weights: Mapping[str, float] | None) -> list[_Member]:
     chosen = []
-    for member in members:
+    for member in model.members:
         name = member.expert.name
         on = member.on if active is None else name in active and member.expert.enabled
         weight = member.weight if weights is None else weights.get(name, 0.0)
         if on and weight > 0:
             chosen.append(_Member(member.expert, weight, True))
     if not chosen:
-        raise _nobody(model, [member.expert.name for member in members if not member.expert.enabled])
+        raise _nobody(model.name, [member.expert.name for member in model.members if not member.expert.enabled])
     return chosen
 
 

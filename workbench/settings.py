@@ -26,47 +26,51 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="WORKBENCH_", frozen=True, extra="ignore")
 
     home: Path = Field(Path(".workbench"), description="Folder of the registry, artifacts, queue and logs.")
-    database_url: str = Field("", description="SQLAlchemy URL; empty is an SQLite file in the home folder.")
+    database_url: str = Field(
+        "", description="SQLAlchemy URL of the registry; empty: an SQLite file in the home folder."
+    )
     broker_url: str = Field(
-        "", description="Celery broker, such as redis://…; empty is a folder queue in the home folder."
+        "", description="Celery broker, such as redis://…; empty: a folder queue in the home folder."
     )
     artifacts: Path | None = Field(
-        None, description="Folder of weights and texts; empty is `artifacts` in the home folder."
+        None, description="Folder of weights and texts; empty: `artifacts` in the home folder."
     )
-    host: str = Field("127.0.0.1", description="Address to listen on; any but loopback needs a token.")
+    host: str = Field(
+        "127.0.0.1", description="Address that the API listens on; any other than loopback needs a token."
+    )
     api_port: int = Field(8000, ge=1, le=65535, description="Port of the API and the playground.")
     studio_port: int = Field(8501, ge=1, le=65535, description="Port of the studio.")
     token: SecretStr = Field(
         SecretStr(""),
-        description="Secret that the API and the studio ask for; empty asks for none. "
-        "Any address but loopback needs one of at least 32 characters.",
+        description="Secret that the API and the studio require; empty: none. "
+        "Any address other than loopback needs one of at least 32 characters.",
     )
     data_folders: str = Field(
         "",
-        description="Folders that a path typed in the studio may lead into, separated by “:” (“;” on Windows); "
-        "empty is the folder where the workbench was started.",
+        description="Folders that paths typed in the studio may lead into, separated by “:” (“;” on Windows); "
+        "empty: the folder where the workbench was started.",
     )
     device: str = Field("auto", description="Device to compute on: auto, cpu, cuda, cuda:1, mps.")
-    threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0 is one for each core.")
+    threads: int = Field(0, ge=0, le=4096, description="Threads of each computing process; 0: one per core.")
     processes: int = Field(
         0,
         ge=0,
         le=4096,
-        description="Training processes of one job; 0 is one for each GPU (one on a machine without, and for MoDE).",
+        description="Training processes of one job; 0: one per GPU (one process without a GPU, and for MoDE).",
     )
     worker_slots: int = Field(2, ge=1, le=1024, description="Jobs that one worker runs at the same time.")
-    lease_seconds: float = _seconds(30.0, "Seconds after which a silent job is taken back.")
-    heartbeat_seconds: float = _seconds(10.0, "Seconds between two signs of life of a job.")
-    reconcile_seconds: float = _seconds(15.0, "Seconds between two looks for lost or dead jobs.")
+    lease_seconds: float = _seconds(30.0, "Seconds without a heartbeat before a job is returned to the queue.")
+    heartbeat_seconds: float = _seconds(10.0, "Seconds between two heartbeats of a job.")
+    reconcile_seconds: float = _seconds(15.0, "Seconds between two checks for lost or dead jobs.")
     max_attempts: int = Field(
-        3, ge=1, le=1_000_000, description="Starts without a new checkpoint after which a job fails for good."
+        3, ge=1, le=1_000_000, description="Attempts without a new checkpoint after which a job fails."
     )
-    cancel_seconds: float = _seconds(8.0, "Seconds a job has to stop by itself once asked.")
+    cancel_seconds: float = _seconds(8.0, "Seconds that a job has to stop after a cancel before its process is killed.")
     max_streams: int = Field(4, ge=1, le=1024, description="Generations that run at the same time; more wait.")
-    max_waiting: int = Field(
-        64, ge=0, le=1_000_000, description="Generations that wait for their turn at most; more are refused."
+    max_waiting: int = Field(64, ge=0, le=1_000_000, description="Generations that may wait; more are refused.")
+    cache_bytes: int = Field(
+        4 << 30, ge=1 << 20, le=1 << 50, description="Bytes of memory for loaded models in the API server."
     )
-    cache_bytes: int = Field(4 << 30, ge=1 << 20, le=1 << 50, description="Memory for loaded models in the API server.")
 
     @field_validator("token")
     @classmethod

@@ -1,4 +1,4 @@
-"""What every wish has in common: how names and paths are checked, and that unknown fields are refused."""
+"""What all specs have in common: names and paths are validated, unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ExpertName = Annotated[str, AfterValidator(str.strip)]  # of one that is there; 
 
 
 def absolute(value: str) -> str:
-    """A local path as every process understands it: a worker stands in another folder than the one who asked."""
+    """A local path as every process understands it: a worker has another working directory."""
     return str(Path(value).expanduser().absolute()) if value else value
 
 
@@ -61,7 +61,7 @@ class Sane(BaseModel):
 
 
 class Spec(Sane):
-    """A wish. Frozen; unknown fields are refused."""
+    """What a job, or a plan of jobs, is to do. Frozen; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,4 +77,4 @@ RETAIN = "Domains that must not be forgotten: their held-out loss is measured at
 def require_others(retained: Sequence[str], domains: Sequence[str]) -> None:
     """Raises ValueError unless the domains to retain are others than those that are trained on."""
     if len(set(retained)) < len(retained) or set(retained) & set(domains):
-        raise ValueError("name each domain to retain once, and none that is trained on: that is measured anyway")
+        raise ValueError("name each domain to retain once, and none that is trained on: those are measured anyway")

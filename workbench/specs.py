@@ -1,169 +1,23 @@
-"""What a person may ask for. A spec validates itself, is stored as JSON on its job, and is the only input of the work.
+"""Parses specs, and the specs that are not of one job: a plan's and a mixture's.
 
-Every description here is shown as form help, in `--help` and in the API schema. Things are named by their names.
+A spec validates itself, is stored as JSON on its job, and is the only input of the work. The specs of the kinds of job
+are in `workbench.kinds`. Every description is shown as form help and in `--help`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from engine.config import MOST_SEED, MOST_TOKENS, Evidence, GateConfig, TrainingConfig
-from workbench.classify_specs import Classify
-from workbench.cluster_specs import (
-    ClusterPart,
-    FindClusters,
-    MakeClusterDomains,
-    MakeDomain,
-    MergeClusters,
-    PinDocuments,
-    SplitCluster,
-)
-from workbench.corpus_specs import ImportCorpus
-from workbench.errors import BadSpec
-from workbench.mode_specs import ComposeMode, TrainMode
-from workbench.replication_specs import ReplicateCbtm, ReplicateDemix, ReplicateMode
-from workbench.spec_base import ExpertName, Name, Stem
-from workbench.spec_base import Spec as Spec
-from workbench.training_specs import AverageExperts, CertifyAddition, MakeSeed, TrainDemix, TrainExpert
+from engine.config import TrainingConfig
+from workbench.errors import BadSpec, Complaint
+from workbench.gate_configs import AnyGate, default_gate
+from workbench.kinds.catalog import kind_named
+from workbench.spec_base import ExpertName, Name, Spec, Stem
 
-
-class Evaluate(Spec):
-    """Score experts on held-out text and keep every token's log-likelihood."""
-
-    kind: Literal["evaluate"] = "evaluate"
-    mixture: Name = Field(description="Mixture whose experts are scored.")
-    experts: list[ExpertName] = Field(default_factory=list, description="Experts on its base to score, too.")
-    domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
-    block_size: int | None = Field(
-        None,
-        ge=8,
-        le=MOST_TOKENS,
-        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
-    )
-    max_tokens: int | None = Field(
-        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
-    )
-    again: bool = Field(
-        False, description="Score what has scores already, too, such as those without the number of right tokens."
-    )
-
-
-class CertifyRemoval(Spec):
-    """Certify a removal: what a mixture is without an expert, and what of its domain still comes out (DEMix §7)."""
-
-    kind: Literal["certify-removal"] = "certify-removal"
-    expert: ExpertName = Field(description="Expert whose removal is certified; it stays where it is.")
-    mixture: Name = Field(description="Mixture that holds it.")
-    retrained: Name | None = Field(
-        None, description="Mixture that was trained without its domain, to compare with (the paper's –Domain)."
-    )
-    split: Literal["dev", "test"] = Field("test", description="Which held-out part; priors are always of dev.")
-    block_size: int = Field(256, ge=8, le=MOST_TOKENS, description="Tokens of context at most.")
-    max_tokens: int = Field(20_000, ge=100, description="Tokens per domain at most.")
-    num_blocks: int = Field(100, ge=1, description="Dev blocks behind each cached prior, exactly (paper: 100).")
-    evidence: Evidence = Field("prefix", description="What the posterior sees: prefix (paper) or last_token (code).")
-    num_prefixes: int = Field(50, ge=10, le=10_000, description="Pieces of training text to go on from.")
-    prefix_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece that are read.")
-    continuation_length: int = Field(32, ge=1, le=MOST_TOKENS, description="Tokens of each piece to be guessed.")
-    temperature: float = Field(
-        0.0, ge=0, le=1e6, description="0 takes the most probable token; above, tokens are drawn."
-    )
-    seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the pieces and of what is drawn.")
-
-
-class MeasureOverlap(Spec):
-    """Measure which share of their frequent bigrams every two domains have in common (DEMix §4.4)."""
-
-    kind: Literal["overlap"] = "overlap"
-    domains: list[Name] = Field(default_factory=list, description="Domains to compare, at least two; empty takes all.")
-
-    @field_validator("domains")
-    @classmethod
-    def _several(cls, names: list[str]) -> list[str]:
-        if names and len(set(names)) < max(2, len(names)):
-            raise ValueError("name at least two domains, each once")
-        return names
-
-
-class MakeMixture(Spec):
-    """Compose a mixture once the experts are there: the last step of a plan that trains them."""
-
-    kind: Literal["make-mixture"] = "make-mixture"
-    name: Name = Field(description="Name of the mixture.")
-    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
-    weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
-    clustering: Name | None = Field(
-        None, description="Clustering by whose clusters the experts are weighed, by name, instead of a gate."
-    )
-    replace: bool = Field(False, description="Put these experts in the place of those of a mixture of this name.")
-
-
-class SelfCheck(Spec):
-    """Check the engine's laws on a tiny model, on the machine and with the versions of the worker."""
-
-    kind: Literal["selfcheck"] = "selfcheck"
-
-
-AnySpec = Annotated[
-    ImportCorpus
-    | MakeSeed
-    | TrainDemix
-    | TrainExpert
-    | TrainMode
-    | ComposeMode
-    | AverageExperts
-    | Evaluate
-    | CertifyAddition
-    | CertifyRemoval
-    | MeasureOverlap
-    | Classify
-    | ReplicateDemix
-    | ReplicateCbtm
-    | ReplicateMode
-    | FindClusters
-    | ClusterPart
-    | MergeClusters
-    | SplitCluster
-    | PinDocuments
-    | MakeClusterDomains
-    | MakeDomain
-    | MakeMixture
-    | SelfCheck,
-    Field(discriminator="kind"),
-]
-SPECS: dict[str, type[Spec]] = {
-    "import-corpus": ImportCorpus,
-    "make-seed": MakeSeed,
-    "train-demix": TrainDemix,
-    "train-expert": TrainExpert,
-    "train-mode": TrainMode,
-    "compose-mode": ComposeMode,
-    "average-experts": AverageExperts,
-    "evaluate": Evaluate,
-    "certify-addition": CertifyAddition,
-    "certify-removal": CertifyRemoval,
-    "overlap": MeasureOverlap,
-    "classify": Classify,
-    "replicate": ReplicateDemix,
-    "replicate-cbtm": ReplicateCbtm,
-    "replicate-mode": ReplicateMode,
-    "find-clusters": FindClusters,
-    "cluster-part": ClusterPart,
-    "merge-clusters": MergeClusters,
-    "split-cluster": SplitCluster,
-    "pin-documents": PinDocuments,
-    "make-cluster-domains": MakeClusterDomains,
-    "make-domain": MakeDomain,
-    "make-mixture": MakeMixture,
-    "selfcheck": SelfCheck,
-}
 SpecType = TypeVar("SpecType", bound=Spec)
-_adapter: TypeAdapter[Any] = TypeAdapter(AnySpec)
 
 
 class TrainClusters(Spec):
@@ -200,45 +54,70 @@ class MixtureSpec(Spec):
     name: Name = Field(description="Name of the mixture.")
     experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
     weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
-    gate: GateConfig = Field(default_factory=GateConfig, description="How weights come about.")
+    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
 
 
 def parse_spec(data: dict[str, Any]) -> Any:
-    """A spec from its JSON, or BadSpec with all complaints at once."""
+    """A job's spec from its JSON. Raises BadSpec with all complaints at once."""
+    return parse_as(kind_named(data.get("kind")).spec, data)
+
+
+def parse_as(spec: type[SpecType], data: dict[str, Any]) -> SpecType:
+    """A spec of this type. Raises BadSpec with all complaints at once."""
     try:
-        return _adapter.validate_python(data)
+        return spec.model_validate(data)
     except ValidationError as error:
-        raise BadSpec(sentences(error)) from None
+        raise BadSpec(complaints_of(error)) from None
 
 
-def parse_as(kind: type[SpecType], data: dict[str, Any]) -> SpecType:
-    """A spec of one kind, for what is no job; BadSpec with all complaints at once."""
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise BadSpec(sentences(error)) from None
+def complaints_of(error: ValidationError) -> list[Complaint]:
+    """A sentence for each fault that a validation found, with the path of its field."""
+    complaints = []
+    for details in error.errors():
+        if details["type"] != "default_factory_not_called":  # the field that it waits for has a fault of its own
+            field = tuple(str(part) for part in details["loc"])
+            complaints.append(Complaint(f"{'.'.join(field) or 'spec'}: {_complaint(details)}.", field))
+    return complaints
 
 
-def sentences(error: ValidationError) -> list[str]:
-    """A sentence for each complaint of a validation."""
-    found = []
-    for one in error.errors():
-        if one["type"] == "default_factory_not_called":  # it waits for a field whose own complaint stands beside it
-            continue
-        where = ".".join(str(part) for part in one["loc"] if part not in SPECS) or "spec"
-        found.append(f"{where}: {_complaint(one)}.")
-    return found
+def _complaint(details: ErrorDetails) -> str:
+    """One fault, without its field; what pydantic says best is left in its words."""
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "missing":
+            return "must be given, but is missing"
+        case "too_short":
+            return f"give at least {context['min_length']}, not {context['actual_length'] or 'none'}"
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return "there is no such field"
+        case "string_too_short":
+            return "must be given, but is empty"
+        case "value_error" | "assertion_error":
+            return str(context["error"])
+        case type if type in _EXPECTED:
+            return f"must be {_EXPECTED[type].format(**context)}, but is {details['input']!r} instead"
+    return details["msg"]
 
 
-def _complaint(one: ErrorDetails) -> str:
-    """One fault in our own words; only what they cannot say better is left in the validator's."""
-    message = one["msg"].removeprefix("Value error, ")
-    if one["type"] == "missing":
-        return "must be given, but is missing"
-    if one["type"] == "too_short":
-        return f"give at least {one['ctx']['min_length']}, not {one['ctx']['actual_length'] or 'none'}"
-    if one["type"] == "string_too_short":
-        return "must be given, but is empty"
-    if message.startswith("Input should be "):
-        return f"must be {message.removeprefix('Input should be ')}, but is {one['input']!r} instead"
-    return message
+_EXPECTED = {  # by the type of pydantic's errors
+    "greater_than": "greater than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a JSON object",
+    "dataclass_type": "a JSON object",
+    "model_type": "a JSON object",
+    "model_attributes_type": "a JSON object",
+}

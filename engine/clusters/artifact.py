@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from engine.clusters.centroids import Clusters, Labels, squared_distances
+from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.embedders.base import AnyEmbedder, Vectors
 from engine.clusters.embedders.registry import load_embedder
 from engine.clusters.random_clusters import drawn_cluster
@@ -58,7 +59,7 @@ class Clustering:
         embedding = self.embedder.embed(texts)
         distances_NK = squared_distances(embedding.vectors_ND, self.clusters.centres_KD)
         labels_N = distances_NK.argmin(1).astype(np.int32)
-        if self.clusters.method == "random":
+        if clusterer_type(self.clusters.method).is_random:
             number, seed = self.clusters.num_clusters, self.clusters.seed
             labels_N = np.array([drawn_cluster(text, number, seed) for text in texts], dtype=np.int32)
         return Placed(embedding.vectors_ND, labels_N, distances_NK, embedding.is_blank_N)

@@ -1,4 +1,4 @@
-"""Chooses a clusterer by name. Shapes: N documents, K clusters, D dimensions."""
+"""Runs the clusterer that a config names. Shapes: N documents, K clusters, D dimensions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.clusters.centroids import Clusters
+from engine.clusters.clusterer_type import clusterer_type
 from engine.clusters.config import ClusterConfig
-from engine.clusters.kmeans import kmeans
-from engine.clusters.random_clusters import random_clusters
 from engine.errors import EngineError
 from engine.events import Progress
 
@@ -20,7 +19,7 @@ def find_clusters(vectors_ND: NDArray[Any], config: ClusterConfig) -> Iterator[P
     """Yields progress after each round, then Clusters. Raises EngineError for invalid vectors."""
     vectors = np.ascontiguousarray(vectors_ND, dtype=np.float32)
     _require_clusterable(vectors, config.num_clusters)
-    yield from random_clusters(vectors, config) if config.method == "random" else kmeans(vectors, config)
+    yield from clusterer_type(config.method).find(vectors, config)
 
 
 def _require_clusterable(vectors: NDArray[np.float32], num_clusters: int) -> None:

@@ -6,13 +6,17 @@ One default is the code's: with the text's `scaling` the paper's temperature of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from engine.clusters.clusterer_type import clusterer_types
 from engine.config import MOST_SEED, Checked, knob
 
 Numbers = Literal["token", "drop"]
 Scaling = Literal["standardise", "unit_rows"]
-ClusterMethod = Literal["balanced", "unbalanced", "random"]
+if TYPE_CHECKING:
+    ClusterMethod = str
+else:
+    ClusterMethod = Literal[tuple(clusterer_types())]
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class ClusterConfig(Checked):
     """How many clusters, and how they are found."""
 
     method: ClusterMethod = knob(
-        "balanced", "balanced: sizes differ by at most one; unbalanced: plain k-means; random: by lot."
+        "balanced", f"{'; '.join(f'{name}: {one.sentence}' for name, one in clusterer_types().items())}."
     )
     num_clusters: int = knob(8, "Clusters to find (the paper: 2 to 128).", ge=1, le=2**16)
     max_iterations: int = knob(20, "Rounds of k-means at most; it ends sooner when no document moves.", ge=1)

@@ -1,4 +1,4 @@
-"""The one interface of every gate: weights before a token, evidence after it.
+"""The interface of every gate: weights before a token, evidence after it.
 
 All arithmetic is over log-probabilities in float64. Letters: E experts, N blocks, T positions.
 """
@@ -17,20 +17,19 @@ from engine.errors import MixtureError
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
-FLOOR = -1e4  # log-probability of the impossible: finite, so that evidence never becomes NaN (law L14)
+FLOOR = -1e4  # lowest log-probability: finite, so that evidence never becomes NaN (law L14)
 _AT_ONCE = 1 << 18  # 2 MB in float64
 
 
 class Gate(Protocol):
     """Gives the log-weights [E] of the next position; `block` gives those of whole blocks at once.
 
-    The two agree: `block(x)[:, n, t]` is what a stream says that was fresh at the beginning of block n and observed
-    `x[:, n, :t]`; where the prior learns, what a stream says that was fresh at the beginning of the first block and
-    observed all blocks up to there. `distances` are those of the same tokens to the centres of a clustering; only a
-    gate that looks at them needs them.
+    The two agree: `block(x)[:, n, t]` are the weights of a stream that starts at block n and has observed
+    `x[:, n, :t]`; where the prior learns, of a stream that starts at the first block and has observed all before.
+    `distances` are those of the same tokens to the centres of a clustering; gates without a clustering ignore them.
     """
 
-    needs_logprobs: bool  # whether weights depend on what the experts say; if not, one without weight need not speak
+    needs_logprobs: bool  # whether weights depend on log-probabilities; if not, experts of weight 0 need not run
 
     def start(self) -> Stream:
         """A fresh stream, before the first token."""
@@ -57,25 +56,25 @@ class Stream(Protocol):
         ...
 
     def begin(self, token: int) -> None:
-        """Takes in the token that a text or a block begins with, which nobody had to predict."""
+        """Reads the first token of a text or a block, which no expert predicts."""
         ...
 
     def observe(self, logprobs_E: Tensor, token: int) -> None:
-        """Takes in the token that came, and the log-probability that each expert gave it.
+        """Reads the next token, and the log-probability that each expert gave it.
 
-        An expert that sleeps gave none; a gate that listens never meets one.
+        An expert that does not run has none; only gates that do not need log-probabilities meet such experts.
         """
         ...
 
 
 def normalised_prior(weights: Sequence[float]) -> Tensor:
-    """Log of weights scaled to sum 1, float64 [E]; raises MixtureError for weights that are none."""
+    """Log of weights scaled to sum 1, float64 [E]; raises MixtureError for weights that cannot be scaled."""
     prior_E = torch.tensor(list(weights), dtype=torch.float64)
     total = float(prior_E.sum())
     if not len(prior_E) or not torch.isfinite(prior_E).all() or (prior_E < 0).any() or total <= 0:
         raise MixtureError(
-            f"Weights must be numbers of at least 0 with a positive sum, but are {list(weights)} instead.",
-            "Leave at least one expert on and give it weight.",
+            f"Weights must be numbers of at least 0 with a positive sum, not {list(weights)}.",
+            "Switch at least one expert on and give it a weight above 0.",
         )
     if int((prior_E > 0).sum()) == 1:
         return torch.where(prior_E > 0, 0.0, -torch.inf)  # exactly one: no rounding (law L1)
@@ -90,31 +89,31 @@ def keep_top(log_weights: Tensor, top_k: int | None) -> Tensor:
     """
     if top_k is not None and top_k < len(log_weights):
         ceiling = (top_k - 0.5 - _num_before(log_weights).to(log_weights.dtype)) * torch.inf  # -inf unless kept
-        log_weights = torch.minimum(log_weights, ceiling)  # four times as quick as choosing by a mask
+        log_weights = torch.minimum(log_weights, ceiling)  # four times as fast as a mask
     return log_weights.log_softmax(0)
 
 
 def _num_before(log_weights: Tensor) -> Tensor:
     """How many of the weights along the first axis are larger than each, or equal and before it.
 
-    Counted pair by pair: comparisons of whole rows are much quicker than sorting each position.
+    Counted pair by pair: comparing rows is much faster than sorting each position.
     """
     rows = log_weights.flatten(1).numpy() if log_weights.dim() > 1 else log_weights[:, None].numpy()
-    before = np.zeros(rows.shape, dtype=np.min_scalar_type(len(rows)))  # a byte, as a rule: that is much of the speed
-    for place, row in enumerate(rows):
-        is_larger = (rows[place + 1 :] > row).view(np.uint8)
-        before[place] += is_larger.sum(0, dtype=before.dtype)
-        before[place + 1 :] += 1 - is_larger
+    before = np.zeros(rows.shape, dtype=np.min_scalar_type(len(rows)))  # mostly one byte, which is much of the speed
+    for position, row in enumerate(rows):
+        is_larger = (rows[position + 1 :] > row).view(np.uint8)
+        before[position] += is_larger.sum(0, dtype=before.dtype)
+        before[position + 1 :] += 1 - is_larger
     return torch.from_numpy(before).view(log_weights.shape)
 
 
 def blocks_at_once(logprobs_ENT: Tensor) -> int:
-    """So many blocks that their numbers stay in a processor's cache, and memory does not grow with the text."""
+    """The number of blocks whose numbers fit a processor's cache, so that memory does not grow with the text."""
     return max(1, _AT_ONCE // max(1, logprobs_ENT[:, 0].numel()))
 
 
 def some_blocks(logprobs_ENT: Tensor) -> Iterator[tuple[range, Tensor]]:
-    """So many blocks at a time, with their numbers."""
+    """Blocks in portions of `blocks_at_once`, each with its range of block numbers."""
     first = 0
     for some_ENT in logprobs_ENT.split(blocks_at_once(logprobs_ENT), 1):
         yield range(first, first + some_ENT.shape[1]), some_ENT

@@ -1,10 +1,10 @@
-"""Weights from the nearness of the text so far to each expert's cluster (C-BTM §2.2, Eq. 3).
+"""Weights by the distance of the text so far to each expert's cluster (C-BTM §2.2, Eq. 3).
 
     w_e ∝ top-k[prior_e · exp(−dist(text before the token, centre of e)² / T)]
 
-The paper has no prior, which is one of equal weights; top-k comes after it, so that an expert of weight 0 takes
-nobody's place. The released code squares the distance twice: `distance_power` 4.
-What the experts say of the text plays no part, so those without weight need not be asked.
+The paper has no prior, which equals a prior of equal weights. Top-k comes after the prior, so that an expert of weight
+0 takes no place. The released code squares the distance twice: `distance_power` 4.
+Weights do not depend on log-probabilities, so experts of weight 0 need not run.
 Shapes: E experts, K clusters, N blocks, T positions.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.errors import MixtureError, ScoresError
+from engine.errors import MixtureError, NextStep, ScoresError
 from engine.mixing.base import keep_top, normalised_prior, some_blocks
 from engine.mixing.combine import mix
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Routing:
-    """The cluster of each expert, by number, None for one that is of none; and what follows a live text.
+    """The number of each expert's cluster (None: it has none), and how to follow a growing text.
 
-    `follow` is None where only stored texts are mixed.
+    `follow` is None where only stored scores are mixed.
     """
 
     clusters: Sequence[int | None]
@@ -37,7 +37,7 @@ class Routing:
 
 
 class ClusterGate:
-    """Weights follow the text alone; `prior` holds one weight for each expert, in any scale."""
+    """Weights depend on the text only; `prior` holds one weight for each expert, in any scale."""
 
     needs_logprobs = False
 
@@ -55,7 +55,7 @@ class ClusterGate:
         if len(clusters) != len(prior):
             raise MixtureError(
                 f"Every expert must have a cluster, but {len(clusters)} of {len(prior)} have one.",
-                "Take experts that were trained on clusters, or another gate.",
+                "Choose experts that were trained on clusters, or another gate.",
             )
         self.log_prior_E = normalised_prior(prior)
         self.clusters_E = torch.tensor(clusters)
@@ -66,7 +66,7 @@ class ClusterGate:
     def start(self) -> ClusterStream:
         if self._follow is None:
             raise MixtureError(
-                "The cluster gate must have its clustering to weigh a growing text, but has none.",
+                "The cluster gate must have its clustering to weigh a growing text.",
                 "Name the clustering in the gate.",
             )
         return ClusterStream(self, self._follow())
@@ -76,9 +76,9 @@ class ClusterGate:
         return self.nearness_weights(self.distances_or_raise(distances), range(num_blocks), block_size)
 
     def mixed(self, logprobs_ENT: Tensor, distances: Distances | None = None) -> Tensor:
-        looked_at, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
+        frozen, block_size = self.distances_or_raise(distances), logprobs_ENT.shape[2]
         pieces = (
-            mix(self.nearness_weights(looked_at, blocks, block_size), some_ENT.double())
+            mix(self.nearness_weights(frozen, blocks, block_size), some_ENT.double())
             for blocks, some_ENT in some_blocks(logprobs_ENT)
         )
         return torch.cat(list(pieces))
@@ -87,17 +87,17 @@ class ClusterGate:
         return float(self.mixed(logprobs_ENT, distances).sum())
 
     def distances_or_raise(self, distances: Distances | None) -> Distances:
-        """The distances that weights follow, frozen where the gate freezes; raises ScoresError where there are none."""
+        """The distances, frozen where the gate freezes; raises ScoresError when they are missing."""
         if distances is None:
             raise ScoresError(
-                "The cluster gate must have the distances of the scored text to its clusters, but has none.",
-                "Evaluate the mixture again: workbench eval run.",
+                "The cluster gate must have the distances of the scored text to its clusters.",
+                NextStep.EVALUATE_AGAIN,
             )
         return distances.frozen(self.freeze_after)
 
-    def nearness_weights(self, looked_at: Distances, blocks: range, block_size: int) -> Tensor:
+    def nearness_weights(self, distances: Distances, blocks: range, block_size: int) -> Tensor:
         """Log-weights [E, N, T] in these blocks."""
-        return self.log_weights_of(looked_at.of(self.clusters_E, blocks, block_size))
+        return self.log_weights_of(distances.of(self.clusters_E, blocks, block_size))
 
     def log_weights_of(self, squared: Tensor) -> Tensor:
         """Log-weights from the squared distances [E, …] to the experts' centres."""
@@ -111,7 +111,7 @@ class ClusterStream:
 
     def __init__(self, gate: ClusterGate, context: GrowingContext) -> None:
         self._gate, self._context = gate, context
-        self._log_weights_E: Tensor | None = None  # None: the text has grown since
+        self._log_weights_E: Tensor | None = None  # None: the text has grown since they were computed
 
     def log_weights(self) -> Tensor:
         if self._log_weights_E is None:
@@ -120,17 +120,17 @@ class ClusterStream:
         return self._log_weights_E
 
     def begin(self, token: int) -> None:
-        """The first token is text like the others."""
+        """Reads the first token like any other."""
         self._read(token)
 
     def observe(self, _logprobs_E: Tensor, token: int) -> None:
-        """Reads the token; what the experts said of it does not matter."""
+        """Reads the token; log-probabilities do not matter."""
         self._read(token)
 
     def _read(self, token: int) -> None:
         frozen = self._gate.freeze_after is not None and self._context.num_tokens >= self._gate.freeze_after
         if frozen:
-            self.log_weights()  # as they are now, once
+            self.log_weights()  # keep the weights of this position
         self._context.read(token)
         if not frozen or not self._context.num_tokens:
             self._log_weights_E = None

@@ -1,7 +1,7 @@
-"""Gates of clusters at every temperature and top-k at once, from stored scores and distances (C-BTM table 9).
+"""The perplexity of cluster gates at every temperature and top-k, from stored scores and distances (C-BTM table 9).
 
 The order of the experts by distance is the same at every temperature, so a token's experts are sorted once; the sums
-over the nearest k are then running sums, for all k in one go. With evidence the order depends on the temperature, and
+over the nearest k are then cumulative sums, for all k at once. With evidence the order depends on the temperature, and
 experts are sorted once for each.
 Shapes: E experts, N blocks, T positions, X tokens, G temperatures, J numbers of experts kept.
 """
@@ -19,8 +19,8 @@ from engine.mixing.base import FLOOR, Gate
 if TYPE_CHECKING:
     from engine.clusters.distances import Distances
 
-_TOKENS_AT_ONCE = 1 << 13  # few enough for the running sums of 32 experts to stay in a processor's cache
-_LEAST = 1e-300  # of the likelihood of the token's best expert: keeps the logarithm finite where it was rounded to 0
+_TOKENS_AT_ONCE = 1 << 13  # few enough for the cumulative sums of 32 experts to stay in a processor's cache
+_LEAST = 1e-300  # relative to the likelihood of the token's best expert: keeps the logarithm finite
 
 
 def cluster_gate_grid(
@@ -62,7 +62,7 @@ def any_gate_grid(
 ) -> Tensor:
     """Perplexities [G, J], float64, of any gate without a top-k that `gate_at` makes at a temperature.
 
-    `blocks_ENT` are the scores of so many tokens, the last block filled up. A top-k above E keeps all.
+    `blocks_ENT` are the scores of `num_tokens` tokens, the last block padded. A top-k above E keeps all.
     """
     kept_J = [min(k, len(blocks_ENT)) - 1 for k in top_ks]
     total_GJ = torch.zeros(len(temperatures), len(top_ks), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Weights that the text does not change: given by hand, equal for all (DEMix “average”), or one expert alone."""
+"""The same weights at every token: given, equal for all (DEMix “average”), or all on one expert."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FixedGate:
 
 
 class FixedStream:
-    """The same weights for ever."""
+    """The same weights at every token."""
 
     def __init__(self, log_weights_E: Tensor) -> None:
         self._log_weights_E = log_weights_E
@@ -47,7 +47,7 @@ class FixedStream:
         return self._log_weights_E
 
     def begin(self, token: int) -> None:
-        """Learns nothing from the text."""
+        """Does nothing: the weights do not depend on the text."""
 
     def observe(self, logprobs_E: Tensor, token: int) -> None:
-        """Learns nothing from the text."""
+        """Does nothing: the weights do not depend on the text."""

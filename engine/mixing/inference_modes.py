@@ -1,4 +1,4 @@
-"""The ways of DEMix tables 3 and 5 to use experts, compared on one scored text."""
+"""The inference modes of DEMix (tables 3 and 5), compared on one scored text."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from engine.statistics.perplexity import perplexity_of
 
 @dataclass(frozen=True)
 class InferenceModes:
-    """Perplexities of one text under each mode; None where a mode cannot be had."""
+    """The perplexity of one text under each mode; None where a mode cannot be computed."""
 
-    naive: float  # the best single expert on this very text: a choice that peeks, as in the paper
+    naive: float  # the best single expert of this text, chosen in hindsight as in the paper
     label: float | None  # the expert of the text's own domain
     average: float
     uniform: float
@@ -37,21 +37,21 @@ def compare_inference_modes(
     evidence: Evidence = "prefix",
     newest_weight: float = 0.7,
 ) -> InferenceModes:
-    """All modes from the scores [E, tokens] of the same experts; `own` is the row of the domain's expert."""
+    """All modes from the scores [E, tokens] of the experts; `own` is the row of the domain's own expert."""
     equal = [1.0] * len(scores_EX)
 
-    def under(gate: Gate) -> float:
+    def perplexity_with(gate: Gate) -> float:
         return mixed_perplexity(gate, scores_EX, block_size)
 
-    alone = [perplexity(row) for row in scores_EX]
+    by_expert = [perplexity(row) for row in scores_EX]
     updating = UpdatingGate(equal, evidence, newest_weight=newest_weight, update_every=block_size)
-    cached = None if cached_prior_E is None else under(PosteriorGate(cached_prior_E.tolist(), evidence))
+    cached = None if cached_prior_E is None else perplexity_with(PosteriorGate(cached_prior_E.tolist(), evidence))
     return InferenceModes(
-        naive=min(alone),
-        label=None if own is None else alone[own],
-        average=under(FixedGate(equal)),
-        uniform=under(PosteriorGate(equal, evidence)),
-        updating=under(updating),
+        naive=min(by_expert),
+        label=None if own is None else by_expert[own],
+        average=perplexity_with(FixedGate(equal)),
+        uniform=perplexity_with(PosteriorGate(equal, evidence)),
+        updating=perplexity_with(updating),
         cached=cached,
         oracle=oracle_perplexity(scores_EX, block_size),
     )
@@ -60,8 +60,8 @@ def compare_inference_modes(
 def oracle_perplexity(scores_EX: Tensor, block_size: int) -> float:
     """The perplexity of choosing for every block the one expert that gave it the highest likelihood.
 
-    No choice of one expert per block is better, so it is never above naive or label, nor above a posterior by the
-    whole prefix. A mixture that changes its mind within a block may be better: then the gap is negative.
+    No choice of one expert per block is better, so it is never above naive or label, nor above a posterior with prefix
+    evidence. A mixture whose weights change within a block may be better: then the gap is negative.
     """
     best_N = as_blocks(scores_EX, block_size).sum(-1, dtype=torch.float64).amax(0)
     return perplexity_of(-float(best_N.sum()) / scores_EX.shape[1])
@@ -81,13 +81,13 @@ def running_mean(gate: PosteriorGate, blocks_ENT: Tensor) -> Tensor:
     return torch.cat([start_E1, posteriors_EN.cumsum(1) / counts_N], 1)
 
 
-LATE = 0.9  # of the blocks: what moves until then has not been seen to hold
+LATE = 0.9  # of the blocks: a trajectory that moves until then has not been seen to settle
 
 
 def stable_after(trajectory_EN: Tensor, tolerance: float = 0.05) -> int | None:
-    """The blocks [of N] after which a trajectory stays where it ends; None where that is in the last tenth of them.
+    """The number of blocks after which a trajectory stays near its last value; None if that is in the last tenth.
 
-    Every trajectory is near its last value in the end, whatever the text is.
+    Every trajectory is near its last value at its end, whatever the text.
     """
     point, num_blocks = stability_point(trajectory_EN, tolerance), trajectory_EN.shape[1] - 1
     return point if point <= LATE * num_blocks else None

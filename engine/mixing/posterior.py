@@ -7,7 +7,7 @@ The *updating* prior is the exponentially weighted mean of the posteriors at the
 newest with the share `newest_weight`: Eq. 9 with λ = 0.3 gives it 1 − λ = 0.7, the released code gives it 0.3. Its
 blocks are `update_every` tokens of one stream, in generation as in scores, however long the scored blocks are: those
 are read one after another, as in the paper, where both are of one length.
-Everything is kept as logarithms, so that an expert that one block found impossible can come back.
+Everything is kept as logarithms, so that an expert whose weight underflows in one block can come back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Belief:
-    """All that a stream knows: the prior of this block, its evidence so far, and how far the block has come."""
+    """The state of a stream: the prior of this block, its evidence so far, and the position in the block."""
 
     log_prior_E: Tensor
     evidence_E: Tensor  # nats
@@ -44,7 +44,7 @@ class Belief:
 
 
 class PosteriorGate:
-    """Weights follow the evidence; `prior` holds one weight for each expert, in any scale."""
+    """Weights by Bayes' rule; `prior` holds one weight for each expert, in any scale."""
 
     needs_logprobs = True
 
@@ -68,7 +68,7 @@ class PosteriorGate:
 
     def total(self, logprobs_ENT: Tensor, _distances: Distances | None = None) -> float:
         if self.evidence == "prefix" and self.top_k is None:
-            # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no token has to be looked at again
+            # Σ_t log Σ_e w_e(t) p_e(t) telescopes to log Σ_e prior_e Π_t p_e(t): no sum over tokens is needed
             return float(mix(self._block_priors(logprobs_ENT), logprobs_ENT.sum(-1, dtype=torch.float64)).sum())
         return float(self.mixed(logprobs_ENT).sum())
 
@@ -77,7 +77,7 @@ class PosteriorGate:
         return self.log_prior_E[:, None].expand(-1, logprobs_ENT.shape[1] + 1)
 
     def _block_priors(self, logprobs_ENT: Tensor) -> Tensor:
-        """The log-prior [E, N] with which each block begins."""
+        """The log-prior [E, N] at the beginning of each block."""
         return self.priors(logprobs_ENT)[:, :-1]
 
     def seen(self, logprobs: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class PosteriorGate:
         return seen
 
     def seen_at_end(self, logprobs: Tensor) -> Tensor:
-        """The evidence after the last position: what the posterior of a whole block rests on."""
+        """The evidence after the last position: that of the posterior of the full block."""
         if self.evidence == "last_token":
             logprobs = logprobs[..., -1:]
         return logprobs.clamp(min=FLOOR).sum(-1, dtype=torch.float64)
@@ -98,14 +98,14 @@ class PosteriorGate:
         return keep_top(evidence + log_prior, self.top_k)
 
     def learn(self, belief: Belief) -> Belief:
-        """The belief after an observation: a fixed prior stays."""
+        """The belief after an observation; here the prior stays."""
         return belief
 
 
 class UpdatingGate(PosteriorGate):
-    """A posterior whose prior learns after every `update_every` tokens of a stream, where evidence begins anew.
+    """A posterior whose prior is updated after every `update_every` tokens of a stream, where evidence starts again.
 
-    Blocks that it is given are such a stream, one after another.
+    Blocks are read as one stream, one after another.
     """
 
     def __init__(
@@ -142,18 +142,18 @@ class UpdatingGate(PosteriorGate):
         return torch.nn.functional.pad(logprobs_ENT.flatten(1), (0, missing)).view(num_experts, -1, size)
 
     def priors(self, logprobs_ENT: Tensor) -> Tensor:
-        """Of blocks of `update_every` tokens that follow one another: each begins with what the ones before taught."""
+        """The log-prior [E, N+1] before each of consecutive blocks of `update_every` tokens, and after the last."""
         prior_E, log_mass = self.log_prior_E.numpy(), -math.inf
         priors = [prior_E]
         for evidence_E in self.seen_at_end(logprobs_ENT).T.contiguous().numpy():
-            prior_E, log_mass = self._taught(prior_E, log_mass, evidence_E)
+            prior_E, log_mass = self._updated_prior(prior_E, log_mass, evidence_E)
             priors.append(prior_E)
         return torch.from_numpy(np.stack(priors, 1))
 
-    def _taught(self, log_prior_E: Floats, log_mass: float, evidence_E: Floats) -> tuple[Floats, float]:
+    def _updated_prior(self, log_prior_E: Floats, log_mass: float, evidence_E: Floats) -> tuple[Floats, float]:
         """The log-prior after a block, and the mass behind it (Eq. 9, as a running mean).
 
-        In NumPy: for a handful of numbers a call of torch takes ten times as long.
+        In NumPy: for a few numbers a call of torch takes ten times as long.
         """
         joint_E = log_prior_E + evidence_E
         posterior_E = joint_E - np.logaddexp.reduce(joint_E)
@@ -163,7 +163,7 @@ class UpdatingGate(PosteriorGate):
 
     def next_block(self, belief: Belief) -> Belief:
         """The belief at the beginning of the next block."""
-        prior_E, log_mass = self._taught(belief.log_prior_E.numpy(), belief.log_mass, belief.evidence_E.numpy())
+        prior_E, log_mass = self._updated_prior(belief.log_prior_E.numpy(), belief.log_mass, belief.evidence_E.numpy())
         return Belief(torch.from_numpy(prior_E), torch.zeros_like(belief.evidence_E), 0, log_mass)
 
     def learn(self, belief: Belief) -> Belief:
@@ -171,7 +171,7 @@ class UpdatingGate(PosteriorGate):
 
 
 class PosteriorStream:
-    """The posterior on one growing text. `belief` is all its state: a stream begun from it goes on as if uncut."""
+    """The posterior on one growing text. `belief` is its full state: a stream started from it continues exactly."""
 
     def __init__(self, gate: PosteriorGate, belief: Belief) -> None:
         self._gate = gate
@@ -181,7 +181,7 @@ class PosteriorStream:
         return self._gate.weigh(self.belief.evidence_E, self.belief.log_prior_E)
 
     def begin(self, token: int) -> None:
-        """A token that nobody predicted is no evidence."""
+        """Does nothing: a token that no expert predicted is no evidence."""
 
     def observe(self, logprobs_E: Tensor, _token: int) -> None:
         new_E = logprobs_E.double().cpu().clamp(min=FLOOR)
@@ -190,7 +190,7 @@ class PosteriorStream:
 
 
 def end_of_block_posteriors(gate: PosteriorGate, logprobs_ENT: Tensor) -> Tensor:
-    """The posterior [E, N] after the whole of each block, each from the gate's own prior."""
+    """The posterior [E, N] at the end of each block, each from the gate's own prior."""
     return (gate.seen_at_end(logprobs_ENT) + gate.log_prior_E[:, None]).softmax(0)
 
 
@@ -202,7 +202,7 @@ def estimate_prior(gate: PosteriorGate, logprobs_ENT: Tensor, num_blocks: int = 
     available = logprobs_ENT.shape[1]
     if available < num_blocks:
         raise MixtureError(
-            f"A prior must be estimated on {num_blocks} blocks, but there are {available} instead.",
-            "Score more held-out text, or ask for fewer blocks.",
+            f"A prior must be estimated on {num_blocks} blocks, but there are {available}.",
+            "Score more held-out text, or choose fewer blocks.",
         )
     return end_of_block_posteriors(gate, logprobs_ENT[:, :num_blocks]).mean(1)

@@ -1,12 +1,12 @@
-"""DEMix layers (Gururangan et al. 2021, §3): every FFN of a decoder becomes one FFN per expert; the rest is shared.
+"""One decoder with several experts: each row of a batch takes one of them, and all else is shared.
 
-Experts may be elsewhere. In the paper's baseline +Domain-Token (§4.2) every weight is shared, and an expert is one
-learned vector before the sequence. With LoRA every weight is the seed's, and an expert is a change of low rank beside
-each linear map of attention and FFNs. Rows, caches, training and mixing are the same for all.
+Where the modules of an expert lie is what methods differ in, each with a `Placement`: in the place of the
+feed-forward networks (DEMix), beside linear maps (LoRA), before the text (a domain's token). Rows, caches, training,
+files and mixing are the same for all.
 
-The surgery replaces only the *linear maps* inside each layer, so the model's own forward pass stays as it is. Which
-expert a row of the batch takes is said per call, by spans of rows, so one batch can carry many domains in training and
-E copies of one prompt in mixing: shared weights are read once, and no request leaves a trace in the model.
+A placement replaces modules inside each layer, so the model's own forward pass stays as it is. The expert of each row
+is given per call, by spans of rows, so one batch can carry many domains in training and E copies of one prompt in
+mixing: shared weights are read once, and no request leaves a trace in the model.
 
 Shapes: B rows, T positions, V vocabulary, E experts, D width of the embeddings.
 """
@@ -14,21 +14,24 @@ Shapes: B rows, T positions, V vocabulary, E experts, D width of the embeddings.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 import torch
 from torch import Tensor, nn
 
-from engine.config import ExpertsIn
 from engine.errors import ModelError
-from engine.models.families import ffn_places, linear_places, max_positions
+from engine.models.families import max_positions
 from engine.models.flops import Shape, training_flops
 from engine.models.likelihoods import TokenScores, token_scores
-from engine.models.lora import adapters_of, merge
+from engine.models.routers import RouterLosses, router_losses
+
+if TYPE_CHECKING:
+    from engine.methods.rows import RowMethod
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Rows:
 _rows: ContextVar[Rows] = ContextVar("rows")
 
 
+def current_rows() -> Rows:
+    """The experts of the rows that the forward pass under way computes."""
+    return _rows.get()
+
+
 @contextmanager
 def _routed(rows: Rows) -> Iterator[None]:
     token = _rows.set(rows)
@@ -61,55 +69,48 @@ def _routed(rows: Rows) -> Iterator[None]:
         _rows.reset(token)
 
 
-_STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
+class Placement(ABC):
+    """Where the modules of experts lie in a decoder.
+
+    A layer is a module with `experts`, an nn.ModuleDict by key, whose forward pass looks at `current_rows`.
+    """
+
+    made_from_tensors: ClassVar[bool] = False  # a model has no experts at first; each is made from its tensors
+
+    def __init__(self, method: RowMethod) -> None:
+        self.method = method
+
+    @abstractmethod
+    def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
+        """Puts layers with these experts, all alike, into `lm` or beside it; gives them by their place."""
+
+    def build(self, lm: Any, keys: Sequence[str], config: Any, seed: int = 0) -> MultiExpertModel:
+        """A model to train, made of a seed; `config` is the method's own."""
+        del config, seed
+        return MultiExpertModel(lm, keys, self)
+
+    def expert_modules(self, layers: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, nn.Module]:
+        """The modules of an expert by their place, from its tensors; only of experts that are `made_from_tensors`."""
+        raise NotImplementedError
+
+    def inputs(self, lm: Any, layers: Mapping[str, Any], input_ids_BT: Tensor) -> dict[str, Tensor]:
+        """What the decoder reads at the beginning of a text."""
+        del lm, layers
+        return {"input_ids": input_ids_BT}
+
+    def merge(self, lm: Any, layers: Mapping[str, Any], key: str) -> None:
+        """Puts what an expert makes of each map in the place of its layer. Raises ModelError where that cannot be."""
+        for place, layer in layers.items():
+            holder, _, attribute = place.rpartition(".")
+            setattr(lm.get_submodule(holder), attribute, layer.merged(key))
+
+    def auxiliary_loss(self, lm: Any) -> AbstractContextManager[RouterLosses]:
+        """What is added to the loss of the forward passes within: that of a decoder's routers, if it has any."""
+        return router_losses(lm)
 
 
-class ExpertLinear(nn.Module):
-    """One linear map per expert in the place of a single one; the rows of the call decide which is used."""
-
-    def __init__(self, original: nn.Module, keys: Iterable[str]) -> None:
-        super().__init__()
-        self.experts = nn.ModuleDict({key: copy.deepcopy(original) for key in keys})
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
-        rows = _rows.get()
-        if len(rows.keys) == 1:
-            return self.experts[rows.keys[0]](x)  # type: ignore[no-any-return]
-        if torch.is_grad_enabled() and self._stacks(rows):
-            return self._together(x, rows)
-        per_row = x.shape[0] // sum(rows.num_rows)
-        # split, not slices: its backward pass is one concatenation instead of E padded copies
-        parts = x.split([count * per_row for count in rows.num_rows])
-        return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
-
-    def whole(self, key: str) -> nn.Module:
-        """What stands in its place when only this expert is left."""
-        return self.experts[key]
-
-    def _stacks(self, rows: Rows) -> bool:
-        """Whether every expert has as many rows, and the weights of all are small enough to copy at each call."""
-        weights: list[Any] = [getattr(self.experts[key], "weight", None) for key in rows.keys]
-        if weights[0] is None:  # a mixture of experts in the place of a map
-            return False
-        return len(set(rows.num_rows)) == 1 and sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
-
-    def _together(self, x: Tensor, rows: Rows) -> Tensor:
-        """The same by one batched product: training copies fewer activations this way."""
-        maps: list[Any] = [self.experts[key] for key in rows.keys]
-        weight = torch.stack([one.weight for one in maps])
-        if isinstance(maps[0], nn.Linear):
-            weight = weight.transpose(1, 2)
-        groups = x.reshape(len(maps), -1, x.shape[-1])
-        if maps[0].bias is None:
-            out = torch.bmm(groups, weight)
-        else:
-            out = torch.baddbmm(torch.stack([one.bias for one in maps])[:, None], groups, weight)
-        return out.view(*x.shape[:-1], -1)
-
-
-class AdaptedLinear(nn.Module):
-    """One linear map that all experts share, and beside it the changes of those that have one here."""
+class AdditiveLayer(nn.Module):
+    """A module that all experts share; those that have a module here add what it computes of the same input."""
 
     def __init__(self, original: nn.Module) -> None:
         super().__init__()
@@ -118,60 +119,31 @@ class AdaptedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
-        rows, out = _rows.get(), self.shared(x)
+        rows, out = current_rows(), self.shared(x)
         if len(rows.keys) == 1:
-            return self._changed(out, x, rows.keys[0])
+            return self._add(out, x, rows.keys[0])
         per_row = x.shape[0] // sum(rows.num_rows)
         sizes = [count * per_row for count in rows.num_rows]
         parts = zip(out.split(sizes), x.split(sizes), rows.keys, strict=True)
-        return torch.cat([self._changed(*part) for part in parts])
+        return torch.cat([self._add(*part) for part in parts])
 
-    def whole(self, key: str) -> nn.Module:
-        """What stands in its place when only this expert is left: the map with its change."""
-        if key in self.experts:
-            merge(self.shared, self.experts[key])  # type: ignore[arg-type]
-        return self.shared
-
-    def _changed(self, out: Tensor, x: Tensor, key: str) -> Tensor:
+    def _add(self, out: Tensor, x: Tensor, key: str) -> Tensor:
         return out + self.experts[key](x) if key in self.experts else out
 
 
-class DomainTokens(nn.Module):
-    """One learned vector per expert, put before the embeddings of each sequence: a token that no text holds."""
-
-    def __init__(self, embedding: nn.Embedding, keys: Iterable[str]) -> None:
-        """All start alike, as experts do: at one draw from the distribution of the vocabulary's embeddings."""
-        super().__init__()
-        std_D, mean_D = torch.std_mean(embedding.weight.detach(), 0)
-        draw_D = torch.randn(mean_D.shape, generator=torch.Generator().manual_seed(0)).to(mean_D)
-        start_1D = (mean_D + std_D * draw_D)[None]
-        self.experts = nn.ModuleDict(
-            {key: nn.Embedding.from_pretrained(start_1D.clone(), freeze=False) for key in keys}
-        )
-
-    def forward(self, embeddings_BTD: Tensor) -> Tensor:
-        """[B, 1 + T, D]: every row with its expert's vector before it."""
-        rows = _rows.get()
-        vectors_1D: list[Any] = [self.experts[key].weight for key in rows.keys]
-        first = [vector_1D.expand(count, 1, -1) for vector_1D, count in zip(vectors_1D, rows.num_rows, strict=True)]
-        return torch.cat([torch.cat(first), embeddings_BTD], 1)
-
-
 class MultiExpertModel(nn.Module):
-    """A decoder with DEMix layers. Experts are known by keys (no dots); their order is that of their coming."""
+    """A decoder with experts, known by keys without dots, in the order in which they were added."""
 
-    def __init__(self, lm: Any, keys: Sequence[str], experts_in: ExpertsIn = "ffn") -> None:
-        """Cuts `lm` open: every expert starts as a copy of its FFNs, or as the same vector before the sequence.
-
-        Experts that are adapters come one by one, with their tensors, by `add_expert`.
-        """
+    def __init__(self, lm: Any, keys: Sequence[str], placement: Placement) -> None:
+        """Takes `lm` and puts experts into it that are all alike."""
         super().__init__()
-        assert experts_in != "adapter" or not keys, "adapters are made by engine.models.lora"
+        assert not (placement.made_from_tensors and keys), "add these experts one by one, with their tensors"
         self.lm = lm
         self.keys = list(keys)
-        self.experts_in = experts_in
-        self.tokens = DomainTokens(lm.get_input_embeddings(), keys) if experts_in == "token" else None
-        self._places = _cut_open(lm, keys, experts_in) if self.tokens is None else {"domain_token": self.tokens}
+        self.placement = placement
+        self._layers = placement.insert(lm, keys)
+        in_lm = {id(module) for module in lm.modules()}
+        self.beside = nn.ModuleDict({place: one for place, one in self._layers.items() if id(one) not in in_lm})
 
     @property
     def device(self) -> torch.device:
@@ -179,8 +151,18 @@ class MultiExpertModel(nn.Module):
 
     @property
     def max_positions(self) -> int:
-        """The longest text that the model reads at once; a domain's token takes a position of its own."""
-        return max_positions(self.lm) - (self.tokens is not None)
+        """The longest text that the model reads at once."""
+        return max_positions(self.lm) - self.placement.method.extra_positions
+
+    @property
+    def places(self) -> list[str]:
+        """The names of the places where experts lie."""
+        return list(self._layers)
+
+    @property
+    def experts_in(self) -> str:
+        """Where the experts are, as files say it."""
+        return self.placement.method.experts_in
 
     @property
     def vocab_size(self) -> int:
@@ -190,8 +172,8 @@ class MultiExpertModel(nn.Module):
         """Logits [B, T, V]; `cache` is a transformers Cache that is filled and used, or None."""
         with _routed(rows):
             text = self._text(input_ids_BT, cache)
-            kept = input_ids_BT.shape[1]  # a domain's token predicts nothing that is asked for
-            out = self.lm(**text, past_key_values=cache, use_cache=cache is not None, logits_to_keep=kept)
+            num_logits = input_ids_BT.shape[1]  # an expert's own positions predict nothing that is needed
+            out = self.lm(**text, past_key_values=cache, use_cache=cache is not None, logits_to_keep=num_logits)
         return out.logits  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -213,25 +195,26 @@ class MultiExpertModel(nn.Module):
         return DynamicCache()
 
     def part_weights(self) -> Mapping[str, Never]:
-        """None: an expert here is one whole."""
+        """None: these experts have no parts."""
         return {}
 
     def _text(self, input_ids_BT: Tensor, cache: Any) -> dict[str, Any]:
-        """What the decoder reads: the text, or at its beginning its embeddings behind the domain's token."""
-        if self.tokens is None or (cache is not None and cache.get_seq_length()):
+        """What the decoder reads: the text, at its beginning as the placement puts it."""
+        if cache is not None and cache.get_seq_length():
             return {"input_ids": input_ids_BT}
-        return {"inputs_embeds": self.tokens(self.lm.get_input_embeddings()(input_ids_BT))}
+        return self.placement.inputs(self.lm, self._layers, input_ids_BT)
+
+    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
+        """What is added to the loss of the forward passes within."""
+        return self.placement.auxiliary_loss(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
-        """Operations per token trained on, forward and backward; experts alone may learn."""
-        shape, only = Shape.of(self.lm.config.to_dict()), self.experts_in if experts_only else None
-        return training_flops(shape, context, only=only, adapter=self._adapter_size())
-
-    def _adapter_size(self) -> int:
-        """The parameters of one expert that is an adapter; 0 where experts are something else."""
-        if self.experts_in != "adapter" or not self.keys:
-            return 0
-        return sum(parameter.numel() for parameter in self.expert_parameters(self.keys[0]).values())
+        """Operations per token trained on, forward and backward; shared parameters may be frozen."""
+        shape = Shape.of(self.lm.config.to_dict())
+        if not experts_only:
+            return training_flops(shape, context)
+        sizes = (parameter.numel() for key in self.keys[:1] for parameter in self.expert_parameters(key).values())
+        return self.placement.method.frozen_flops(shape, context, sum(sizes))
 
     def expert_state(self, key: str) -> dict[str, Tensor]:
         """An expert's tensors under the names they have in the seed model."""
@@ -241,7 +224,7 @@ class MultiExpertModel(nn.Module):
     def shared_state(self) -> dict[str, Tensor]:
         """Everything that no expert owns; tied weights once."""
         kept = self.lm.state_dict()
-        own = {id(buffer) for layer in self._places.values() for buffer in layer.experts.buffers()}
+        own = {id(buffer) for layer in self._layers.values() for buffer in layer.experts.buffers()}
         buffers = self.lm.named_buffers()
         return {
             **self.shared_parameters(),
@@ -259,7 +242,7 @@ class MultiExpertModel(nn.Module):
 
     def shared_parameters(self) -> dict[str, nn.Parameter]:
         """The trainable view of `shared_state`."""
-        own = {id(p) for layer in self._places.values() for p in layer.experts.parameters()}
+        own = {id(p) for layer in self._layers.values() for p in layer.experts.parameters()}
         return {name: p for name, p in self.lm.named_parameters() if id(p) not in own}
 
     def add_expert(self, key: str, *, copy_of: str | None = None, state: Mapping[str, Tensor] | None = None) -> None:
@@ -267,14 +250,14 @@ class MultiExpertModel(nn.Module):
         if key in self.keys:
             raise ModelError(f"The expert “{key}” is in this model already.", "Use another key.")
         for place, expert in self._new_expert(copy_of, state).items():
-            self._places[place].experts[key] = expert
+            self._layers[place].experts[key] = expert
         self.keys.append(key)
 
     def _new_expert(self, copy_of: str | None, state: Mapping[str, Tensor] | None) -> dict[str, nn.Module]:
         """The modules of an expert by their place."""
-        if state is not None and self.experts_in == "adapter":
-            maps = {place: layer.shared for place, layer in self._places.items() if isinstance(layer, AdaptedLinear)}
-            return {place: one.to(self.device) for place, one in adapters_of(state, maps).items()}
+        if state is not None and self.placement.made_from_tensors:
+            modules = self.placement.expert_modules(self._layers, state)
+            return {place: module.to(self.device) for place, module in modules.items()}
         source = copy_of or (self.keys[0] if self.keys else None)
         if source is None:
             raise ModelError("A model without experts must be given one's tensors.", "Load an expert first.")
@@ -287,33 +270,25 @@ class MultiExpertModel(nn.Module):
         return modules
 
     def remove_expert(self, key: str) -> None:
-        """Takes an expert out; the others stay as they are."""
+        """Removes an expert; the others stay as they are."""
         self._require(key)
         for place, _ in list(self._own(key)):
-            del self._places[place].experts[key]
+            del self._layers[place].experts[key]
         self.keys.remove(key)
 
     def _own(self, key: str) -> Iterator[tuple[str, nn.Module]]:
         """What an expert has of its own, by its place."""
-        for place, layer in self._places.items():
+        for place, layer in self._layers.items():
             if key in layer.experts:
                 yield place, layer.experts[key]
 
-    def whole(self, key: str) -> Any:
-        """The plain decoder that this expert makes with what is shared. The model is used up.
+    def full_model(self, key: str) -> Any:
+        """The plain decoder that this expert makes with what is shared. This model is of no use afterwards.
 
-        Raises ModelError where experts are vectors before the text: no decoder holds one.
+        Raises ModelError where no decoder can hold the expert.
         """
         self._require(key)
-        if self.tokens is not None:
-            raise ModelError(
-                "An expert must be part of the weights to make a whole model, but is a vector before the text.",
-                "Choose experts of another method than domain-token.",
-            )
-        for place, layer in self._places.items():
-            assert not isinstance(layer, DomainTokens)
-            holder, _, attribute = place.rpartition(".")
-            setattr(self.lm.get_submodule(holder), attribute, layer.whole(key))
+        self.placement.merge(self.lm, self._layers, key)
         return self.lm
 
     def _check_state(self, state: Mapping[str, Tensor], like: str) -> None:
@@ -330,17 +305,3 @@ class MultiExpertModel(nn.Module):
     def _require(self, key: str) -> None:
         if key not in self.keys:
             raise ModelError(f"There is no expert “{key}” in this model.", f"It holds: {', '.join(self.keys)}.")
-
-
-_Layer = ExpertLinear | AdaptedLinear | DomainTokens
-
-
-def _cut_open(lm: Any, keys: Sequence[str], experts_in: ExpertsIn) -> dict[str, _Layer]:
-    """Puts experts in the place of every linear map of every FFN, or beside every map; gives them by their place."""
-    adapted = experts_in == "adapter"
-    places: dict[str, _Layer] = {}
-    for name, holder, attribute in list(linear_places(lm) if adapted else ffn_places(lm)):
-        original = getattr(holder, attribute)
-        places[name] = AdaptedLinear(original) if adapted else ExpertLinear(original, keys)
-        setattr(holder, attribute, places[name])
-    return places

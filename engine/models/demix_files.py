@@ -1,8 +1,8 @@
-"""DEMix models on disk: one folder for what is shared, one for each expert. safetensors and JSON only.
+"""Models with experts on disk: a folder for what is shared, one for each expert. safetensors and JSON only.
 
-The base's card says where its experts are. A seed's own folder is the base of adapters, which change none of it. An
-expert's folder names the base it was trained on by the hash of the base's manifest, so that an expert of another base,
-or of another tokenizer, is refused before its tensors are read.
+Cards say where experts lie. A seed's own folder is the base of experts that change none of it. An expert's folder
+names the base it was trained on by the hash of the base's manifest, so that an expert of another base, or of another
+tokenizer, is refused before its tensors are read.
 """
 
 from __future__ import annotations
@@ -17,80 +17,81 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.config import ExpertsIn
 from engine.errors import DamagedFile, ModelError
 from engine.files import EXPERT_CARD, ArtifactRef
+from engine.methods.registry import new_placement, row_method
+from engine.methods.rows import BASE_CARD, CARD_METHOD, SHARED_FILE, is_seed, stored_placement
 from engine.models.demix import MultiExpertModel
 from engine.models.families import load_model, longest_context, read_config
 
-_SHARED, _EXPERT = "shared.safetensors", "expert.safetensors"
-_BASE_CARD = "base.json"
+_EXPERT = "expert.safetensors"
 
 
 def save_base(model: MultiExpertModel, folder: Path) -> None:
     """Writes the shared parameters, the model's configuration, and where its experts are, into a folder."""
     model.lm.config.save_pretrained(folder)
-    _save(model.shared_state(), folder / _SHARED)
-    (folder / _BASE_CARD).write_text(json.dumps({"experts_in": model.experts_in}), encoding="utf-8")
+    _save(model.shared_state(), folder / SHARED_FILE)
+    (folder / BASE_CARD).write_text(json.dumps({"experts_in": model.experts_in}), encoding="utf-8")
 
 
 def save_expert(model: MultiExpertModel, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
     """Writes one expert's parameters into a folder, with the base and tokenizer they belong to."""
     _save(model.expert_state(key), folder / _EXPERT)
-    card = {"method": "demix", "base_sha256": base_sha256, "tokenizer_sha256": tokenizer_sha256}
+    card = {
+        "method": CARD_METHOD,
+        "experts_in": model.experts_in,
+        "base_sha256": base_sha256,
+        "tokenizer_sha256": tokenizer_sha256,
+    }
     (folder / EXPERT_CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
 
 
 def load_demix(base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> MultiExpertModel:
     """The model of a base folder with the given experts (by key), every byte checked before use."""
     base_sha256 = base.check()
-    first = next(iter(experts.items()), None)
-    if first is None:
+    if not experts:
         raise ModelError("A DEMix model must have at least one expert, but none was given.", "Choose an expert.")
     states = {key: read_expert(expert, base_sha256) for key, expert in experts.items()}
-    model = _first_of(base.folder, first[0], states.pop(first[0]))
+    first = next(iter(experts))
+    experts_in = stored_placement(_read_card(experts[first].folder), base.folder)
+    model = _with_first(base.folder, experts_in, first, states.pop(first))
     for key, state in states.items():
         model.add_expert(key, state=state)
     return model.eval()
 
 
-def _first_of(base: Path, key: str, state: Mapping[str, Tensor]) -> MultiExpertModel:
+def _with_first(base: Path, experts_in: str, key: str, state: Mapping[str, Tensor]) -> MultiExpertModel:
     """The model of a base with its first expert."""
-    if is_seed(base):
-        model = MultiExpertModel(load_model(base), [], "adapter")
+    placement = new_placement(experts_in)
+    lm = load_model(base) if is_seed(base) else _empty_lm(base)
+    model = MultiExpertModel(lm, [] if placement.made_from_tensors else [key], placement)
+    if placement.made_from_tensors:
         model.add_expert(key, state=state)
-        return model
-    experts_in = _experts_in(base)
-    if experts_in == "adapter":
-        model = MultiExpertModel(_empty_lm(base), [], experts_in)
-        model.add_expert(key, state=state)
-    else:
-        model = MultiExpertModel(_empty_lm(base), [key], experts_in)
-    _load(model, load_file(base / _SHARED), state, key)
+    shared = ({}, {}) if is_seed(base) else (model.shared_state(), load_file(base / SHARED_FILE))
+    _copy({**shared[0], **model.expert_state(key)}, {**shared[1], **state})
     return model
-
-
-def is_seed(base: Path) -> bool:
-    """Whether a base is a whole seed model, as that of adapters is."""
-    return not (base / _SHARED).exists()
 
 
 def read_expert(expert: ArtifactRef, base_sha256: str) -> dict[str, Tensor]:
     """An expert's tensors, after its bytes and its base were checked."""
     expert.check()
     folder = expert.folder
-    try:
-        card = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DamagedFile(
-            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
-        ) from error
-    if card.get("base_sha256") != base_sha256:
+    if _read_card(folder).get("base_sha256") != base_sha256:
         raise ModelError(
             f"The expert in {folder} was trained on another base than the one it is to be mixed on.",
             "Mix experts of the same base.",
         )
     return load_file(folder / _EXPERT)
+
+
+def _read_card(folder: Path) -> dict[str, Any]:
+    try:
+        card: dict[str, Any] = json.loads((folder / EXPERT_CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DamagedFile(
+            f"{folder} must hold an expert's {EXPERT_CARD}, but does not.", "Restore the expert."
+        ) from error
+    return card
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def read_limits(base: Path) -> Limits:
     """The limits of a base, without its tensors; raises DamagedFile where they cannot be read."""
     try:
         config = read_config(base)
-        longest = longest_context(config) - (_experts_in(base) == "token")  # its token takes a position of its own
+        longest = longest_context(config) - row_method(stored_placement({}, base)).extra_positions
         return Limits(longest, int(config.vocab_size))
     except Exception as error:  # transformers fails in many ways on a folder that is gone, or changed
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -114,24 +115,13 @@ def read_limits(base: Path) -> Limits:
         ) from None
 
 
-def _experts_in(base: Path) -> ExpertsIn:
-    """Where a base's experts are; a base without a card is older than the choice."""
-    card = base / _BASE_CARD
-    if not card.exists():
-        return "ffn"
-    found: ExpertsIn = json.loads(card.read_text(encoding="utf-8"))["experts_in"]
-    return found
-
-
 def _empty_lm(base: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_config(read_config(base), dtype=torch.float32, trust_remote_code=False)
 
 
-def _load(model: MultiExpertModel, shared: Mapping[str, Tensor], expert: Mapping[str, Tensor], key: str) -> None:
-    targets = {**model.shared_state(), **model.expert_state(key)}
-    source = {**shared, **expert}
+def _copy(targets: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
     if set(targets) != set(source):
         odd = sorted(set(targets) ^ set(source))[0]
         raise ModelError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.events import GateWeights
+from engine.files import ArtifactRef
 from engine.models.demix import Rows
 from engine.models.likelihoods import TokenScores
 
@@ -67,4 +68,31 @@ class ExpertModel(Experts, Protocol):
 
     def part_weights(self) -> Mapping[str, PartWeights]:
         """Of each expert that has parts: their weights where the last forward pass of this view read."""
+        ...
+
+
+class ExpertHost(Protocol):
+    """The experts of one base that one method holds in memory."""
+
+    @property
+    def keys(self) -> list[str]: ...
+
+    def add(self, experts: Mapping[str, ArtifactRef]) -> None:
+        """Loads experts, every byte checked before use; what is there stays if one cannot be loaded."""
+        ...
+
+    def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]]) -> list[ExpertModel]:
+        """Models that hold these experts; `parts` names the active parts of some (else all)."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors in memory by name."""
+        ...
+
+    def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
+        """How many times the base would be loaded for these experts."""
+        ...
+
+    def num_bytes(self) -> int:
+        """Bytes of all parameters."""
         ...

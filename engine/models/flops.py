@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import ExpertsIn
-
 _UNGATED = ("gpt2", "opt", "gpt_neox")  # two maps in each feed-forward network; the others have three
 
 
@@ -72,6 +70,10 @@ class Shape:
         """One layer's products of queries with keys and of weights with values, per token of so long a context."""
         return 2 * 2 * context * self.attention_width
 
+    def through_layer(self, context: int) -> int:
+        """One layer's backward pass without the gradients of its weights, per token of so long a context."""
+        return self.projections + self.ffn + 2 * self.scores(context)
+
     @property
     def ends(self) -> int:
         """The logits, and the maps between embeddings and layers where their widths differ, per token."""
@@ -85,27 +87,12 @@ def forward_flops(shape: Shape, context: int, num_experts: int = 1) -> int:
     return num_experts * (shape.num_layers * layer + shape.ends)
 
 
-def training_flops(shape: Shape, context: int, *, only: ExpertsIn | None = None, adapter: int = 0) -> int:
-    """Operations per token trained on, forward and backward, without recomputation.
+def training_flops(shape: Shape, context: int) -> int:
+    """Operations per token trained on, forward and backward, where everything learns; nothing is recomputed.
 
-    `only`: the shared parameters are frozen, and experts learn in these places alone. The gradients of what is frozen
-    are not computed, but the loss still finds its way back: to the first feed-forward network, or through every layer
-    to the vector before the sequence or to the first adapter, which then is all that learns. `adapter`: parameters of
-    an expert that is one; at most its first maps cost less than is counted here.
+    Where the shared parameters are frozen it is less: each method counts it in its own `flops`.
     """
-    forward = forward_flops(shape, context)
-    if only == "adapter":
-        first = shape.ffn + 2 * shape.scores(context) + 2 * shape.width * shape.attention_width  # up to the values
-        above = (shape.num_layers - 1) * (shape.projections + shape.ffn + 2 * shape.scores(context))
-        return forward + above + first + shape.ends + 3 * 2 * adapter
-    if only is None:
-        return 3 * forward
-    if only == "token":
-        layer = shape.projections + shape.ffn + 2 * shape.scores(context)
-        return forward + shape.num_layers * layer + shape.ends
-    above = (shape.num_layers - 1) * (shape.projections + shape.ffn + 2 * shape.scores(context))
-    first = 2 * shape.width * shape.ffn_width * shape.ffn_active  # its last map alone: nothing before it learns
-    return forward + above + first + shape.ends + shape.num_layers * shape.ffn
+    return 3 * forward_flops(shape, context)
 
 
 def narayanan_flops(

@@ -14,9 +14,9 @@ from torch import Tensor
 from engine.clusters.centroids import Clusters, Floats, squared_distances
 from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, ClusterMethod
-from engine.config import GateConfig
 from engine.mixing.base import Stream
 from engine.mixing.cluster import ClusterGate
+from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.selfcheck.law import Finding, gap
 from engine.selfcheck.test_bed import EVEN, KEYS, SOFT, TestBed
 
@@ -29,7 +29,7 @@ def incremental_is_from_scratch(bed: TestBed) -> Iterator[Finding]:
     pieces = [spoken.push(token) for token in bed.array.tolist()]
     wholes = ["".join(pieces[: position + 1]) for position in range(len(pieces))]
     for power in (2, 4):
-        config = GateConfig("cluster", temperature=SOFT ** (power / 2), distance_power=power)
+        config = ClusterGateConfig(temperature=SOFT ** (power / 2), distance_power=power)
         gate = bed.gate(config, EVEN)
         assert isinstance(gate, ClusterGate)
         grown_ET = _grown(bed.stream(gate), bed.array.tolist())

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from engine.config import GateConfig
 from engine.inference.generate import Mixing
 from engine.inference.scores import as_blocks, mix_scores
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
+from engine.mixing.gate_type import GateConfig
 from engine.mixing.posterior import PosteriorGate, PosteriorStream
 from engine.selfcheck.law import Finding, gap, worst
 from engine.selfcheck.mode_laws import gates_sum_to_one

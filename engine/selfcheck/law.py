@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Law:
-    """A law of docs/methods.md: its sentence, its tolerance as text and number, and its check."""
+    """A law of docs/methods/README.md: its sentence, its tolerance as text and number, and its check."""
 
     number: str
     sentence: str

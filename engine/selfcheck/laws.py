@@ -1,4 +1,4 @@
-"""Checks the laws of docs/methods.md on this machine: the real engine on a tiny model."""
+"""Checks the laws of docs/methods/README.md on this machine: the real engine on a tiny model."""
 
 from __future__ import annotations
 

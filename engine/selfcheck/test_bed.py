@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -24,16 +23,19 @@ from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.distances import Distances, GrowingContext, measure_distances, open_distances
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
-from engine.config import Family, GateConfig, ModelConfig
+from engine.config import Family, ModelConfig
 from engine.files import ArtifactRef, new_folder
 from engine.inference.generate import Mixing
 from engine.inference.scores import open_scores, score_tokens
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.model import ModeModel
+from engine.methods.registry import new_placement
 from engine.mixing.base import Gate, Stream
 from engine.mixing.cluster import Routing
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate, gate_type, gate_types
+from engine.mixing.gate_type import GateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import save_base, save_expert
 from engine.models.expert_model import ExpertModel
@@ -70,7 +72,7 @@ class TestBed:
     def model(self, family: Family = "llama", noise: float = _NOISE) -> MultiExpertModel:
         """A model of four experts; without noise they are identical. A new one each time: a law may change it."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
-        model = MultiExpertModel(fresh_model(shape, _VOCAB, seed=7), KEYS).eval()
+        model = MultiExpertModel(fresh_model(shape, _VOCAB, seed=7), KEYS, new_placement()).eval()
         generator = torch.Generator().manual_seed(11)
         _disturb(model.shared_parameters().values(), _NOISE, generator)
         for key in KEYS:
@@ -148,9 +150,9 @@ class TestBed:
         For a gate that supports experts without a cluster, those of the last cluster have none.
         """
         clusters: Sequence[int | None] = order or [expert % len(KEYS) for expert in range(len(weights))]
-        if config.kind == "cluster-posterior":
+        if gate_type(config.kind).weighs_unclustered:
             clusters = [None if cluster == len(KEYS) - 1 else cluster for cluster in clusters]
-        return make_gate(config, weights, Routing(clusters, lambda: GrowingContext(self.clustering, self.tokenizer)))
+        return build_gate(config, weights, Routing(clusters, lambda: GrowingContext(self.clustering, self.tokenizer)))
 
     def stream(self, gate: Gate, start: int = 0) -> Stream:
         """A gate's stream on the text, from token `start` on."""
@@ -173,23 +175,25 @@ class TestBed:
 
 
 def every_gate() -> Iterator[GateConfig]:
-    """Every gate that a config can name, with all experts and with top-k 2.
+    """Every gate in each of its variants, with all experts and with top-k 2.
 
     An updating gate updates at the ends of the text's blocks, within them, and across them.
     """
-    hints = get_type_hints(GateConfig)
-    choices = {
-        knob.name: get_args(hints[knob.name]) for knob in fields(GateConfig) if get_origin(hints[knob.name]) is Literal
-    }
-    for values in product(*choices.values()):
-        chosen = dict(zip(choices, values, strict=True))
-        for top_k, tokens in LEARNING if chosen["kind"] == "updating" else LEARNING[:2]:
-            yield GateConfig(**chosen, top_k=top_k, update_every=tokens, temperature=SOFT)
+    for chosen in gate_types().values():
+        hints = get_type_hints(chosen.config)
+        choices = {name: get_args(hints[name]) for name in chosen.settings if get_origin(hints[name]) is Literal}
+        softness = {"temperature": SOFT} if "temperature" in chosen.settings else {}
+        learns = "update_every" in chosen.settings
+        for values in product(*choices.values()):
+            for top_k, tokens in LEARNING if learns else LEARNING[:2]:
+                pace = {"update_every": tokens} if learns else {}
+                variant = dict(zip(choices, values, strict=True))
+                yield chosen.config(**{"top_k": top_k, **variant, **softness, **pace}, kind=chosen.name)
 
 
 def plain_gate(weights: Sequence[float]) -> Gate:
     """The default gate of a new mixture."""
-    return make_gate(GateConfig(), weights)
+    return build_gate(PosteriorGateConfig(), weights)
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import CorpusError
+from engine.errors import CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chunking import pieces
 from engine.text.formats import read_records
@@ -194,9 +194,9 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
 
 def _document(record: Record, options: ReadOptions, name: str) -> Document | CorpusError:
     try:
-        text = checked_text(record.values, options.text_field, "--text-field")
-        domain = label_of(record.values, options.domain_field, "--domain-field")
-        group = label_of(record.values, options.group_field, "--group-field")
+        text = checked_text(record.values, options.text_field, NextStep.NAME_TEXT_FIELD)
+        domain = label_of(record.values, options.domain_field, NextStep.NAME_DOMAIN_FIELD)
+        group = label_of(record.values, options.group_field, NextStep.NAME_GROUP_FIELD)
         if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
             shown = printable(domain[:MAX_NAME])
             raise CorpusError(f"The domain name “{shown}” is not allowed: use 1 to {MAX_NAME} printable characters.")
@@ -206,9 +206,12 @@ def _document(record: Record, options: ReadOptions, name: str) -> Document | Cor
     return Document(text, domain, group, f"{name}:{record.line}")
 
 
-def checked_text(values: Mapping[str, Any], name: str, option: str = "") -> str:
-    """The text in a record's field; raises CorpusError when it is not valid text. `option` sets the field's name."""
-    text = _value(values, name, option)
+def checked_text(values: Mapping[str, Any], name: str, missing: str = "") -> str:
+    """The text in a record's field; raises CorpusError when it is not valid text.
+
+    `missing` is the next step where the field is missing.
+    """
+    text = _value(values, name, missing)
     if not isinstance(text, str):
         raise CorpusError(f"The field “{name}” must be text, got {_kind(text)}.")
     if "\0" in text:
@@ -217,11 +220,11 @@ def checked_text(values: Mapping[str, Any], name: str, option: str = "") -> str:
     return text
 
 
-def label_of(values: Mapping[str, Any], name: str, option: str = "") -> str | None:
+def label_of(values: Mapping[str, Any], name: str, missing: str = "") -> str | None:
     """The label in a record's field, None without a field; raises CorpusError when it is not text or a number."""
     if not name:
         return None
-    value = _value(values, name, option)
+    value = _value(values, name, missing)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise CorpusError(f"The field “{name}” must be text or a whole number, got {_kind(value)}.")
     label = str(value).strip()
@@ -229,12 +232,11 @@ def label_of(values: Mapping[str, Any], name: str, option: str = "") -> str | No
     return label
 
 
-def _value(values: Mapping[str, Any], name: str, option: str) -> Any:
+def _value(values: Mapping[str, Any], name: str, missing: str) -> Any:
     if name in values:
         return values[name]
     fields = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no fields"
-    next_step = f"Name the field with `{option}`." if option else f"Rename the field to {name}."
-    raise CorpusError(f"The record has no field “{name}”, only {fields}.", next_step)
+    raise CorpusError(f"The record has no field “{name}”, only {fields}.", missing or f"Rename the field to {name}.")
 
 
 def _require_encodable(text: str) -> None:

@@ -45,8 +45,11 @@ class ProcessGroup:
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
         """Sums gradients in place over the processes that have the expert; over all for None."""
 
+    def step(self) -> None:
+        """Called before each update, once this process has its gradients."""
+
     def all_sum(self, value: float) -> float:
-        """The sum of the values of all processes."""
+        """The sum of the values of all processes, the same for all."""
         return value
 
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
@@ -109,10 +112,10 @@ class RankGroup(ProcessGroup):
             torch._foreach_copy_(bucket, [part.view_as(g) for part, g in zip(parts, bucket, strict=True)])
 
     def all_sum(self, value: float) -> float:
-        both = torch.tensor([value], dtype=torch.float64)
+        total = torch.tensor([value], dtype=torch.float64)
         with _peers():
-            dist.all_reduce(both, group=self._control)
-        return float(both)
+            dist.all_reduce(total, group=self._control)
+        return float(total)
 
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
         all_ABT = losses_ABT.new_zeros(len(losses_ABT), num_rows, losses_ABT.shape[-1])

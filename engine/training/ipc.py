@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from engine import errors
-from engine.config import LoraConfig, MoeConfig, TrainingConfig
+from engine.config import TrainingConfig
 from engine.errors import LostRank, Problem
 from engine.events import Event
 from engine.training.data import PackedDomain
-from engine.training.methods import Recipe
+from engine.training.recipe import Recipe
 
 INPUT, EVENTS, COMMANDS, LIFELINE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
 GO, STOP = b"g", b"s"
@@ -49,9 +49,7 @@ class Task:
             PackedDomain(domain["name"], domain["expert"], Path(domain["folder"])) for domain in data["domains"]
         )
         config = TrainingConfig(**data["config"])
-        recipe = Recipe(
-            data["recipe"]["method"], LoraConfig(**data["recipe"]["lora"]), MoeConfig(**data["recipe"]["moe"])
-        )
+        recipe = Recipe.from_json(data["recipe"])
         return cls(Path(data["seed_folder"]), domains, config, Path(data["folder"]), data["device"], recipe)
 
 

@@ -17,13 +17,13 @@ from typing import Protocol
 
 from engine.config import TrainingConfig
 from engine.device import process_environment
-from engine.errors import TrainingError
+from engine.errors import NextStep, TrainingError
 from engine.events import Event, Progress
 from engine.subprocesses import python_command, python_environment
 from engine.training.data import BlockSampler, PackedDomain
 from engine.training.ipc import COMMANDS, EVENTS, GO, INPUT, LIFELINE, STOP, Task, from_line, read_failure
 from engine.training.layout import layout_of
-from engine.training.methods import Recipe
+from engine.training.recipe import Recipe
 
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 5.0
@@ -88,7 +88,7 @@ def _require_devices(device: str, num_processes: int) -> None:
     if device not in ("auto", "cpu", "cuda"):
         raise TrainingError(
             f"Training on several processes needs the device auto, cpu or cuda, but it is “{device}” instead.",
-            "Set WORKBENCH_DEVICE, or ask for one process.",
+            NextStep.CHOOSE_DEVICE_OR_ONE_PROCESS,
         )
     if num_processes > gpus and (gpus or device == "cuda"):
         raise TrainingError(

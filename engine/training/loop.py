@@ -24,7 +24,6 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Event, Saved, Saving, Step, TrainingFinished
 from engine.models.demix_files import Limits
-from engine.models.moe import listening_to_routers
 from engine.training.autocast import autocast_for
 from engine.training.checkpoint import (
     best_weights,
@@ -39,6 +38,7 @@ from engine.training.data import Batch, BlockSampler, DomainText
 from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 from engine.training.early_stopping import EvaluationHistory
 from engine.training.optimizer import clip_and_step, gradient_groups, learning_rate, make_optimizer
+from engine.training.step_seed import step_seed
 from engine.training.trainable_model import TrainableModel
 
 
@@ -163,7 +163,7 @@ class _Training:
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
-        torch.manual_seed(hash((config.seed, step)) + self.team.rank)
+        torch.manual_seed(step_seed(config.seed, step) + self.team.rank)
         self.model.train()
         batches = [self.sampler.batch(step * config.accumulate + micro) for micro in range(config.accumulate)]
         losses_ABT = self._backward(batches)
@@ -173,6 +173,7 @@ class _Training:
         groups = gradient_groups(self.model, self.sampler.rows)
         for group in groups:
             self.team.sum_gradients(group.key, group.gradients)
+        self.team.step()
         clip_and_step(self.optimizer, groups, step, config, self.team)
         num_tokens = losses_ABT.numel()
         return Step(
@@ -190,9 +191,9 @@ class _Training:
         """Accumulates this process's part of the gradients; returns the losses of all rows."""
         losses = []
         for batch in batches:
-            with listening_to_routers(self.model.lm) as routers:
+            with self.model.auxiliary_loss() as auxiliary:
                 losses_BT = self._losses(batch)
-            ((losses_BT.mean() + routers.loss()) * batch.share / self.config.accumulate).backward()
+            ((losses_BT.mean() + auxiliary.loss()) * batch.share / self.config.accumulate).backward()
             losses.append(losses_BT.detach())
         return self.team.gather_losses(torch.stack(losses), batch.places, batch.num_rows)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from engine.models.demix import Rows
 from engine.models.expert_model import Experts
+from engine.models.routers import RouterLosses
 
 
 class TrainableModel(Experts, Protocol):
@@ -33,8 +36,16 @@ class TrainableModel(Experts, Protocol):
 
     def expert_parameters(self, key: str) -> dict[str, nn.Parameter]: ...
 
+    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
+        """What is added to the loss of the forward passes within."""
+        ...
+
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward; shared parameters may be frozen."""
+        ...
+
+    def to(self, device: torch.device) -> Any:
+        """The same model, moved to a device."""
         ...
 
     def requires_grad_(self, requires_grad: bool = True) -> Any: ...

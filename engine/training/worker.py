@@ -1,7 +1,7 @@
 """One process of a distributed training: `torchrun --nproc-per-node 4 -m engine.training.worker TASK`.
 
 TASK is a file that a `Task` was written to; then events are printed as lines of JSON. Or it is a folder that
-`train_on` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
+`train_distributed` made, with such a file and the pipes to the caller. torchrun's variables say which process this is.
 """
 
 from __future__ import annotations
@@ -65,13 +65,12 @@ def _work(place: Path, rank: int, num_ranks: int) -> None:
 
 def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[Event]:
     """The events of a training whose model, in this process, holds the experts of this process alone."""
-    from engine.training.build_model import build_model
     from engine.training.loop import require_context, train
-    from engine.training.methods import METHODS
 
     texts = [domain.open() for domain in task.domains]
     keys = list(dict.fromkeys(text.expert for text in texts if team.has_expert(text.expert)))
-    model = build_model(task.seed_folder, keys, task.recipe, task.config.seed).to(device)
+    method = task.recipe.descriptor
+    model = method.build(task.seed_folder, keys, task.recipe.config, task.config.seed).to(device)
     require_context(model, task.config.block_size)
     return train(
         model,
@@ -79,7 +78,7 @@ def _training(task: Task, team: ProcessGroup, device: torch.device) -> Iterator[
         task.config,
         task.folder,
         only_experts=task.recipe.learns(keys),
-        balanced=METHODS[task.recipe.method].balanced,
+        balanced=method.balanced,
         team=team,
     )
 

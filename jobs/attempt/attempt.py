@@ -20,7 +20,7 @@ from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Reporter, Throughput
 from jobs.attempt.work import Claim, Register, Work, log_path
-from jobs.registry import load_kind
+from jobs.registry import load_runner
 from workbench.errors import JobError, LeaseLost
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
@@ -115,7 +115,7 @@ def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Ev
     """Yields the events of the job's function and closes it when it must stop; returns its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(rows.get_job(session, work.job_id).spec)
-    with closing(load_kind(spec.kind)(work, spec)) as stream:
+    with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:
             _wait_until_allowed(heartbeat)
             try:

@@ -19,10 +19,6 @@ class Estimate:
     soonest: float
     latest: float
 
-    def __str__(self) -> str:
-        low, high = duration(self.soonest), duration(self.latest)
-        return f"about {duration(self.seconds)} left" if low == high else f"{low} to {high} left"
-
 
 class Pace:
     """Measures the speed of a job from its progress; a new phase or a step back restarts the measurement."""
@@ -55,13 +51,3 @@ class Pace:
 def _speed(start: tuple[float, float], end: tuple[float, float]) -> float:
     seconds = end[0] - start[0]
     return (end[1] - start[1]) / seconds if seconds > 0 else 0.0
-
-
-def duration(seconds: float) -> str:
-    """A readable duration: `40 s`, `12 min`, `2 h 5 min`."""
-    if seconds < 90:
-        return f"{max(round(seconds), 1)} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -66,11 +66,12 @@ def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> No
         claim.fence,
         progress=update.progress,
         note=update.note,
-        eta=update.eta_seconds,
+        eta_seconds=update.eta.seconds if update.eta else None,
+        eta_range=(update.eta.soonest, update.eta.latest) if update.eta else None,
         metrics=update.metrics,
     )
     for message in update.messages:
-        leases.add_event(session, claim.job_id, message)
+        leases.add_event(session, claim.job_id, message.text, kind=message.kind, data=message.data)
 
 
 def write_outcome(session: Session, claim: Claim, outcome: Outcome) -> None:
@@ -79,7 +80,13 @@ def write_outcome(session: Session, claim: Claim, outcome: Outcome) -> None:
         leases.release(session, claim.job_id, claim.fence, outcome.problem, attempt_counts=outcome.attempt_counts)
     else:
         leases.finish(
-            session, claim.job_id, claim.fence, outcome.state, error=outcome.problem, next_step=outcome.next_step
+            session,
+            claim.job_id,
+            claim.fence,
+            outcome.state,
+            error=outcome.problem,
+            next_step=outcome.next_step,
+            failure=outcome.failure,
         )
 
 

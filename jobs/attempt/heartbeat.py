@@ -17,7 +17,7 @@ from types import TracebackType
 
 from jobs.attempt.finish import finish, renew_lease, write_update
 from jobs.attempt.outcomes import STOPPED
-from jobs.attempt.reporting import JobUpdate, Reporter
+from jobs.attempt.reporting import JobMessage, JobUpdate, Reporter
 from jobs.attempt.work import Claim
 from workbench.errors import DiskFull, LeaseLost, RegistryAway
 from workbench.job_records import jobs as rows
@@ -138,6 +138,6 @@ class Heartbeat:
         if time.monotonic() < self._deadline:
             return
         if self.stop in STOPPED:
-            update = replace(self._reporter.take(), messages=("It did not stop in time and was ended.",))
+            update = replace(self._reporter.take(), messages=(JobMessage("It did not stop in time and was ended."),))
             finish(self._claim, self._settings, STOPPED[self.stop], update)
         self._hard_exit()

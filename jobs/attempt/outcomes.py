@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import Problem
+from engine.errors import Problem, code_of
 from workbench.errors import DiskFull
+from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
 SMALLER = "Choose a smaller block_size, fewer sequences_per_domain or a smaller model, and submit again."
@@ -22,6 +23,7 @@ class Outcome:
     problem: str = ""
     next_step: str = ""
     attempt_counts: bool = True  # towards the maximum of attempts without a new checkpoint
+    failure: Failure | None = None  # what the code knows about the error
 
 
 STOPPED = {
@@ -40,8 +42,8 @@ def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
     if is_out_of_memory(error):
         return Outcome("failed", f"There is not enough memory ({_first_line(error)}).", SMALLER)
     if isinstance(error, Problem):
-        # A subclass may say more in its text than in `problem`, such as the file and the line.
-        return Outcome("failed", str(error).removesuffix(error.next_step).strip(), error.next_step)
+        failure = Failure(code=code_of(error), line=getattr(error, "line", None))
+        return Outcome("failed", error.cause, error.next_step, failure=failure)
     return Outcome(
         "failed",
         f"The job raised an unexpected error: {type(error).__name__}: {_first_line(error)}",

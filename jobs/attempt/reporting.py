@@ -10,9 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from engine.events import Evaluated, Event, Note, Progress, Saved, Step, TrainingFinished
-from jobs.attempt.estimate import Pace
-from workbench.job_records.leases import CHECKPOINT
+from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, Step, TrainingFinished
+from jobs.attempt.estimate import Estimate, Pace
+from workbench.job_records.event_kinds import CHECKPOINT, PARTS
 
 CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
 SAVED_SECONDS = 60.0  # between two messages about checkpoints
@@ -23,14 +23,23 @@ Point = tuple[str, int, float]  # name, step, value
 
 
 @dataclass(frozen=True)
+class JobMessage:
+    """An event of the job's history: a sentence for people; `kind` and `data` are what the code reads again."""
+
+    text: str
+    kind: str | None = None
+    data: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class JobUpdate:
     """Everything to write since the last update."""
 
     progress: float | None = None
     note: str | None = None
-    eta_seconds: float | None = None
+    eta: Estimate | None = None
     metrics: tuple[Point, ...] = ()
-    messages: tuple[str, ...] = ()
+    messages: tuple[JobMessage, ...] = ()
 
     def __bool__(self) -> bool:
         return self.note is not None or bool(self.metrics) or bool(self.messages)
@@ -85,7 +94,7 @@ class Reporter:
         self._pace = Pace()
         self._latest: Progress | Step | None = None
         self._metrics: list[Point] = []
-        self._messages: list[str] = []
+        self._messages: list[JobMessage] = []
         self._saved_at = float("-inf")
         self._throughput = throughput or Throughput()
 
@@ -103,13 +112,15 @@ class Reporter:
                     self._metrics += _evaluated_points(event)
                 case Saved() if monotonic() - self._saved_at >= SAVED_SECONDS:
                     self._saved_at = monotonic()
-                    self._messages.append(f"{CHECKPOINT} {event.step:,}.")
+                    self._messages.append(JobMessage(f"Checkpoint at step {event.step:,}.", CHECKPOINT))
                 case Note():
-                    self._messages.append(event.sentence)
+                    self._messages.append(JobMessage(event.sentence))
+                case PartOrder():
+                    self._messages.append(_part_order_message(event))
                 case TrainingFinished() if event.step < event.num_steps:
                     # No more steps follow, even if fewer than max_steps were made.
                     self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are saved")
-                    self._messages.append(_finished_message(event))
+                    self._messages.append(JobMessage(_finished_message(event)))
 
     def take(self) -> JobUpdate:
         """Everything since the last call; false when nothing happened."""
@@ -125,8 +136,8 @@ class Reporter:
         estimate = self._pace.estimate(total) if total and counts_for_total else None
         return JobUpdate(
             progress=min(done / total, ALMOST) if total and counts_for_total else None,
-            note=sentence(latest) + (f" · {estimate}" if estimate else ""),
-            eta_seconds=estimate.seconds if estimate else None,
+            note=sentence(latest),
+            eta=estimate,
             metrics=metrics,
             messages=messages,
         )
@@ -183,6 +194,11 @@ def _evaluated_points(event: Evaluated) -> list[Point]:
         for number, weight in enumerate(weights)
     }
     return _points(event.step, losses | gates)
+
+
+def _part_order_message(event: PartOrder) -> JobMessage:
+    text = f"Its gates weigh the backbone and the parts {', '.join(event.parts)}."
+    return JobMessage(text, PARTS, {"parts": list(event.parts)})
 
 
 def _finished_message(event: TrainingFinished) -> str:

@@ -1,6 +1,6 @@
 """The argument and the result of a job's function.
 
-The function is a generator: it yields the engine's events and returns a `Register`, which adds the results to the
+A runner is a generator function: it yields the engine's events and returns a `Register`, which adds the results to the
 registry in the same transaction that sets the job done. Closing the generator means stop.
 """
 
@@ -22,7 +22,7 @@ from workbench.settings import Settings
 from workbench.store.storage import Storage, get_storage
 
 Register = Callable[[Session], dict[str, Any]]
-Kind = Callable[..., Generator[Event, None, Register]]
+Runner = Callable[..., Generator[Event, None, Register]]
 
 
 @dataclass(frozen=True)

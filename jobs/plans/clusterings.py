@@ -9,10 +9,19 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from engine.analysis.efficiency import split_steps
-from engine.config import AdaptingConfig, GateConfig
+from engine.config import AdaptingConfig
+from engine.methods.registry import get_method
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.mixing.gates.cluster import ClusterGateConfig
 from jobs.plans.plan import submit_plan
-from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains
 from workbench.errors import BadSpec, NameTaken
+from workbench.gate_configs import changed_gate, default_gate, load_gate
+from workbench.kinds.clusters.cluster_part import ClusterPart
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.plans import Step
 from workbench.registry import database
 from workbench.registry.branching import Shares, best_parent, parent_candidates, shared_documents
@@ -22,9 +31,10 @@ from workbench.registry.corpora import training_domains
 from workbench.registry.names import ensure_free
 from workbench.registry.tables import Clustering, Domain, Expert, Mixture, MixtureMember
 from workbench.settings import Settings, get_settings
-from workbench.specs import MakeMixture, TrainClusters
+from workbench.specs import TrainClusters
 from workbench.store.storage import get_storage
-from workbench.training_specs import DENSE, TrainDemix, TrainExpert
+
+_DENSE = get_method("dense")  # a model of its own for each cluster
 
 
 def submit_find(spec: FindClusters, settings: Settings | None = None) -> list[str]:
@@ -116,7 +126,7 @@ def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares
     for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
         model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
-        names = [f"{model}/{DENSE}", f"{model}/{domain}"]  # from a seed, from an expert
+        names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
         existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
         expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
@@ -211,12 +221,13 @@ def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) ->
     yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
-def _training(spec: TrainClusters, branch: Branch) -> TrainDemix | TrainExpert:
+def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
     """The spec of a dense model from the seed, or of a full copy of an expert and its base."""
-    name, training = branch.expert.removesuffix(f"/{DENSE}"), replace(spec.training, num_steps=branch.num_steps)
+    name = branch.expert.removesuffix(f"/{_DENSE.only_expert}")
+    training = replace(spec.training, num_steps=branch.num_steps)
     if spec.seed_model is not None:
-        return TrainDemix(
-            name=name, seed_model=spec.seed_model, domains=[branch.domain], method="dense", training=training
+        return TrainJoint(
+            name=name, seed_model=spec.seed_model, domains=[branch.domain], method=_DENSE.name, training=training
         )
     return TrainExpert(
         name=branch.expert.removesuffix(f"/{branch.domain}"),
@@ -235,8 +246,9 @@ def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> E
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
     """A cluster gate on this clustering, with the other settings of the existing mixture's gate, if any."""
-    before = GateConfig(**mixture.gate) if mixture else GateConfig()
-    return replace(before, kind=before.kind if before.needs_clusters else "cluster", clustering=clustering.id)
+    before = load_gate(mixture.gate) if mixture else default_gate()
+    kind = before.kind if isinstance(before, ClusteringGateConfig) else ClusterGateConfig.kind
+    return changed_gate(before, {"kind": kind, "clustering": clustering.id})
 
 
 def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
@@ -250,4 +262,4 @@ def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
 def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
     """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
     number, _, rest = expert.removeprefix(f"{spec.name}/").partition("/")
-    return expert.startswith(f"{spec.name}/") and rest in (DENSE, f"{spec.clustering}/{number}")
+    return expert.startswith(f"{spec.name}/") and rest in (_DENSE.only_expert, f"{spec.clustering}/{number}")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from engine.config import ModelConfig, TrainingConfig
 from engine.text.local_sources import SOURCES
 from jobs.queue.submit import call_workers
-from workbench.corpus_specs import ImportCorpus
 from workbench.job_records import jobs as rows
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.corpora import list_corpora
 from workbench.registry.database import reading, transaction
 from workbench.settings import Settings, get_settings
-from workbench.specs import Evaluate, Spec
+from workbench.spec_base import Spec
 from workbench.store.storage import get_storage
-from workbench.training_specs import MakeSeed, TrainDemix
 
 NAME = "demo"
 _DOMAIN_BYTES = 3_000_000  # of each domain: enough for some minutes of training
@@ -51,7 +53,7 @@ def submit_demo(settings: Settings | None = None) -> list[str]:
             queue(_import(name), f"Import {source.title}")
         queue(MakeSeed(name=NAME, domains=train, shape=SHAPE), "Make a small seed model and its tokenizer")
         queue(
-            TrainDemix(name=NAME, seed_model=NAME, domains=train, training=TRAINING),
+            TrainJoint(name=NAME, seed_model=NAME, domains=train, training=TRAINING),
             f"Train {len(train)} experts together",
         )
         queue(Evaluate(mixture=NAME, block_size=256, max_tokens=12_000), "Score every expert on every domain")

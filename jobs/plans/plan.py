@@ -38,7 +38,7 @@ def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
     ids: dict[str, str] = {}
     created: set[str] = set()
     forecast = RegistryForecast(session)
-    for step, existing in zip(steps, rows.find_wishes(session, [step.spec for step in steps]), strict=True):
+    for step, existing in zip(steps, rows.find_by_specs(session, [step.spec for step in steps]), strict=True):
         restarted = [ids[key] for key in step.after if key in created]
         if existing is None or not _is_reusable(forecast, step.spec, existing, bool(restarted)):
             forecast.validate(step.spec)

@@ -18,13 +18,13 @@ from engine.text.formats import read_records
 from engine.text.records import Record
 from engine.text.streams import TextFile, find_files
 from jobs.plans.plan import submit_plan
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
 from workbench.job_records.preconditions import RegistryForecast
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.replications.replicate import Replicate
 from workbench.registry import database
 from workbench.registry.cards import JobCard
-from workbench.replication_specs import Replicate
 from workbench.replications.papers import PAPERS
 from workbench.replications.plan import plan
 from workbench.replications.sizes import Size, SizeName
@@ -148,7 +148,7 @@ class _Importer:
 
     def _is_taken(self, spec: ImportCorpus) -> bool:
         is_taken = any(self._forecast.holds((what, spec.name)) for what in ("domain", "corpus"))
-        return is_taken and rows.find_wishes(self._session, [spec]) == [None]
+        return is_taken and rows.find_by_specs(self._session, [spec]) == [None]
 
 
 def _is_grouped(file: TextFile) -> bool:
@@ -174,7 +174,7 @@ def submit_replication(spec: Replicate, settings: Settings | None = None) -> lis
 def jobs_of(session: Session, spec: Replicate) -> dict[str, JobCard]:
     """The existing jobs by the key of their step."""
     steps = plan(spec)
-    cards = rows.find_wishes(session, [step.spec for step in steps])
+    cards = rows.find_by_specs(session, [step.spec for step in steps])
     return {step.key: card for step, card in zip(steps, cards, strict=True) if card}
 
 

@@ -25,7 +25,8 @@ from workbench.job_records.preconditions import validate_against_registry
 from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
-from workbench.specs import Spec, parse_spec
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
 from workbench.store.storage import confine
 
 ENDED = ("done", "failed", "cancelled")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import ExpertsIn, LoraConfig, ModelConfig
+from engine.config import LoraConfig, ModelConfig
+from engine.methods.registry import new_placement
 from engine.models.demix import MultiExpertModel
 from engine.models.families import fresh_model
 from engine.text.blocks import Tokens
 from engine.text.tokenizer import Tokenizer, train_tokenizer
-from engine.training.build_model import adapted
 from engine.training.data import DomainText
 
 VOCAB = 300
@@ -24,13 +24,10 @@ def small_shape(family: str = "llama") -> ModelConfig:
     return ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
 
 
-def model_with(
-    keys: list[str], family: str = "llama", noise: float = 0.3, experts_in: ExpertsIn = "ffn"
-) -> MultiExpertModel:
+def model_with(keys: list[str], family: str = "llama", noise: float = 0.3, experts_in: str = "ffn") -> MultiExpertModel:
     """A model whose experts really differ, the same at every call."""
     lm = fresh_model(small_shape(family), VOCAB, seed=7)
-    adapter = experts_in == "adapter"
-    model = (adapted(lm, keys, LoraConfig(rank=8)) if adapter else MultiExpertModel(lm, keys, experts_in)).eval()
+    model = new_placement(experts_in).build(lm, keys, LoraConfig(rank=8)).eval()
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for key in keys:

@@ -27,8 +27,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     plugins._entry_points.cache_clear()
     yield tmp_path
     plugins._entry_points.cache_clear()
-    for name in ("toys", "toys.ball", "toys.helpers", "toys.kite", "toys.kite.descriptor", "yoyo"):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("toys", "yoyo")]:
+        del sys.modules[name]
 
 
 def install(environment: Path, entry_point: str, code: str) -> None:
@@ -47,9 +47,22 @@ def test_modules_and_folders_of_the_package_are_found(environment: Path) -> None
     assert list(all_toys()) == ["ball", "kite"]
 
 
+def test_a_folder_without_a_descriptor_is_walked(environment: Path) -> None:
+    (environment / "toys" / "water").mkdir()
+    (environment / "toys" / "water" / "__init__.py").touch()
+    (environment / "toys" / "water" / "boat.py").write_text("TOY = 'boat'")
+    (environment / "toys" / "water" / "tools.py").write_text("SIZE = 2")
+    assert list(all_toys()) == ["ball", "kite", "boat"]
+
+
 def test_an_entry_point_of_an_installed_package_is_found(environment: Path) -> None:
     install(environment, "yoyo = yoyo:TOY", "TOY = 'yoyo'")
     assert list(all_toys()) == ["ball", "kite", "yoyo"]
+
+
+def test_a_plugin_may_offer_several(environment: Path) -> None:
+    install(environment, "yoyo = yoyo:TOYS", "TOYS = ('yoyo', 'red yoyo')")
+    assert list(all_toys()) == ["ball", "kite", "yoyo", "red yoyo"]
 
 
 @pytest.mark.parametrize(

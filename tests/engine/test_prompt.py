@@ -8,12 +8,13 @@ import pytest
 import tokenizers
 from tokenizers import models
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded, TokenizerError
 from engine.events import Done, Echo, Token
 from engine.inference.generate import generate, read_prompt, read_text
 from engine.inference.prompt import Prompt, encode_prompt
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import MultiExpertModel
 from engine.text.tokenizer import Tokenizer
 
@@ -22,7 +23,7 @@ GREEDY = SamplingConfig(max_tokens=5, temperature=0)
 
 
 def gate(model: MultiExpertModel) -> Any:
-    return make_gate(GateConfig(), [1.0] * len(model.keys))
+    return build_gate(PosteriorGateConfig(), [1.0] * len(model.keys))
 
 
 def said(model: MultiExpertModel, tokenizer: Tokenizer, prompt: Prompt) -> list[Token | Done]:

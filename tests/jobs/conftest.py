@@ -14,10 +14,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tiny_kind, here and in the processes of the tests
 
-from tiny_kind import TINY
+from tiny_kind import tiny_evaluate
 from world import House
 
-from jobs.registry import KINDS
+from workbench.kinds.catalog import known_kinds
 from workbench.settings import get_settings
 
 QUICK = {
@@ -36,7 +36,7 @@ def house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     for name, value in QUICK.items():
         monkeypatch.setenv(f"WORKBENCH_{name}", value)
     get_settings.cache_clear()
-    monkeypatch.setitem(KINDS, "evaluate", TINY)
+    monkeypatch.setitem(known_kinds(), "evaluate", tiny_evaluate())
     monkeypatch.setattr("jobs.queue.submit.validate_against_registry", lambda *_: None)  # the tiny kind needs nothing
     house = House(get_settings())
     yield house

@@ -17,9 +17,9 @@ from world import House
 from jobs import garbage_collection
 from jobs.queue import submit
 from jobs.queue.scheduler import SWEEP_SECONDS, Scheduler
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import StorageError, SweepRefused
 from workbench.job_records import jobs as rows
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry import database
 from workbench.registry.tables import Artifact
 from workbench.settings import Settings

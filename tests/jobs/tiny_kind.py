@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,16 @@ from engine.errors import EngineError
 from engine.events import Evaluated, Event, Progress, Saved, Step
 from jobs.attempt import attempt
 from jobs.attempt.work import Register, Work
+from workbench.kinds.analysis.evaluate import KIND, Evaluate
+from workbench.kinds.kind import Kind
 from workbench.registry.tables import Corpus
-from workbench.specs import Evaluate
 
-TINY = "tiny_kind:run"
 SAVE_EVERY = 10
+
+
+def tiny_evaluate() -> Kind[Evaluate]:
+    """The kind `evaluate`, run by this module."""
+    return replace(KIND, runner="tiny_kind:run")
 
 
 def wish(how: str = "count", steps: int = 100, milliseconds: int = 8) -> Evaluate:

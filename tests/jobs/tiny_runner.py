@@ -5,10 +5,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # no process takes modules from beside its script by itself
 
-from tiny_kind import TINY
+from tiny_kind import tiny_evaluate
 
 from jobs.attempt.runner import main
-from jobs.registry import KINDS
+from workbench.kinds.catalog import known_kinds
 
-KINDS["evaluate"] = TINY
+known_kinds()["evaluate"] = tiny_evaluate()
 main()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from engine.config import GateConfig
 from engine.errors import Problem
 from jobs.attempt.attempt import run_here
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
+from workbench.gate_configs import load_gate
 from workbench.job_records import jobs
 from workbench.registry import mixtures
 from workbench.registry.cards import JobCard
@@ -84,7 +84,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path)
     for name in WORDS:
         work({"kind": "import-corpus", "name": name, "path": str(write_domain(folder, name))}, settings)
     work({"kind": "make-seed", "name": "seed", "domains": two, "vocab_size": 320, "shape": SHAPE}, settings)
-    wish = {"kind": "train-demix", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
+    wish = {"kind": "train-joint", "name": "small", "seed_model": "seed", "domains": two, "training": TRAINING}
     card = work(wish, settings)
     assert card.state == "done", card.error
     close_engines()
@@ -115,7 +115,7 @@ def clustered_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory)
     branch_train_merge("topics", "ensemble", settings, num_steps=3 * int(BRANCHES["num_steps"]))
     with transaction(settings) as session:
         gate = mixtures.get_mixture(session, "ensemble").gate
-        mixtures.set_gate(session, "ensemble", GateConfig(**{**gate, "temperature": 0.2}))
+        mixtures.set_gate(session, "ensemble", load_gate({**gate, "temperature": 0.2}))
     close_engines()
     return home
 

@@ -15,11 +15,12 @@ import torch
 from safetensors.torch import load_file
 from sqlalchemy import delete, select
 
-from engine.config import GateConfig, Precision
+from engine.config import Precision
 from engine.errors import Problem
 from engine.events import Saved, Step
 from engine.inference.scores import as_blocks, score_text
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix_files import load_demix
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
@@ -144,7 +145,7 @@ def test_what_is_watched_beside_a_new_expert_is_the_mixture_that_holds_it(traine
     model = load_demix(planned.base, {one.id: one.kept for one in planned.experts})
     with autocast_for(precision, model.device):
         rows = torch.stack([torch.from_numpy(score_text(model, one.id, text)) for one in planned.experts])
-    gate = make_gate(GateConfig(), [one.weight for one in planned.experts])
+    gate = build_gate(PosteriorGateConfig(), [one.weight for one in planned.experts])
     assert len(rows) == 3
     loss = -gate.total(as_blocks(rows, 32)) / rows.shape[1]
     assert curve(card.id, "court")[12] == pytest.approx(loss, rel=1e-5)
@@ -167,7 +168,7 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
 
 @pytest.mark.parametrize(("method", "parent"), [("dense", "dense"), ("domain-token", "court")])
 def test_a_baseline_is_adapted_as_what_it_is(trained: Do, method: str, parent: str) -> None:
-    wish = {"kind": "train-demix", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
+    wish = {"kind": "train-joint", "name": "base", "seed_model": "seed", "domains": ["court", "kitchen"]}
     assert trained({**wish, "method": method, "training": TRAINING}).state == "done"
     card = trained({**WATCHED, "name": "dapt", "mixture": "base", "whole": True, "parent": f"base/{parent}"})
     assert card.state == "done", card.error
@@ -198,7 +199,7 @@ def test_a_job_with_patience_ends_early_says_so_and_keeps_the_best_weights(train
     assert dev_loss("sailor", "sea") == pytest.approx(losses[best], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["train-expert", "train-demix"])
+@pytest.mark.parametrize("kind", ["train-expert", "train-joint"])
 def test_a_job_cut_after_its_last_checkpoint_keeps_its_perplexity_and_its_throughput(trained: Do, kind: str) -> None:
     wish = (
         NEW

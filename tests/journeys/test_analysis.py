@@ -182,7 +182,7 @@ def test_a_training_keeps_how_fast_it_was() -> None:
     from workbench.job_records import jobs
 
     with reading() as session:
-        card = next(iter(jobs.list_jobs(session, kind="train-demix")))
+        card = next(iter(jobs.list_jobs(session, kind="train-joint")))
     measured, cost = card.result["throughput"], ask(mixture_costs, "small", context=32)["training"]
     assert measured["flops_per_token"] == cost
     assert measured["flops_per_update"] == cost * 2 * 2 * 32  # two sequences of each of two domains

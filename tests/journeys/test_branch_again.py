@@ -187,7 +187,7 @@ def test_a_cluster_that_nobody_saw_begins_from_the_nearest_by_the_posterior(clus
 
 def test_an_expert_of_several_domains_was_trained_on_the_documents_of_all(clustered: Do) -> None:
     both = {"name": "both", "seed_model": "seed", "domains": ["court", "kitchen"], "method": "dense"}
-    done(clustered({"kind": "train-demix", **both, "training": {**BRANCHES, "num_steps": 2}}))
+    done(clustered({"kind": "train-joint", **both, "training": {**BRANCHES, "num_steps": 2}}))
     found = {one.cluster: one for one in plan_training(wish("topics", "third", "both"))}
     assert sorted(one.shares["both/dense"] for one in found.values()) == [0.0, 1.0, 1.0]
 

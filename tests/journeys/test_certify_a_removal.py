@@ -20,10 +20,11 @@ from workbench.analysis.retrained_baselines import candidates
 from workbench.analysis.unlearning import what_stays
 from workbench.errors import InUse
 from workbench.job_records import jobs
+from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard, ReportCard
 from workbench.registry.database import reading, transaction
-from workbench.specs import CertifyRemoval, MixtureSpec
+from workbench.specs import MixtureSpec
 from workbench.store.storage import get_storage
 
 Do = Callable[[dict[str, Any]], JobCard]
@@ -39,7 +40,7 @@ WISH = {
     "max_tokens": 150,
 }
 NEVER = {
-    "kind": "train-demix",
+    "kind": "train-joint",
     "name": "never",
     "seed_model": "seed",
     "domains": ["kitchen", "sea"],

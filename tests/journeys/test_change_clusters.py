@@ -16,8 +16,8 @@ from engine.clusters.sources import hex_of
 from engine.errors import EngineError, TrainingError
 from engine.text.split import SPLITS, read_split
 from jobs.attempt.attempt import run_here
-from jobs.kinds import train_demix
 from jobs.kinds.shared import clustered_text
+from jobs.kinds.training import train_joint
 from jobs.plans.clusterings import submit_training
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, TRAINING
@@ -265,7 +265,7 @@ def seeded(topics: Do) -> Do:
 def test_one_cluster_is_the_dense_baseline(seeded: Do) -> None:  # L2
     done(seeded({"kind": "merge-clusters", "clustering": "topics", "clusters": ["0", "1", "2"]}))
     cards = carry_out(submit_training(wish()))
-    assert [one.kind for one in cards] == ["make-cluster-domains", "train-demix", "make-mixture"]
+    assert [one.kind for one in cards] == ["make-cluster-domains", "train-joint", "make-mixture"]
     assert [one.state for one in cards] == ["done"] * 3
     with reading() as session:
         mixture = mixtures.get_mixture(session, "elms")
@@ -280,7 +280,7 @@ def test_each_cluster_is_a_training_of_its_own_and_all_see_as_many_tokens_as_the
     ids = submit_training(wish())
     with reading() as session:
         cards = [jobs.get_job(session, id) for id in ids]
-    models = [one for one in cards if one.kind == "train-demix"]
+    models = [one for one in cards if one.kind == "train-joint"]
     assert [one.spec["training"]["num_steps"] for one in models] == [3, 2, 2]
     assert [one.spec["domains"] for one in models] == [["topics/0"], ["topics/1"], ["topics/2"]]
     assert [one.after for one in models] == [[ids[0]]] * 3  # none waits for another
@@ -299,7 +299,7 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
     assert stale == {"elms/0/dense": False, "elms/1/dense": True, "elms/2/dense": False}
     with reading() as session:
         cards = [jobs.get_job(session, id) for id in ids]
-    assert [one.spec.get("domains") for one in cards if one.kind == "train-demix"] == [["topics/1.2"], ["topics/3"]]
+    assert [one.spec.get("domains") for one in cards if one.kind == "train-joint"] == [["topics/1.2"], ["topics/3"]]
     names = ["elms/0/dense", "elms/1.2/dense", "elms/2/dense", "elms/3/dense"]
     assert cards[-1].spec["experts"] == names
     assert [one.state for one in carry_out(ids[:3])] == ["done"] * 3
@@ -309,14 +309,14 @@ def test_after_an_edit_only_the_models_of_what_changed_are_stale_and_trained_ane
 def test_a_training_that_failed_is_tried_again_alone(seeded: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = submit_training(wish())
     carry_out(ids[:1])
-    train = train_demix._train
+    train = train_joint._train
 
     def stumbling(work: Any, spec: Any, *more: Any) -> Any:
         if spec.name == "elms/1":
             raise TrainingError("The lamp must burn, but went out.", "Light it.")
         return train(work, spec, *more)
 
-    monkeypatch.setattr(train_demix, "_train", stumbling)
+    monkeypatch.setattr(train_joint, "_train", stumbling)
     for id in ids[1:4]:
         with suppress(TrainingError):
             list(run_here(id))
@@ -326,13 +326,13 @@ def test_a_training_that_failed_is_tried_again_alone(seeded: Do, monkeypatch: py
     again = submit_training(wish())
     with reading() as session:
         waiting = [jobs.get_job(session, id) for id in again if jobs.get_job(session, id).state == "queued"]
-    assert [one.kind for one in waiting] == ["train-demix", "make-mixture"]
+    assert [one.kind for one in waiting] == ["train-joint", "make-mixture"]
     assert waiting[0].id == ids[2]
 
 
 def test_a_mixture_of_something_else_keeps_its_name(seeded: Do) -> None:
     training = {**TRAINING, "num_steps": 2, "checkpoint_every": 50}
-    other = {"kind": "train-demix", "name": "elms", "seed_model": "seed", "domains": ["sea"], "training": training}
+    other = {"kind": "train-joint", "name": "elms", "seed_model": "seed", "domains": ["sea"], "training": training}
     done(seeded(other))
     with pytest.raises(BadSpec, match="A mixture called “elms” exists already"):
         submit_training(wish())

@@ -39,7 +39,7 @@ TRAINING = {
     "checkpoint_every": 10,
 }
 LORA: dict[str, Any] = {
-    "kind": "train-demix",
+    "kind": "train-joint",
     "name": "thin",
     "seed_model": "seed",
     "domains": ["court"],

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
 from engine.analysis.fewshot.prompts import Episode, make_episode
-from engine.config import GateConfig
-from jobs.kinds import classify
+from engine.mixing.gates.cluster import ClusterGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from jobs.kinds.analysis import classify
 from tests.journeys.conftest import SHAPE, work, write_domain
 from ui.cli.app import main
 from workbench.registry import experts, mixtures, reports
@@ -69,7 +70,7 @@ def paired_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path) 
     clusters = {"num_clusters": 2, "dimension": 5, "map_size": 0, "scaling": "unit_rows"}
     elms = [
         {
-            "kind": "train-demix",
+            "kind": "train-joint",
             "method": "dense",
             "name": f"elm-{number}",
             "seed_model": "seed",
@@ -88,7 +89,7 @@ def paired_home(tmp_path_factory: pytest.TempPathFactory, empty_registry: Path) 
         card = work(wish, settings)
         assert card.state == "done", (wish, card.error)
     with transaction(settings) as session:
-        gate = GateConfig("cluster", clustering=get_clustering(session, "topics").id)
+        gate = ClusterGateConfig(clustering=get_clustering(session, "topics").id)
         mixtures.create_mixture(session, MixtureSpec(name="pair", experts=["elm-0/dense", "elm-1/dense"], gate=gate))
     close_engines()
     return home
@@ -270,7 +271,7 @@ def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
     assert "12 instead" in paired({**wish, "num_shots": 13}).error
     assert "8 instead" in paired({**wish, "num_shots": 4, "num_validation": 9}).error
     with transaction() as session:
-        mixtures.set_gate(session, "pair", GateConfig())
+        mixtures.set_gate(session, "pair", PosteriorGateConfig())
     assert "cluster gate" in paired({**wish, "routings": ["cluster"]}).error
     plain = report_of(paired(wish))
     assert {row["way"] for row in plain.findings["rows"]} == {

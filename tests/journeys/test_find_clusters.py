@@ -15,14 +15,14 @@ import pytest
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.clusters.sources import hex_of
 from jobs.attempt.attempt import run_here
-from jobs.kinds import cluster_parts
+from jobs.kinds.clusters import cluster_part
 from jobs.plans.clusterings import submit_find
 from jobs.queue.submit import run_now
 from tests.journeys.conftest import SHAPE, WORDS
 from ui.cli.app import main
-from workbench.cluster_specs import FindClusters
 from workbench.errors import BadSpec, InUse, NameTaken, StorageError
 from workbench.job_records import jobs
+from workbench.kinds.clusters.find_clusters import FindClusters
 from workbench.registry import corpora as corpora_rows
 from workbench.registry import seeds
 from workbench.registry.cards import ClusteringCard, JobCard
@@ -191,11 +191,11 @@ def test_what_was_done_before_a_crash_is_not_done_again(imported: Do, monkeypatc
         placed.append(shard)
         return original(folders, shard, num_shards)
 
-    original = cluster_parts.read_shard
+    original = cluster_part.read_shard
     fits: list[Any] = []
-    fit = cluster_parts.fit
-    monkeypatch.setattr(cluster_parts, "read_shard", read_shard)
-    monkeypatch.setattr(cluster_parts, "fit", lambda *args: fits.append(args) or fit(*args))
+    fit = cluster_part.fit
+    monkeypatch.setattr(cluster_part, "read_shard", read_shard)
+    monkeypatch.setattr(cluster_part, "fit", lambda *args: fits.append(args) or fit(*args))
     job = imported({**FIND, "shard_size": 50})
     assert (job.state, placed) == ("failed", [0, 1, 2])
     with transaction() as session:

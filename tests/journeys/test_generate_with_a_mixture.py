@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import DamagedFile, MixtureError
 from engine.events import Done, Token
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench import generation
 from workbench.errors import NotFound
 from workbench.generation import Host, Plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
@@ -25,7 +28,8 @@ SAMPLING = SamplingConfig(max_tokens=15, seed=4)
 
 def planned(model: str = "small", **request: Any) -> Plan:
     with reading() as session:
-        return generation.plan(session, get_storage(), model, **request)
+        changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
+        return generation.plan(session, get_storage(), MixtureRequest(model, **changes))
 
 
 def text(events: list[Token | Done]) -> str:
@@ -41,7 +45,7 @@ def test_a_mixture_answers_and_says_which_experts_files_and_weights_made_it() ->
         assert set(event.weights) == {"small/court", "small/kitchen"}
     manifest = plan.manifest()
     assert [len(expert["sha256"]) for expert in manifest["experts"]] == [64, 64]
-    assert manifest["gate"] == asdict(GateConfig())
+    assert manifest["gate"] == asdict(PosteriorGateConfig())
 
 
 def test_the_posterior_leans_to_the_expert_whose_domain_the_text_is_of() -> None:
@@ -75,7 +79,7 @@ def test_an_expert_switched_off_in_the_registry_takes_part_nowhere() -> None:
 
 
 def test_weights_of_a_request_replace_those_of_the_mixture() -> None:
-    plan = planned(weights={"small/court": 3, "small/kitchen": 1}, gate=GateConfig("fixed"))
+    plan = planned(weights={"small/court": 3, "small/kitchen": 1}, gate=FixedGateConfig())
     first = next(iter(Host(device="cpu").stream(plan, "the", SAMPLING)))
     assert first.weights == pytest.approx({"small/court": 0.75, "small/kitchen": 0.25})
     assert [expert.name for expert in planned(weights={"small/court": 1}).experts] == ["small/court"]

@@ -12,10 +12,10 @@ import pytest
 from engine.clusters.documents import load_documents
 from engine.clusters.sources import hex_of
 from engine.text.split import SPLITS, read_split
-from jobs.kinds import make_domain
+from jobs.kinds.data import make_domain
 from ui.cli.app import main
-from workbench.cluster_specs import MakeDomain
 from workbench.errors import BadSpec
+from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry import corpora as corpora_rows
 from workbench.registry.cards import JobCard
 from workbench.registry.cluster_documents import POINT, map_points

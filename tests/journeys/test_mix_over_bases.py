@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
 from engine.events import Token
 from engine.inference.generate import Mixing
 from engine.mixing.combine import mix
+from engine.mixing.gate_type import GateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from tests.journeys.conftest import BRANCHES, branch_train_merge, done
 from ui.cli.app import main
 from workbench.analysis import scores
 from workbench.analysis.cluster_grid import cluster_grid
+from workbench.gate_configs import load_gate
 from workbench.generation import Host, Plan, plan
 from workbench.job_records import jobs
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, experts, mixtures, reports
 from workbench.registry.cards import JobCard
 from workbench.registry.clusterings import get_clustering
@@ -45,7 +49,8 @@ def elms() -> list[str]:
 
 def planned(model: str = "ensemble", **request: Any) -> Plan:
     with reading() as session:
-        return plan(session, get_storage(), model, **request)
+        changes = request | ({"gate": asdict(request["gate"])} if "gate" in request else {})
+        return plan(session, get_storage(), MixtureRequest(model, **changes))
 
 
 def expert_of(word: str) -> int:
@@ -82,7 +87,7 @@ def test_one_cluster_is_the_dense_model_to_the_last_bit(clustered: Do) -> None: 
     done(clustered({"kind": "find-clusters", **find}))
     branch_train_merge("whole", "plain", num_steps=12)
     dense = {"name": "dense", "seed_model": "seed", "domains": ["whole/0"], "method": "dense"}
-    done(clustered({"kind": "train-demix", **dense, "training": {**BRANCHES, "num_steps": 12}}))
+    done(clustered({"kind": "train-joint", **dense, "training": {**BRANCHES, "num_steps": 12}}))
     done(clustered({**EVALUATE, "mixture": "plain", "domains": ["court"]}))
     done(clustered({**EVALUATE, "mixture": "dense", "domains": ["court"]}))
     host = Host(device="cpu")
@@ -109,7 +114,7 @@ def test_an_edit_leaves_no_distances_to_what_was(clustered: Do) -> None:
 
 def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(clustered: Do) -> None:
     text, domain = "the appeal is dismissed with costs", {**EVALUATE, "domains": ["court"]}
-    sharp = {"gate": GateConfig(**{**asdict_of("ensemble"), "temperature": 0.5})}
+    sharp = {"gate": load_gate({**asdict_of("ensemble"), "temperature": 0.5})}
     before = Host(device="cpu").posterior(planned(**sharp), text)
     done(clustered({"kind": "pin-documents", "clustering": "topics", "cluster": "1", "documents": [_document()]}))
     done(clustered({"kind": "make-cluster-domains", "clustering": "topics"}))
@@ -117,7 +122,7 @@ def test_an_edit_takes_no_mixture_down_before_its_models_are_trained_anew(cluste
         clusters = get_clustering(session, "topics").clusters
     assert [one.domain for one in clusters] == ["topics/0.2", "topics/1.2", "topics/2"]
     assert Host(device="cpu").posterior(planned(**sharp), text) == before  # a pin moves no centre
-    mixed = planned(gate=GateConfig(**{**asdict_of("ensemble"), "kind": "cluster-posterior"})).route
+    mixed = planned(gate=load_gate({**asdict_of("ensemble"), "kind": "cluster-posterior"})).route
     assert mixed is not None
     assert mixed.clusters == (0, 1, 2)
     done(clustered(domain))
@@ -154,7 +159,7 @@ def test_the_expert_of_the_texts_cluster_speaks(clustered: Do) -> None:
 
 def test_only_the_nearest_is_loaded_and_the_manifest_names_every_base(clustered: Do) -> None:
     host = Host(device="cpu")
-    sharp = GateConfig(**{**asdict_of("ensemble"), "top_k": 1})
+    sharp = load_gate({**asdict_of("ensemble"), "top_k": 1})
     events = list(host.stream(planned(gate=sharp), "the court held the appeal", SAMPLING))
     led = {max(one.weights, key=one.weights.__getitem__) for one in events if isinstance(one, Token)}
     assert {id for base in host.loaded() for id in base["experts"]} == {
@@ -215,10 +220,10 @@ def test_stored_scores_say_what_live_text_says(clustered: Do) -> None:  # L19
 def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
     with transaction() as session:
         gate = mixtures.get_mixture(session, "ensemble").gate
-        mixtures.set_gate(session, "ensemble", GateConfig())
+        mixtures.set_gate(session, "ensemble", PosteriorGateConfig())
     done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
     with reading() as session, pytest.raises(ScoresError, match="must be measured, but are not") as caught:
-        scores.mix_scores(session, get_storage(), "ensemble", gate=GateConfig(**gate))
+        scores.mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
     assert "workbench eval run ensemble" in str(caught.value)
 
 
@@ -235,25 +240,25 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     assert done(clustered({**EVALUATE, "mixture": "all", "domains": ["court", "sea"]})).result["scored"] == 10
     with reading() as session:
         table = scores.mix_scores(session, get_storage(), "all")
-        alone = scores.mix_scores(session, get_storage(), "all", active=["small/court"])
+        alone = scores.mix_scores(session, get_storage(), MixtureRequest("all", active=["small/court"]))
     assert all(row["perplexity"] <= max(row["perplexity_by_expert"].values()) for row in table["domains"])
     assert [row["perplexity"] for row in alone["domains"]] == pytest.approx(
         [row["perplexity_by_expert"]["small/court"] for row in table["domains"]]
     )
-    off = list(host.stream(planned("all", active=["small/court"]), "the court", SAMPLING))
+    off = list(host.stream(planned(MixtureRequest("all", active=["small/court"])), "the court", SAMPLING))
     assert off == list(host.stream(planned("small/court"), "the court", SAMPLING))  # L2
 
 
 def combined(**changes: Any) -> GateConfig:
     """The gate for experts with and without a cluster."""
-    return GateConfig(**{**asdict_of("ensemble"), "kind": "cluster-posterior", **changes})
+    return load_gate({**asdict_of("ensemble"), "kind": "cluster-posterior", **changes})
 
 
 @pytest.fixture
 def across(clustered: Do) -> list[str]:
     """The mixture “all” of DEMix experts, models of clusters and one of a domain that somebody named, by one gate."""
     sea = {"name": "seafarer", "seed_model": "seed", "domains": ["sea"], "method": "dense"}
-    done(clustered({"kind": "train-demix", **sea, "training": BRANCHES}))
+    done(clustered({"kind": "train-joint", **sea, "training": BRANCHES}))
     names = ["small/court", *elms(), "seafarer/dense", "small/kitchen"]
     with transaction() as session:
         wish = MixtureSpec(name="all", experts=names, weights=[1, 2, 3, 4, 5, 6], gate=combined())
@@ -314,7 +319,8 @@ def test_what_leaves_a_mixture_across_methods_was_never_there(clustered: Do, acr
         assert off == list(Host(device="cpu").stream(planned(wish.name), text, SAMPLING))
         with reading() as session:
             without, never = (
-                scores.mix_scores(session, get_storage(), name, active=left)["domains"] for name in ("all", wish.name)
+                scores.mix_scores(session, get_storage(), MixtureRequest(name, active=left))["domains"]
+                for name in ("all", wish.name)
             )
         assert without == never
     named = ["small/court", "small/kitchen"]  # nobody of a cluster: the posterior itself
@@ -423,7 +429,7 @@ def test_what_is_watched_beside_a_new_expert_of_a_cluster_is_the_mixture_that_ho
 
 def test_what_a_request_may_not_ask_of_the_gate_is_said(clustered: Do) -> None:
     with pytest.raises(MixtureError, match="must be of a cluster of “topics”"):
-        planned("small", gate=GateConfig(**asdict_of("ensemble")))
+        planned("small", gate=load_gate(asdict_of("ensemble")))
 
 
 def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
@@ -445,9 +451,10 @@ def assert_each_cell_is_the_mixtures_own(found: dict[str, Any], gate: dict[str, 
     assert len(found["domains"]) > 1
     for row, temperature in enumerate(found["temperatures"]):
         for column, top_k in enumerate(found["top_ks"]):
-            wish = GateConfig(**{**gate, "temperature": temperature, "top_k": top_k})
+            wish = load_gate({**gate, "temperature": temperature, "top_k": top_k})
             with reading() as session:
-                told = scores.mix_scores(session, get_storage(), found["mixture"], weights=alike, gate=wish)["domains"]
+                request = MixtureRequest(found["mixture"], weights=alike, gate=asdict(wish))
+                told = scores.mix_scores(session, get_storage(), request)["domains"]
             alone = {one["domain"]: one["perplexity"] for one in told}
             for one in found["domains"]:
                 assert one["perplexity"][row][column] == pytest.approx(alone[one["domain"]], rel=1e-5)

@@ -306,7 +306,7 @@ def test_a_composition_goes_on_with_the_experts_that_it_began_with_or_not_at_all
 
 
 ELSEWHERE: list[dict[str, Any]] = [
-    {"kind": "train-demix", "name": "again", "seed_model": "seed", "domains": TWO, "training": TRAINING},
+    {"kind": "train-joint", "name": "again", "seed_model": "seed", "domains": TWO, "training": TRAINING},
     {"kind": "train-expert", "name": "more", "mixture": "small", "domain": "court", "training": TRAINING},
 ]
 
@@ -454,7 +454,7 @@ def test_it_costs_its_parts_beside_the_backbone(moded) -> None:
 
 
 def test_its_removal_and_its_addition_are_certified(moded) -> None:
-    thin = {**STAGE_ONE, "kind": "train-demix", "name": "thin", "method": "lora", "domains": ["sea"]}
+    thin = {**STAGE_ONE, "kind": "train-joint", "name": "thin", "method": "lora", "domains": ["sea"]}
     done(moded({name: value for name, value in thin.items() if name not in ("shape", "retain")}))
     make = {
         "kind": "make-mixture",
@@ -525,7 +525,7 @@ def test_gates_keep_the_names_of_what_was_trained_whatever_is_called_so_by_now(m
 
 
 def test_a_baseline_says_what_it_retains(moded) -> None:
-    wish = {**STAGE_ONE, "kind": "train-demix", "name": "full", "method": "dense", "domains": TWO}
+    wish = {**STAGE_ONE, "kind": "train-joint", "name": "full", "method": "dense", "domains": TWO}
     done(moded({name: value for name, value in wish.items() if name != "shape"}))
     with reading() as session:
         course = training_history.training_history(session, "full/dense")
@@ -542,7 +542,7 @@ def test_what_is_done_in_one_process_says_so(moded, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORKBENCH_PROCESSES", "2")
     get_settings.cache_clear()
     short = {**STAGE_ONE, "training": {**TRAINING, "num_steps": 2}, "name": "full"}
-    full = {**short, "kind": "train-demix", "method": "dense"}
+    full = {**short, "kind": "train-joint", "method": "dense"}
     card = done(moded({name: value for name, value in full.items() if name != "shape"}))
     words = "Domains to retain are looked at in one process: the training takes one."
     with reading() as session:

@@ -18,7 +18,7 @@ Do = Callable[[dict[str, Any]], JobCard]
 
 
 def test_every_two_domains_are_compared_and_the_matrix_is_kept(trained: Do) -> None:
-    card = trained({"kind": "overlap"})
+    card = trained({"kind": "measure-overlap"})
     assert card.state == "done", card.error
     with reading() as session:
         (report,) = reports.list_reports(session, kind="overlap")
@@ -34,13 +34,13 @@ def test_every_two_domains_are_compared_and_the_matrix_is_kept(trained: Do) -> N
 
 def test_a_single_domain_is_refused_before_anything_is_read(do: Do, corpora: dict[str, Any]) -> None:
     do({"kind": "import-corpus", "name": "sea", "path": str(corpora["sea"])})
-    card = do({"kind": "overlap"})
+    card = do({"kind": "measure-overlap"})
     assert (card.state, card.error) == ("failed", "There must be two domains to compare, but there are 1.")
 
 
 def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do) -> None:
     trained({"kind": "evaluate", "mixture": "small", "block_size": 64, "max_tokens": 500})
-    trained({"kind": "overlap", "domains": ["court", "kitchen"]})
+    trained({"kind": "measure-overlap", "domains": ["court", "kitchen"]})
     with reading() as session:
         found = affinity(session, "small")
     away = [cell for cell in found["cells"] if cell["home"] != cell["domain"]]

@@ -18,6 +18,7 @@ from ui.cli.app import main
 from workbench import generation
 from workbench.errors import NotFound
 from workbench.generation import Host, Plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures, seeds
 from workbench.registry.database import reading, transaction
 from workbench.registry.tables import new_id
@@ -74,7 +75,7 @@ def register(parts: list[str], name: str) -> None:
 def planned(parts: list[str] | None = None) -> Plan:
     told = None if parts is None else {"apps/composed": parts}
     with reading() as session:
-        return generation.plan(session, get_storage(), "apps", parts=told)
+        return generation.plan(session, get_storage(), MixtureRequest("apps", parts=told))
 
 
 def said(host: Host, parts: list[str] | None = None) -> list[Token]:
@@ -122,9 +123,9 @@ def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
         planned(["sea"])
     with reading() as session:
         with pytest.raises(NotFound, match="no expert in “apps” called “small/court”"):
-            generation.plan(session, get_storage(), "apps", parts={"small/court": []})
+            generation.plan(session, get_storage(), MixtureRequest("apps", parts={"small/court": []}))
         with pytest.raises(MixtureError, match="must be an expert of MoDE to have parts, but is one of “demix”"):
-            generation.plan(session, get_storage(), "small", parts={"small/court": []})
+            generation.plan(session, get_storage(), MixtureRequest("small", parts={"small/court": []}))
 
 
 def test_the_command_line_switches_parts_and_tells_their_mean_weights(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,7 +95,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, ids: list[int]) -> None:
 
 
 def test_it_keeps_its_files_and_ends_where_it_says(taken: Do, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = {"kind": "train-demix", "seed_model": "llama", "domains": ["court", "kitchen"], "training": TRAINING}
+    train = {"kind": "train-joint", "seed_model": "llama", "domains": ["court", "kitchen"], "training": TRAINING}
     done(taken({**train, "name": "again"}))
     done(taken({**train, "name": "low", "domains": ["court"], "method": "lora"}))
     shape = {"num_blocks": 1, "expert_layers": 1}
@@ -132,7 +132,7 @@ def test_what_nobody_said_is_not_made_up_when_it_is_kept(trained: Do, folder: Pa
 
 
 def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
-    train = {"kind": "train-demix", "name": "again", "seed_model": "llama", "domains": ["court", "kitchen"]}
+    train = {"kind": "train-joint", "name": "again", "seed_model": "llama", "domains": ["court", "kitchen"]}
     done(taken({**train, "training": TRAINING}))
     done(taken({"kind": "evaluate", "mixture": "again", "block_size": 32, "max_tokens": 700}))
     with reading() as session:
@@ -143,7 +143,7 @@ def test_passages_that_are_compared_keep_their_first_blank(taken: Do) -> None:
 def test_api_and_command_line_tell_that_it_ended(
     taken: Do, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train = {"kind": "train-demix", "name": "again", "seed_model": "llama", "domains": ["court"]}
+    train = {"kind": "train-joint", "name": "again", "seed_model": "llama", "domains": ["court"]}
     done(taken({**train, "training": TRAINING}))
     ask = {"model": "again", "prompt": "ab ab", "max_tokens": 9, "temperature": 0}
     app = create_app(Settings(home=home), Host(device="cpu"), playground=False)

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from engine.config import GateConfig
 from engine.events import Step
 from engine.files import verify_folder
 from jobs.attempt.attempt import run_here
@@ -25,6 +24,7 @@ from jobs.queue.submit import run_now, submit, wait
 from workbench.analysis import evaluations, scores
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading, transaction
@@ -131,8 +131,8 @@ def test_an_evaluation_is_kept_and_only_what_is_new_is_scored(trained: Do) -> No
     with reading() as session:
         table = evaluations.perplexity_table(session, "small")
         mixed = scores.mix_scores(session, get_storage(), "small")
-        alone = scores.mix_scores(session, get_storage(), "small", active=["sailor"])
-        uniform = scores.mix_scores(session, get_storage(), "small", gate=GateConfig("fixed"))
+        alone = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["sailor"]))
+        uniform = scores.mix_scores(session, get_storage(), MixtureRequest("small", gate={"kind": "fixed"}))
     assert {row["domain"] for row in mixed["domains"]} == {"court", "kitchen", "sea"}
     sea = table["perplexity"][table["experts"].index("sailor")][table["domains"].index("sea")]
     assert next(row for row in alone["domains"] if row["domain"] == "sea")["perplexity"] == pytest.approx(sea)  # L1
@@ -228,5 +228,5 @@ def test_a_toggle_does_not_change_the_text_that_is_compared(trained: Do) -> None
     trained({**wish, "mixture": "alone", "max_tokens": 300})
     with reading() as session:
         both = scores.mix_scores(session, get_storage(), "small")
-        one = scores.mix_scores(session, get_storage(), "small", active=["small/court"])
+        one = scores.mix_scores(session, get_storage(), MixtureRequest("small", active=["small/court"]))
     assert [row["num_tokens"] for row in both["domains"]] == [row["num_tokens"] for row in one["domains"]]

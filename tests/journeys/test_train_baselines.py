@@ -15,16 +15,16 @@ from workbench import generation
 from workbench.analysis import evaluations, scores
 from workbench.errors import BadSpec, InUse
 from workbench.job_records import jobs
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading, transaction
 from workbench.store.storage import get_storage
-from workbench.training_specs import TrainDemix
 
 METHODS = ["demix", "dense", "dense-balanced", "domain-token"]
 TWO = ["court", "kitchen"]
 BASELINE: dict[str, Any] = {
-    "kind": "train-demix",
+    "kind": "train-joint",
     "name": "base",
     "seed_model": "seed",
     "domains": TWO,
@@ -49,7 +49,7 @@ def made(names: list[str]) -> list[ExpertCard]:
 def test_every_method_makes_experts_that_are_scored_mixed_and_asked_alike(trained, method: str) -> None:
     card = trained({**BASELINE, "method": method})
     assert card.state == "done", (card.error, card.next_step)
-    names = list(TrainDemix(**{**BASELINE, "method": method}).experts)
+    names = list(TrainJoint(**{**BASELINE, "method": method}).experts)
     assert (card.result["mixture"], card.result["experts"]) == ("base", names)
     cards = made(names)
     assert [one.method for one in cards] == [method] * len(names)
@@ -114,7 +114,7 @@ def test_domains_of_a_token_model_differ_by_one_vector_and_each_knows_its_own_be
 def test_an_expert_added_to_a_baseline_trains_what_its_experts_have_of_their_own(
     trained, method: str, kind: str
 ) -> None:
-    parents = list(TrainDemix(**{**BASELINE, "method": method}).experts)
+    parents = list(TrainJoint(**{**BASELINE, "method": method}).experts)
     trained({**BASELINE, "method": method})
     card = trained({**LATE, "parent": parents[0]})
     assert card.state == "done", (card.error, card.next_step)

@@ -20,7 +20,7 @@ from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
 DEMIX: dict[str, Any] = {
-    "kind": "train-demix",
+    "kind": "train-joint",
     "seed_model": "seed",
     "domains": ["court", "kitchen"],
     "training": {"num_steps": 12, "block_size": 32, "learning_rate": 5e-3, "checkpoint_every": 10, "evaluate_every": 6},

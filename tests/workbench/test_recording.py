@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import delete, event
 from sqlalchemy.orm import Session
 
+from engine.mixing.gates.fixed import FixedGateConfig
 from tests.workbench.conftest import World
 from workbench.registry import experts, mixtures
 from workbench.registry.database import reading, transaction
@@ -90,6 +91,20 @@ def test_rows_come_back_from_records_on_either_database(storage: Storage) -> Non
     with reading() as session:
         assert (experts.list_experts(session), mixtures.list_mixtures(session)) == before
         assert stores.refusal(stores.state_of(session, storage), storage) is None
+
+
+def test_a_record_from_before_gates_had_settings_of_their_own_gives_a_mixture_that_opens(storage: Storage) -> None:
+    flat = {"kind": "fixed", "evidence": "prefix", "update_every": 256, "top_k": 1, "clustering": None}
+    with transaction() as session:
+        mixtures.mixture_row(session, "both").gate = flat
+    assert (storage.records.read(artifact_id("law")) or {})["rows"]["mixtures"][0]["gate"] == flat
+    with transaction() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+    with transaction() as session:
+        rebuild(session, storage)
+    with reading() as session:
+        assert mixtures.members_of(session, "both")[1] == FixedGateConfig(top_k=1)
 
 
 class CutOffError(Exception):

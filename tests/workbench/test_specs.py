@@ -13,13 +13,14 @@ from pydantic import BaseModel, ValidationError
 
 from engine.errors import EngineError
 from engine.text.local_sources import SOURCES
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSettings, BadSpec
+from workbench.kinds.catalog import known_kinds
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import Spec
-from workbench.specs import SPECS, parse_spec
-from workbench.training_specs import MakeSeed
+from workbench.specs import parse_spec
 
 
 def test_a_local_path_is_kept_absolute_since_a_worker_stands_elsewhere(tmp_path: Path, monkeypatch) -> None:
@@ -37,7 +38,7 @@ def test_a_stored_wish_reads_back_as_it_was(tmp_path: Path, monkeypatch) -> None
 
 def test_all_complaints_come_at_once() -> None:
     wish = {
-        "kind": "train-demix",
+        "kind": "train-joint",
         "name": "",
         "seed_model": "s",
         "domains": [],
@@ -50,9 +51,9 @@ def test_all_complaints_come_at_once() -> None:
         assert word in text
 
 
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("kind", known_kinds())
 def test_every_field_has_a_sentence(kind: str) -> None:
-    for name, field in SPECS[kind].model_fields.items():
+    for name, field in known_kinds()[kind].spec.model_fields.items():
         assert name == "kind" or (field.description or "").endswith("."), name
 
 
@@ -71,10 +72,10 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "make-seed", "name": "a", "source": "hub"},
         {"kind": "make-seed", "name": "a", "source": "expert"},
         {"kind": "make-seed", "name": "a", "source": "hub", "location": "b", "expert": "c"},
-        {"kind": "train-demix", "name": "a", "seed_model": "s", "domains": ["x", "x"]},
+        {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["x", "x"]},
         {"kind": "no-such-kind", "name": "a"},
         {"kind": "evaluate", "mixture": "m", "colour": "red"},
-        {"kind": "overlap", "domains": ["law"]},
+        {"kind": "measure-overlap", "domains": ["law"]},
         {"kind": "find-clusters", "name": "a", "num_clusters": 0},
         {"kind": "find-clusters", "name": "a" * 71},
         {"kind": "find-clusters", "name": "a", "seed": 2**32},
@@ -85,7 +86,7 @@ def test_names_that_no_screen_could_show_are_refused(name: str) -> None:
         {"kind": "merge-clusters", "clustering": "a", "clusters": ["0"]},
         {"kind": "split-cluster", "clustering": "a", "cluster": "0", "num_clusters": 1},
         {"kind": "pin-documents", "clustering": "a", "cluster": "0", "documents": []},
-        {"kind": "overlap", "domains": ["law", "law", "sea"]},
+        {"kind": "measure-overlap", "domains": ["law", "law", "sea"]},
     ],
 )
 def test_wishes_that_contradict_themselves_are_refused(wish: dict[str, object]) -> None:
@@ -103,7 +104,7 @@ def test_what_the_demo_finds_can_be_named() -> None:
 
 
 def test_complaints_speak_of_the_wish_and_not_of_the_program() -> None:
-    wish = {"kind": "train-demix", "name": "d", "domains": [], "training": {"num_steps": "many"}}
+    wish = {"kind": "train-joint", "name": "d", "domains": [], "training": {"num_steps": "many"}}
     with pytest.raises(BadSpec) as refused:
         parse_spec(wish)
     assert sorted(refused.value.complaints)[:2] == [
@@ -150,7 +151,7 @@ def test_a_number_that_nobody_can_mean_is_refused(spec: type[BaseModel], name: s
 
 
 def test_a_config_within_a_spec_refuses_them_too() -> None:
-    wish = {"kind": "train-demix", "name": "a", "seed_model": "s", "domains": ["law"]}
+    wish = {"kind": "train-joint", "name": "a", "seed_model": "s", "domains": ["law"]}
     for training in ({"clip": float("inf")}, {"sequences_per_domain": 2**32}, {"decay_power": json.loads("1e400")}):
         with pytest.raises(BadSpec, match=next(iter(training))):
             parse_spec(wish | {"training": training})

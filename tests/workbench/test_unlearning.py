@@ -11,11 +11,13 @@ from tests.workbench.conftest import World
 from workbench.analysis.retrained_baselines import OF_BASE, OWN, candidates, retrained_without, sources_told
 from workbench.analysis.unlearning import what_stays
 from workbench.job_records import jobs
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, mixtures, seeds
 from workbench.registry.experts import expert_row
 from workbench.registry.tables import Artifact, Job
 from workbench.specs import MixtureSpec
-from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def world(world: World) -> World:
 def trained_base(world: World, *domains: str, method: Any = "demix") -> Artifact:
     """A base that a training of these domains made."""
     base = world.artifact("demix-base")
-    spec = TrainDemix(name=f"on {' '.join(domains)}", seed_model="seed", domains=list(domains), method=method)
+    spec = TrainJoint(name=f"on {' '.join(domains)}", seed_model="seed", domains=list(domains), method=method)
     base.job_id = jobs.create_job(world.session, spec)
     return base
 

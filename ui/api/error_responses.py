@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,9 +9,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from engine.errors import DamagedFile, Problem
-from ui.errors import RateLimitExceeded, ServiceUnavailable, code_of
-from workbench.errors import BadSpec, DiskFull, InUse, NameTaken, NoModel, NoRegistry, NotFound
+from engine.errors import DamagedFile, Problem, code_of
+from ui.errors import RateLimitExceeded, ServiceUnavailable
+from ui.present.next_step_text import problem_text
+from workbench.errors import (
+    BadSpec,
+    DiskFull,
+    InUse,
+    NameTaken,
+    NoModel,
+    NoRegistry,
+    NotFound,
+    validation_message,
+)
 
 STATUS: dict[type[Problem], int] = {
     NotFound: 404,
@@ -41,7 +50,7 @@ def error_body(problem: Exception) -> dict[str, Any]:
         return _body("The server made a mistake; its log says more.", "server_error", "internal_error")
     kind = "rate_limit_error" if isinstance(problem, RateLimitExceeded) else _kind(status_of(problem))
     code = _what_is_missing(problem) if isinstance(problem, NotFound) else code_of(problem)
-    return _body(str(problem), kind, code)
+    return _body(problem_text(problem), kind, code)
 
 
 def _kind(status: int) -> str:
@@ -50,7 +59,7 @@ def _kind(status: int) -> str:
 
 def _what_is_missing(problem: NotFound) -> str:
     """`model_not_found`, as OpenAI's clients know it; of what is not asked for as a model: `part_not_found`, …"""
-    what = "model" if isinstance(problem, NoModel) else re.split(" (?:in|of) “", problem.what)[0]
+    what = "model" if isinstance(problem, NoModel) else problem.what
     return f"{what.replace(' ', '_')}_not_found"
 
 
@@ -106,7 +115,7 @@ def _sentence(one: Any) -> str:
         return f"{where} is not a field this server knows."
     if one["type"] == "string_unicode":
         return f"{where} must be Unicode, but holds half a character instead."
-    return f"{where}: {one['msg'].removeprefix('Value error, ')}."
+    return f"{where}: {validation_message(one)}."
 
 
 def _is_of_body(one: Any) -> bool:

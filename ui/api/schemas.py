@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_type_hints
 
-from pydantic import ConfigDict, Field, PlainValidator, create_model, model_validator
+from pydantic import ConfigDict, Discriminator, Field, PlainValidator, Tag, create_model, model_validator
 
-from engine.config import MOST_TOKENS, Evidence, GateConfig, GateKind, SamplingConfig
+from engine.config import MOST_TOKENS, Evidence, SamplingConfig
+from engine.mixing.gate_registry import gate_types
+from engine.mixing.gate_type import GateType
+from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.security import MAX_BODY_BYTES
-from ui.generation.model_host import GenerationRequest
+from workbench.mixture_request import MixtureRequest
 from workbench.spec_base import Sane
 
-SENTENCES = {one.name: one.metadata["description"] for config in (GateConfig, SamplingConfig) for one in fields(config)}
+SENTENCES = {
+    one.name: one.metadata.get("description", "")
+    for config in (UpdatingGateConfig, SamplingConfig)
+    for one in fields(config)
+}
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (None, 1),
     "best_of": (None, 1),
@@ -61,25 +68,70 @@ class ExpertWeight(Asked):
     parts: Names | None = Field(None, description=f"The {PARTS}")
 
 
-def _gate_field(name: str, kind: Any) -> Any:
-    """A knob of the gate as a field that may be left out; only where null is a value of the knob may it be null."""
-    metadata = next(one.metadata for one in fields(GateConfig) if one.name == name)
-    return kind, Field(None, **metadata)
+class GateChange(Asked):
+    """Settings of a gate; one that is left out stays as it is."""
 
-
-_GateFields = create_model(
-    "_GateFields",
-    __base__=Asked,
-    **{name: _gate_field(name, kind) for name, kind in get_type_hints(GateConfig).items()},
-)
-
-
-class GateChange(_GateFields):
-    """Fields of the mixture's gate that this request changes; one that is left out stays as it is."""
-
-    def told(self) -> dict[str, Any]:
-        """What was said, null included: it clears."""
+    def changes(self) -> dict[str, Any]:
+        """What was given, null included: it clears."""
         return self.model_dump(exclude_unset=True)
+
+
+def _setting(name: str, gates: Sequence[GateType]) -> Any:
+    """A setting of gates as a field that may be left out; only where null is a value of it may it be null."""
+    kinds = {}
+    for gate in gates:
+        field = next(one for one in fields(gate.config) if one.name == name)
+        bounds = {mark: value for mark, value in field.metadata.items() if mark != "description"}
+        kinds[str((field.type, bounds))] = Annotated[get_type_hints(gate.config)[name], Field(**bounds)]
+    return Union[tuple(kinds.values())], Field(None, description=field.metadata["description"])  # noqa: UP007
+
+
+def _change_model(gate: GateType) -> type[GateChange]:
+    """The settings of one gate, with its kind."""
+    kind: Any = (Literal[gate.name], Field(description=f"Weights come about {gate.sentence}."))
+    settings = {name: _setting(name, [gate]) for name in gate.settings}
+    model = create_model(
+        gate.config.__name__.replace("Config", "Change"),
+        __base__=GateChange,
+        __doc__=f"The gate “{gate.title}”: settings that are left out stay as they are in the mixture.",
+        kind=kind,
+        **settings,
+    )
+    return model
+
+
+def _changes_model(gates: Mapping[str, GateType]) -> type[GateChange]:
+    """Settings of the gate that the mixture has, whichever it is."""
+    names = dict.fromkeys(name for gate in gates.values() for name in gate.settings)
+    having = {name: [gate for gate in gates.values() if name in gate.settings] for name in names}
+    settings = {name: _setting(name, some) for name, some in having.items()}
+    sentence = "Settings of the gate that the mixture has."
+    return create_model("OwnGateChange", __base__=GateChange, __doc__=sentence, **settings)
+
+
+def _gate_form(value: Any) -> str:
+    """Which form of `gate` a value has: a name, the settings of one gate, or changes to the mixture's own."""
+    if isinstance(value, str):
+        return "name"
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return "changes" if kind is None else str(kind)
+
+
+if TYPE_CHECKING:
+    AnyGateChange = str | GateChange
+else:
+    AnyGateChange = Annotated[
+        Union[
+            Annotated[Literal[tuple(gate_types())], Tag("name")],
+            Annotated[_changes_model(gate_types()), Tag("changes")],
+            *(Annotated[_change_model(gate), Tag(gate.name)] for gate in gate_types().values()),
+        ],
+        Discriminator(
+            _gate_form,
+            custom_error_type="unknown_gate",
+            custom_error_message=f"the gate must be one of {', '.join(gate_types())}",
+        ),
+    ]
 
 
 class Mixed(Asked):
@@ -90,7 +142,7 @@ class Mixed(Asked):
     )
     active: Names | None = Field(None, description="Experts that take part, with the mixture's own weights.")
     parts: dict[str, Names] | None = Field(None, max_length=MAX_NAMED, description=f"By expert: the {PARTS}")
-    gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
+    gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     top_k_experts: int | None = Field(None, ge=1, description=SENTENCES["top_k"])
     prior: str | None = Field(None, description="Name of a stored prior that weighs the experts taking part.")
 
@@ -107,15 +159,15 @@ class Mixed(Asked):
             raise ValueError("give parts within experts or beside active, not both")
         return self
 
-    def wish(self, model: str) -> GenerationRequest:
+    def wish(self, model: str) -> MixtureRequest:
         """The same as the services understand it."""
-        gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.told() if self.gate else {}
+        gate = {"kind": self.gate} if isinstance(self.gate, str) else self.gate.changes() if self.gate else {}
         changes = {**gate, **({"top_k": self.top_k_experts} if self.top_k_experts else {})}
         if self.experts is None:
-            return GenerationRequest(model, self.active, None, changes, self.prior, self.parts or {})
+            return MixtureRequest(model, self.active, None, changes, self.prior, self.parts or {})
         parts = {one.id: one.parts for one in self.experts if one.parts is not None}
         weights = {one.id: one.weight for one in self.experts}
-        return GenerationRequest(model, list(weights), weights, changes, parts=parts)
+        return MixtureRequest(model, list(weights), weights, changes, parts=parts)
 
 
 class Nullable(Asked):
@@ -250,7 +302,7 @@ class MixRequest(Asked):
         max_length=MAX_NAMED,
         description="Weights instead of the mixture's own; what is not named weighs nothing.",
     )
-    gate: GateKind | GateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
+    gate: AnyGateChange | None = Field(None, description="Another gate, or changes to the mixture's own.")
     prior: str | None = Field(None, description="Name of a stored prior, instead of weights.")
     split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
 
@@ -260,10 +312,10 @@ class MixRequest(Asked):
             raise ValueError("give weights or a prior, not both")
         return self
 
-    def wish(self) -> GenerationRequest:
+    def wish(self) -> MixtureRequest:
         """The same as the services understand it."""
         gate = Mixed(gate=self.gate).wish(self.mixture).gate
-        return GenerationRequest(self.mixture, self.active, self.weights, gate, self.prior)
+        return MixtureRequest(self.mixture, self.active, self.weights, gate, self.prior)
 
 
 class RemovalRequest(Asked):

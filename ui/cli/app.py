@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import ClickException
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
@@ -102,6 +101,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Train, keep, mix, compare, switch off and explain domain experts of language models.",
+    epilog="Terms are explained in docs/glossary.md, the first steps in docs/first_expert.md.",
 )
 
 
@@ -152,11 +152,11 @@ def _require_unicode(arguments: Sequence[str]) -> None:
 def _run(arguments: list[str]) -> Any:
     try:
         return app(arguments, standalone_mode=False, prog_name="workbench")
-    except ClickException as error:
+    except typer.TyperException as error:
         raise _usage(error) from None
 
 
-def _usage(error: ClickException) -> BadUsage:
+def _usage(error: typer.TyperException) -> BadUsage:
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "workbench"
     return BadUsage(error.format_message().strip(), f"See `{path} --help`.")

@@ -12,13 +12,13 @@ import typer
 from ui.cli.options import How
 from ui.cli.output import print_json, say, shown, tell
 from ui.errors import JobFailed
-from ui.present.job_status import percent_of
+from ui.present.job_status import percent_of, time_left
 from ui.present.text.formatting import duration
 from ui.present.throughput import throughput_words
 
 if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
-    from workbench.specs import Spec
+    from workbench.spec_base import Spec
 
 DRAW_SECONDS = 0.5
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
@@ -115,8 +115,7 @@ def _bar(quiet: bool) -> Iterator[Any]:
         task = progress.add_task("starting", total=1.0, share="", rest="")
 
         def draw(card: JobCard) -> None:
-            left = f"about {duration(card.eta_seconds)} left" if card.eta_seconds is not None else ""
-            rest = " · ".join(filter(None, (STATES.get(card.state, card.state), left, card.progress_note)))
+            rest = " · ".join(filter(None, (STATES.get(card.state, card.state), time_left(card), card.progress_note)))
             progress.update(
                 task, description=card.title, completed=card.progress, share=f"{percent_of(card)} %", rest=rest
             )

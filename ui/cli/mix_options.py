@@ -1,17 +1,24 @@
-"""Options shared by the verbs that mix: which experts take part, with which weights, by which gate."""
+"""Options shared by the commands that mix: which experts take part, with which weights, by which gate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from engine.config import Evidence, GateConfig, GateKind, SamplingConfig, absurdity
-from ui.cli.options import option_name
+from engine.config import Evidence, SamplingConfig, absurdity
+from engine.mixing.gate_registry import gate_types
+from engine.mixing.gate_type import GateType
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.mixing.gates.updating import UpdatingGateConfig
+from ui.cli.options import Knob, option_name, plain_type
 from ui.errors import BadUsage
-from ui.generation.model_host import GenerationRequest
+from workbench.mixture_request import MixtureRequest
 
 
 def option(config: type[Any], field: str, flag: str = "") -> Any:
@@ -24,10 +31,10 @@ Experts = Annotated[
     str, typer.Option("--experts", help="Experts that take part, with weights if you like: a=0.5,b=0.5.")
 ]
 Off = Annotated[list[str], typer.Option("--off", help="An expert to leave out; may be repeated.")]
-Gate = Annotated[GateKind | None, option(GateConfig, "kind", "--gate")]
-GateEvidence = Annotated[Evidence | None, option(GateConfig, "evidence")]
-NewestWeight = Annotated[float, option(GateConfig, "newest_weight")]
-TopK = Annotated[int | None, option(GateConfig, "top_k")]
+GateEvidence = Annotated[Evidence | None, option(PosteriorGateConfig, "evidence")]
+NewestWeight = Annotated[float, option(UpdatingGateConfig, "newest_weight")]
+GateOptions = Mapping[str, Any]  # the kind and the settings that were given
+NO_CHANGES: GateOptions = MappingProxyType({})
 Prior = Annotated[str | None, typer.Option("--prior", help="A stored prior that weighs the experts taking part.")]
 Parts = Annotated[
     list[str],
@@ -40,6 +47,68 @@ MaxTokens = Annotated[int, option(SamplingConfig, "max_tokens")]
 Temperature = Annotated[float, option(SamplingConfig, "temperature")]
 TopP = Annotated[float, option(SamplingConfig, "top_p")]
 Seed = Annotated[int | None, option(SamplingConfig, "seed")]
+
+
+def takes_gate(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command `--gate` and an option for each setting of any gate; its parameter `gate` gets those given.
+
+    An option that the command has already, such as the temperature of sampling, goes to the gate as `--gate-NAME`.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    taken = {one.name for one in own}
+    names = {_name(one.name, taken): one for one in gate_options()}
+
+    @wraps(command)
+    def with_gate(**given: Any) -> None:
+        settings = {one.name: given.pop(name) for name, one in names.items()}
+        command(**given, gate={setting: value for setting, value in settings.items() if value is not None})
+
+    parameters: list[inspect.Parameter] = []
+    for one in own:
+        if one.name == "gate":
+            parameters += [replace(option, name=name).parameter(False) for name, option in names.items()]
+        else:
+            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    with_gate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_gate.__annotations__ = {}
+    return with_gate
+
+
+def _name(setting: str, taken: Collection[str]) -> str:
+    if setting == "kind":
+        return "gate"
+    return f"gate_{setting}" if setting in taken else setting
+
+
+def gate_options() -> Iterator[Knob]:
+    """The kind of gate, then each setting of any gate, with its sentence and the gates that have it."""
+    gates = gate_types()
+    kinds = "; ".join(f"{name}: {gate.sentence}" for name, gate in gates.items())
+    yield Knob("kind", Literal[tuple(gates)], f"How weights come about. {kinds}.", None)
+    for setting in dict.fromkeys(setting for gate in gates.values() for setting in gate.settings):
+        having = [gate for gate in gates.values() if setting in gate.settings]
+        yield Knob(setting, plain_type(get_type_hints(having[0].config)[setting]), _sentence(setting, having), None)
+
+
+def _sentence(setting: str, having: Sequence[GateType]) -> str:
+    """The sentence of a setting; before it the gates that have it, unless all do, and behind it its default."""
+    field = next(one for one in fields(having[0].config) if one.name == setting)
+    default = "" if field.default is None else f" Default: {field.default}."
+    if setting == "clustering":
+        default = " Given by its name."
+    gates = "" if len(having) == len(gate_types()) else f"Gate {', '.join(one.name for one in having)}: "
+    return f"{gates}{field.metadata['description']}{default}"
+
+
+def with_clustering_id(gate: GateOptions) -> dict[str, Any]:
+    """The same, with the id of the clustering that was given by its name."""
+    if "clustering" not in gate:
+        return dict(gate)
+    from workbench.registry.clusterings import get_clustering
+    from workbench.registry.database import reading
+
+    with reading() as session:
+        return {**gate, "clustering": get_clustering(session, gate["clustering"]).id}
 
 
 @dataclass(frozen=True)
@@ -55,19 +124,19 @@ def mix_request(
     members: Members,
     experts: str,
     off: Iterable[str],
-    gate: Mapping[str, Any],
+    gate: GateOptions,
     prior: str | None = None,
     parts: Iterable[str] = (),
-) -> GenerationRequest:
-    """What was asked of a model; an expert may be given by its name or its domain's."""
+) -> MixtureRequest:
+    """The request for a model; an expert is given by its name or its domain's."""
     active, weights = chosen(members.domains, experts)
     left_out = {find(members.domains, name) for name in off}
     if left_out:
         active = [name for name in (members.active if active is None else active) if name not in left_out]
-    told = {name: value for name, value in gate.items() if value is not None}
     if prior and weights:
         raise BadUsage("Give weights or --prior, not both.", "Name the experts without weights.")
-    return GenerationRequest(model, active, weights, told, prior, active_parts(members.domains, parts))
+    changes = with_clustering_id(gate)
+    return MixtureRequest(model, active, weights, changes, prior, active_parts(members.domains, parts))
 
 
 def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, dict[str, float] | None]:
@@ -76,24 +145,24 @@ def chosen(members: Mapping[str, str], experts: str) -> tuple[list[str] | None, 
     if not parts:
         return None, None
     pairs = [part.rpartition("=") if "=" in part else (part, "", "") for part in parts]
-    told = {find(members, name.strip()): number(value) for name, _, value in pairs}
-    if all(value is None for value in told.values()):
-        return list(told), None
-    return list(told), {name: 1.0 if value is None else value for name, value in told.items()}
+    weights = {find(members, name.strip()): number(value) for name, _, value in pairs}
+    if all(value is None for value in weights.values()):
+        return list(weights), None
+    return list(weights), {name: 1.0 if value is None else value for name, value in weights.items()}
 
 
-def active_parts(members: Mapping[str, str], told: Iterable[str]) -> dict[str, list[str]]:
+def active_parts(members: Mapping[str, str], given: Iterable[str]) -> dict[str, list[str]]:
     """The parts named in `a:x,y`, by expert; nothing behind the colon is the backbone alone."""
-    found = {}
-    for one in told:
+    active = {}
+    for one in given:
         expert, colon, parts = one.rpartition(":")
         if not colon:
             raise BadUsage(
                 f"Parts must be given as EXPERT:PART,PART, but are “{one}” instead.",
                 "Write them as in apps/composed:code,math.",
             )
-        found[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
-    return found
+        active[find(members, expert.strip())] = [part.strip() for part in parts.split(",") if part.strip()]
+    return active
 
 
 def weight_of(pair: str) -> tuple[str, float]:

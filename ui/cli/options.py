@@ -51,7 +51,7 @@ class Knob:
         annotation = self._annotation(argument)
         if self.default is ...:
             return inspect.Parameter(self.name, kind, annotation=annotation)
-        shown = None if self.default in ("", [], False) else self.default
+        shown = None if self.default in ("", [], {}, False) else self.default
         return inspect.Parameter(self.name, kind, annotation=annotation, default=shown)
 
     def _annotation(self, argument: bool) -> Any:
@@ -160,6 +160,8 @@ def plain_type(annotation: Any) -> Any:
         return plain_type(get_args(annotation)[0])
     if origin is list:
         return list[str]
+    if origin is dict:
+        return str  # of JSON
     if origin is Literal or origin is None:
         return annotation
     kept = [one for one in get_args(annotation) if one is not NoneType]

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 from unicodedata import category
 
-from engine.errors import Problem
-from ui.errors import code_of
+from engine.errors import Problem, code_of
+from ui.present.next_step_text import next_step_text, problem_text
 
 LONGEST_LINE = 100  # letters
 _LONG = 1e12  # from here on a number is told by its power of ten: a diverged model's perplexity has 305 digits
@@ -76,9 +76,10 @@ def harmless(text: str) -> str:
 def print_problem(problem: Problem, as_json: bool) -> None:
     """What is wrong and what to do next, in one line."""
     if as_json:
-        print_json({"error": {"code": code_of(problem), "message": str(problem), "next_step": problem.next_step}})
+        next_step = next_step_text(problem.next_step)
+        print_json({"error": {"code": code_of(problem), "message": problem_text(problem), "next_step": next_step}})
     else:
-        tell(str(problem))
+        tell(problem_text(problem))
 
 
 def print_done(value: Any, sentence: str, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 
 from engine.statistics.perplexity import perplexity_of
-from ui.generation.model_host import GenerationRequest
+from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.api.deps import AppState
@@ -28,9 +28,7 @@ class Without:
     lost_most: tuple[str, float] = ("", 0.0)
 
 
-async def without_each(
-    house: AppState, wish: GenerationRequest, plan: Plan, text: str
-) -> AsyncGenerator[Without, None]:
+async def without_each(house: AppState, wish: MixtureRequest, plan: Plan, text: str) -> AsyncGenerator[Without, None]:
     """The text as it is first, then without each expert (where there are two or more) and each active part."""
     read = await house.slots.call(house.generations.posterior, plan, text)
     yield Without("", _perplexity(read["logprobs"]))
@@ -42,7 +40,7 @@ async def without_each(
         yield Without(name, _perplexity(logprobs), (read["tokens"][worst], losses[worst]))
 
 
-def _each(wish: GenerationRequest, plan: Plan) -> Iterator[tuple[str, GenerationRequest]]:
+def _each(wish: MixtureRequest, plan: Plan) -> Iterator[tuple[str, MixtureRequest]]:
     names = [expert.name for expert in plan.experts]
     for name in names if len(names) > 1 else ():
         yield name, replace(wish, active=[one for one in names if one != name])

@@ -5,30 +5,18 @@ Nothing here is loaded before the first wish: opening the API, or `--help`, wake
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Generator, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.events import Done, Echo, Token
 
 if TYPE_CHECKING:
     from engine.inference.prompt import Prompt
     from workbench.generation import Plan
+    from workbench.mixture_request import MixtureRequest
     from workbench.settings import Settings
-
-
-@dataclass(frozen=True)
-class GenerationRequest:
-    """What is asked of a mixture or an expert, for one request only; None leaves what the registry says."""
-
-    model: str
-    active: Sequence[str] | None = None
-    weights: Mapping[str, float] | None = None
-    gate: Mapping[str, Any] = field(default_factory=dict)  # fields of GateConfig that differ
-    prior: str | None = None  # a stored prior in the place of weights
-    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of experts of MoDE: those that are active
 
 
 class Host(Protocol):
@@ -56,15 +44,14 @@ class ModelHost:
         self._device: str | None = None
         self._lock = Lock()
 
-    def plan(self, wish: GenerationRequest) -> Plan:
-        """What will answer a wish, read in one short transaction."""
+    def plan(self, request: MixtureRequest) -> Plan:
+        """What will answer a request, read in one short transaction."""
         from workbench import generation
         from workbench.registry.database import reading
         from workbench.store.storage import get_storage
 
         with reading(self.settings) as session:
-            asked = _keywords(session, wish)
-            return generation.plan(session, get_storage(self.settings), wish.model, **asked, parts=dict(wish.parts))
+            return generation.plan(session, get_storage(self.settings), request)
 
     def stream(
         self, plan: Plan, prompt: Prompt, sampling: SamplingConfig, stop: Sequence[str] = ()
@@ -105,48 +92,17 @@ class ModelHost:
             return self._host
 
 
-def mix_scores(settings: Settings, wish: GenerationRequest, split: str) -> dict[str, Any]:
+def mix_scores(settings: Settings, request: MixtureRequest, split: str) -> dict[str, Any]:
     """A mixture's perplexity on every domain, from stored scores."""
     from workbench.analysis import scores
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
 
     with reading(settings) as session:
-        asked = _keywords(session, wish)
-        return scores.mix_scores(session, get_storage(settings), wish.model, split=split, **asked)
+        return scores.mix_scores(session, get_storage(settings), request, split=split)
 
 
 def _make_host(settings: Settings) -> Host:
     from workbench import generation
 
     return generation.Host(settings.cache_bytes, settings.device)
-
-
-def _keywords(session: Any, wish: GenerationRequest) -> dict[str, Any]:
-    active = None if wish.active is None else list(wish.active)
-    weights = _prior(session, wish) if wish.prior else wish.weights and dict(wish.weights)
-    return {"active": active, "weights": weights, "gate": _gate(session, wish)}
-
-
-def _prior(session: Any, wish: GenerationRequest) -> dict[str, float]:
-    """The shares that a stored prior gives the experts that take part."""
-    from workbench.registry.mixtures import get_mixture
-    from workbench.registry.priors import weights_under
-
-    members = get_mixture(session, wish.model).members
-    taking_part = [one.expert for one in members if one.active and one.enabled]
-    return weights_under(session, str(wish.prior), taking_part if wish.active is None else wish.active)
-
-
-def _gate(session: Any, wish: GenerationRequest) -> GateConfig | None:
-    """The mixture's own gate with the wish's changes; None where there are none."""
-    if not wish.gate:
-        return None
-    from workbench.errors import NotFound
-    from workbench.registry.mixtures import get_mixture
-
-    try:
-        own = get_mixture(session, wish.model).gate
-    except NotFound:
-        own = {}
-    return GateConfig(**(asdict(GateConfig()) | own | dict(wish.gate)))

@@ -24,9 +24,10 @@ from ui.api.models import known_models
 from ui.api.schemas import SENTENCES
 from ui.generation.ablation import without_each
 from ui.generation.merge_streams import merge_streams
-from ui.generation.model_host import GenerationRequest
 from ui.playground.mode_gates import STYLE as STYLE_INSIDE
 from ui.playground.view import INTRODUCTION, STYLE, Spoken, answer_html, hint_html, problem_html, stopped_html
+from ui.present.next_step_text import problem_text
+from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -160,7 +161,7 @@ class Player:
         try:
             models = known_models(self._house.settings)
         except Problem as problem:
-            raise gr.Error(str(problem)) from None
+            raise gr.Error(problem_text(problem)) from None
         if not models:
             gr.Info(NOTHING_HERE)
         asked = dict(request.query_params)
@@ -223,12 +224,12 @@ class Player:
             return
         try:
             sampling = SamplingConfig(int(max_tokens), float(temperature), seed=None if seed is None else int(seed))
-            wish = GenerationRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
+            wish = MixtureRequest(model, experts, parts=await run_in_threadpool(self._active_parts, model, parts))
             async with aclosing(self._frames(wish, prompt, sampling, without)) as frames:
                 async for frame in frames:
                     yield frame
         except Problem as problem:
-            yield problem_html(str(problem))
+            yield problem_html(problem_text(problem))
         except Exception:
             log.exception("A pane of the playground broke off.")
             yield problem_html("The server made a mistake; its log says more.")
@@ -242,7 +243,7 @@ class Player:
                 yield [frame if place == one else gr.skip() for one in range(len(panes))]
 
     async def _frames(
-        self, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, without: bool
+        self, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, without: bool
     ) -> AsyncGenerator[str, None]:
         generations, slots = self._house.generations, self._house.slots
         plan = await run_in_threadpool(generations.plan, wish)

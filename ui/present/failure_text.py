@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ui.present.next_step_text import next_step_text
 from ui.present.uploads import own_names
 from workbench.registry.cards import JobCard
 from workbench.settings import get_settings
@@ -18,9 +19,10 @@ def cause_of(job: JobCard) -> str:
 
 def next_step_of(job: JobCard) -> str:
     """What to do about it; a broken record can be left out too, unless that was tried."""
-    if job.kind != "import-corpus" or ", line " not in job.error or job.spec.get("skip_bad"):
-        return job.next_step
-    return f"{job.next_step} {LEAVE_OUT}".strip()
+    is_bad_record = job.failure is not None and job.failure.line is not None
+    if job.kind != "import-corpus" or not is_bad_record or job.spec.get("skip_bad"):
+        return next_step_text(job.next_step)
+    return f"{next_step_text(job.next_step)} {LEAVE_OUT}".strip()
 
 
 def _path(job: JobCard) -> str:

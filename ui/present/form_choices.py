@@ -1,4 +1,4 @@
-"""The names that a form can offer, read from the registry."""
+"""The names that forms offer, read from the registry."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def offers_now() -> dict[str, list[str]]:
         domains = [domain.name for domain in corpora.list_domains(session)]
         trained = experts.list_experts(session)
         composed = mixtures.most_useful_first(session)
-        copied = {expert.name for expert in trained if experts.can_be_parent(expert)}
+        parents = {expert.name for expert in trained if experts.can_be_parent(expert)}
         return {
             "domain": domains,
             "domains": domains,
@@ -28,10 +28,12 @@ def offers_now() -> dict[str, list[str]]:
             "retain": domains,
             "seed_model": [seed.name for seed in seeds.list_seeds(session)],
             "mixture": [mixture.name for mixture in composed],
-            "mixture_to_extend": [one.name for one in composed if copied & {member.expert for member in one.members}],
-            "parent": [expert.name for expert in trained if expert.name in copied],
+            "mixture_to_extend": [
+                mixture.name for mixture in composed if parents & {member.expert for member in mixture.members}
+            ],
+            "parent": [expert.name for expert in trained if expert.name in parents],
             "experts": [expert.name for expert in trained],
-            "mode_expert": [expert.name for expert in trained if expert.method == experts.MODE],
+            "mode_expert": [expert.name for expert in trained if experts.has_parts(expert)],
             "prior": [prior.name for prior in priors.list_priors(session)],
         }
 
@@ -39,7 +41,9 @@ def offers_now() -> dict[str, list[str]]:
 def offers_for_expert(mixture: str) -> dict[str, list[str]]:
     """The possible parents in this mixture, and the domains: those first that it has no expert for."""
     with reading() as session:
-        members = [experts.get_expert(session, one.expert) for one in mixtures.get_mixture(session, mixture).members]
+        members = [
+            experts.get_expert(session, member.expert) for member in mixtures.get_mixture(session, mixture).members
+        ]
         domains = [domain.name for domain in corpora.list_domains(session)]
     taken = {name for member in members for name in member.domains}
     return {
@@ -49,43 +53,42 @@ def offers_for_expert(mixture: str) -> dict[str, list[str]]:
 
 
 def with_clusterings(questions: Iterable[Question]) -> list[Question]:
-    """A gate's questions; its clustering, which it knows by its id, is chosen by its name."""
+    """The questions of a gate, where its clustering is chosen by name instead of id."""
     with reading() as session:
         names = cluster_routing.clustering_names(session)
-    about = "Cluster gates: the clustering whose clusters the experts were trained on."
     return [
-        replace(one, kind="name", choices=tuple(names), titles=names, help=about)
-        if one.path[-1] == "clustering"
-        else one
-        for one in questions
+        replace(question, answer_type="name", choices=tuple(names), titles=names)
+        if question.path[-1] == "clustering"
+        else question
+        for question in questions
     ]
 
 
 def offers_for_composition(backbone: str, chosen: Sequence[str]) -> dict[str, list[str]]:
-    """The experts of MoDE that can stand side by side on a backbone, and the parts of those that are chosen."""
-    together = backbones()[backbone]
+    """The MoDE experts on a backbone, and the parts of those that are chosen."""
+    available = backbones()[backbone]
     with reading() as session:
-        parts = mode_parts.part_names(session, [name for name in chosen if name in together])
-    return {"experts": together, "without": parts}
+        parts = mode_parts.part_names(session, [name for name in chosen if name in available])
+    return {"experts": available, "without": parts}
 
 
 def backbones() -> dict[str, list[str]]:
-    """The experts of MoDE by what they stand on, a seed model in so many blocks; that with the most comes first."""
-    found: dict[str, list[str]] = {}
+    """The MoDE experts by their backbone, a seed model in a number of blocks; the largest group first."""
+    groups: dict[str, list[str]] = {}
     with reading() as session:
         for card in experts.list_experts(session):
-            if card.method == experts.MODE:
-                found.setdefault(backbone_of(card), []).append(card.name)
-    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+            if experts.has_parts(card):
+                groups.setdefault(backbone_of(card), []).append(card.name)
+    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
 
 
 def backbone_of(card: ExpertCard) -> str:
-    """What an expert of MoDE stands on, as a person tells it from others."""
+    """The backbone of a MoDE expert, as a label."""
     return f"{card.seed} in {pluralize(card.config['shape']['num_blocks'], 'block')}"
 
 
 def num_layers(seed_model: str) -> int:
-    """Of a seed model: in as many blocks it can be cut."""
+    """The layers of a seed model: the most blocks it can be divided into."""
     with reading() as session:
         return Shape.of(seeds.get_seed(session, seed_model).config).num_layers
 

@@ -84,7 +84,15 @@ def sentence_of(job: JobCard) -> str:
         return "Asked to stop; it counts as stopped only when its process has ended."
     if job.state == "paused":
         return "Paused; resume it and it goes on from its last checkpoint."
-    # The note carries the range of the estimate where there is one.
-    has_estimate = "left" in job.progress_note or job.eta_seconds is None
-    left = "" if has_estimate else f"about {duration(job.eta_seconds or 0)} left"
-    return " · ".join(filter(None, (job.progress_note, left))) or "Starting."
+    return " · ".join(filter(None, (job.progress_note, time_left(job)))) or "Starting."
+
+
+def time_left(job: JobCard) -> str:
+    """`about 5 min left`, or `2 min to 5 min left` where the speed varied; empty while nothing is known."""
+    if job.eta_seconds is None:
+        return ""
+    eta = duration(job.eta_seconds, to_minutes=True)
+    soonest, latest = (
+        eta if seconds is None else duration(seconds, to_minutes=True) for seconds in (job.eta_soonest, job.eta_latest)
+    )
+    return f"about {eta} left" if soonest == latest else f"{soonest} to {latest} left"

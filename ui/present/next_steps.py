@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ui.present.next_step_text import next_step_text
 from ui.present.pages import CORPORA, JOBS, PLAYGROUND, POSTERIORS, SPECIALIZATION, TRAIN, Page
 from ui.present.text.formatting import listed, pluralize
 from ui.studio.job_views.pending_jobs import coming, coming_words
@@ -53,8 +54,8 @@ def _suggest(have: Holdings) -> Iterator[Suggestion]:
 
 
 def _mixture_on_its_way(have: Holdings, kind: str) -> Iterator[Suggestion]:
-    job = coming(have.unfinished, "train-demix")
-    if job and kind != "train-demix":
+    job = coming(have.unfinished, "train-joint")
+    if job and kind != "train-joint":
         yield Suggestion(f"{coming_words(job, have.unfinished)} {_TALK}", JOBS)
 
 
@@ -71,7 +72,7 @@ def _with_experts(have: Holdings) -> Iterator[Suggestion]:
 def _failure(failed: Sequence[JobCard]) -> str:
     newest = max(failed, key=lambda job: job.finished_at or job.created_at)
     more = f" {pluralize(len(failed) - 1, 'job')} more failed." if len(failed) > 1 else ""
-    return f"“{newest.title}” has failed. {newest.next_step or 'Read its cause there.'}{more}"
+    return f"“{newest.title}” has failed. {next_step_text(newest.next_step) or 'Read its cause there.'}{more}"
 
 
 _TALK = "Then there is a mixture to talk to."
@@ -90,7 +91,7 @@ _STEPS = (
     ),
     (
         "experts",
-        "train-demix",
+        "train-joint",
         _TALK,
         Suggestion("Train a DEMix model: one expert for each domain, everything else shared.", TRAIN),
     ),

@@ -1,4 +1,4 @@
-"""The questions a form asks, read from the fields of a spec: each field's own sentence is its help. Pure."""
+"""The questions of a form, derived from the fields of a spec: a field's description is its help. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-Kind = Literal["text", "whole", "real", "switch", "choice", "name", "names", "wholes"]
+AnswerType = Literal["text", "integer", "number", "toggle", "choice", "name", "names", "integers"]
 Offers = Mapping[str, Sequence[str]]  # field -> names of the registry that it may take
 
-# Fields whose name alone does not say what is asked.
+# Labels of fields whose name does not say enough.
 _LABELS = {
     "join": "Put the new expert into the mixture when it is done",
     "skip_bad": "Leave broken records out and list them",
@@ -48,24 +48,24 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Question:
-    """One field of a spec as a person meets it; `path` is its place in the spec's JSON.
+    """One field of a spec in a form; `path` is its place in the spec's JSON.
 
-    `titles` are what choices are called that are not called what they are.
+    `titles` are the labels of choices, where they differ from the values.
     """
 
     path: tuple[str, ...]
-    kind: Kind
+    answer_type: AnswerType
     help: str
     default: Any
     choices: tuple[str, ...] = ()
     optional: bool = False
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """`num_steps` as a person says it: `Steps`."""
+        """The field as a label: `Steps` for `num_steps`."""
         if self.path[-1] in _LABELS:
             return _LABELS[self.path[-1]]
         words = self.path[-1].removeprefix("num_").replace("_", " ").strip()
@@ -73,35 +73,37 @@ class Question:
 
     @property
     def group(self) -> str:
-        """The part of the spec that holds the field: `training`, or empty for the spec itself."""
+        """The config within the spec that holds the field, such as `training`; empty for the spec itself."""
         return self.path[0] if len(self.path) > 1 else ""
 
 
-MOST_IN_BROWSER = 2**53 - 1  # JavaScript counts no further
-NOT_ASKED = ("kind", "budget")  # what follows from the other answers
+MAX_SAFE_INTEGER = 2**53 - 1  # of JavaScript
+DERIVED_FIELDS = ("kind", "budget")  # they follow from the other answers
 
 
-def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = NOT_ASKED) -> list[Question]:
+def questions_of(spec: type[BaseModel], offers: Offers, skip: Iterable[str] = DERIVED_FIELDS) -> list[Question]:
     """Every field of a spec as a question, those of its configs included."""
-    found: list[Question] = []
+    questions: list[Question] = []
     for name, field in spec.model_fields.items():
         if name in skip:
             continue
         default = field.get_default(call_default_factory=True)
         default = None if default is PydanticUndefined else default
         if dataclasses.is_dataclass(default):
-            found += _questions_of_config(name, default)
+            questions += config_questions(name, default)
         else:
-            bounds = {k: v for one in field.metadata for k, v in _bounds(one)}
-            found.append(_question((name,), field.annotation, field.description or "", default, bounds, offers))
-    return found
+            bounds = {name: bound for mark in field.metadata for name, bound in _bounds(mark)}
+            questions.append(_question((name,), field.annotation, field.description or "", default, bounds, offers))
+    return questions
 
 
-def _questions_of_config(group: str, config: Any) -> list[Question]:
+def config_questions(group: str, config: Any) -> list[Question]:
+    """Every field of a config that has a description as a question, with the config's values as defaults."""
     hints = get_type_hints(type(config))
     return [
         _question((group, f.name), hints[f.name], f.metadata["description"], getattr(config, f.name), f.metadata, {})
         for f in dataclasses.fields(config)
+        if "description" in f.metadata
     ]
 
 
@@ -115,48 +117,50 @@ def _question(
     path: tuple[str, ...], annotation: Any, help: str, default: Any, bounds: Mapping[str, Any], offers: Offers
 ) -> Question:
     annotation, optional = _without_none(annotation)
-    kind, choices = _kind(path[-1], annotation, offers)
-    step = 1 if kind == "whole" else 0
-    least = bounds["gt"] + step if "gt" in bounds else bounds.get("ge")
-    most = bounds["lt"] - step if "lt" in bounds else bounds.get("le")
-    if kind == "whole" and most is not None:
-        most = min(most, MOST_IN_BROWSER)
-    return Question(path, kind, help, default, choices, optional, least, most)
+    answer_type, choices = _answer_type(path[-1], annotation, offers)
+    step = 1 if answer_type == "integer" else 0
+    minimum = bounds["gt"] + step if "gt" in bounds else bounds.get("ge")
+    maximum = bounds["lt"] - step if "lt" in bounds else bounds.get("le")
+    if answer_type == "integer" and maximum is not None:
+        maximum = min(maximum, MAX_SAFE_INTEGER)
+    return Question(path, answer_type, help, default, choices, optional, minimum, maximum)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
     if get_origin(annotation) in (Union, types.UnionType):
-        kept = [one for one in get_args(annotation) if one is not type(None)]
-        return kept[0], len(kept) < len(get_args(annotation))
+        parts = [part for part in get_args(annotation) if part is not type(None)]
+        return parts[0], len(parts) < len(get_args(annotation))
     return annotation, False
 
 
-def _kind(name: str, annotation: Any, offers: Offers) -> tuple[Kind, tuple[str, ...]]:
+def _answer_type(name: str, annotation: Any, offers: Offers) -> tuple[AnswerType, tuple[str, ...]]:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is list:
-        return _kind_of_several(name, get_args(annotation)[0], offers)
+        return _type_of_list(name, get_args(annotation)[0], offers)
     if get_origin(annotation) is Literal:
         return "choice", tuple(get_args(annotation))
     if name in offers:
         return "name", tuple(offers[name])
-    kinds: dict[Any, Kind] = {bool: "switch", int: "whole", float: "real"}
-    return kinds.get(annotation, "text"), ()
+    by_type: dict[Any, AnswerType] = {bool: "toggle", int: "integer", float: "number"}
+    return by_type.get(annotation, "text"), ()
 
 
-def _kind_of_several(name: str, annotation: Any, offers: Offers) -> tuple[Kind, tuple[str, ...]]:
+def _type_of_list(name: str, annotation: Any, offers: Offers) -> tuple[AnswerType, tuple[str, ...]]:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if annotation is int:
-        return "wholes", ()
+        return "integers", ()
     return "names", get_args(annotation) if get_origin(annotation) is Literal else tuple(offers.get(name, ()))
 
 
 def limited(questions: Iterable[Question], limits: Mapping[tuple[str, ...], int]) -> list[Question]:
-    """The same with these for the most that an answer may be; a greater default gives way."""
+    """The questions with these upper bounds of their answers; a larger default becomes the bound."""
     return [
-        replace(one, most=limits[one.path], default=min(one.default, limits[one.path])) if one.path in limits else one
-        for one in questions
+        replace(question, maximum=limits[question.path], default=min(question.default, limits[question.path]))
+        if question.path in limits
+        else question
+        for question in questions
     ]
 
 
@@ -172,5 +176,5 @@ def assemble(answers: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
 
 
 def changed(questions: Iterable[Question], answers: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
-    """The answers that are not the field's default: what a command line has to say."""
+    """The answers that differ from the field's default: what a command line must hold."""
     return {q.path: answers[q.path] for q in questions if q.path in answers and answers[q.path] != q.default}

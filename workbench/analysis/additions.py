@@ -14,6 +14,7 @@ from engine.files import ArtifactRef
 from workbench.analysis.evaluations import perplexity
 from workbench.analysis.scores import mixed_perplexity, scored_domains
 from workbench.generation import Plan, plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import ReportCard
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.mixtures import mixture_row
@@ -164,7 +165,8 @@ def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert
             f"Put it in with `workbench mix add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )
-    return tuple(plan(session, storage, mixture.name, active=names) for names in (others, on))  # type: ignore[return-value]
+    before, after = (plan(session, storage, MixtureRequest(mixture.name, active=names)) for names in (others, on))
+    return before, after
 
 
 def _was_added(row: Expert) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
+from engine.mixing.gates.cluster import ClusterGateConfig, DistanceConfig
 from workbench.analysis.scores import load, load_distances, scored_domains
 from workbench.generation import Plan, gate_of, plan
 from workbench.registry.tables import Evaluation
@@ -40,7 +41,7 @@ def cluster_grid(
     """
     began = time.perf_counter()
     planned = plan(session, storage, mixture)
-    if planned.route is None:
+    if not isinstance(planned.gate, DistanceConfig):
         problem = f"“{mixture}” must have a cluster gate, but its gate is “{planned.gate.kind}”."
         raise MixtureError(problem, "Choose a mixture that `workbench cluster train` made, or give this one the gate.")
     told = temperatures or {*TEMPERATURES, planned.gate.temperature}
@@ -86,12 +87,11 @@ def _grid(
 
     distances = load_distances(session, storage, planned, evaluations[0])
     scores_EX, block_size = load(storage, evaluations)
-    if planned.clusters is not None and planned.gate.kind == "cluster":
-        looked_at = distances.frozen(planned.gate.freeze_after)
+    gate = planned.gate
+    if planned.clusters is not None and isinstance(gate, ClusterGateConfig):
+        looked_at = distances.frozen(gate.freeze_after)
         squared_EX: Tensor = looked_at.further_KX[list(planned.clusters)].double() + looked_at.nearest_X.double()
-        found_GJ = cluster_gate_grid(
-            scores_EX, squared_EX, temperatures, top_ks, distance_power=planned.gate.distance_power
-        )
+        found_GJ = cluster_gate_grid(scores_EX, squared_EX, temperatures, top_ks, distance_power=gate.distance_power)
     else:
         blocks_ENT, num_tokens = as_blocks(scores_EX, block_size), scores_EX.shape[1]
         found_GJ = any_gate_grid(partial(_gate_at, planned), blocks_ENT, distances, num_tokens, temperatures, top_ks)
@@ -101,6 +101,7 @@ def _grid(
 
 def _gate_at(planned: Plan, temperature: float) -> Gate:
     """The plan's gate at a temperature, without a top-k, experts alike in their prior."""
+    assert isinstance(planned.gate, DistanceConfig)
     alike = tuple(replace(expert, weight=1.0) for expert in planned.experts)
     return gate_of(replace(planned, experts=alike, gate=replace(planned.gate, temperature=temperature, top_k=None)))
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from engine.config import GateConfig
 from engine.errors import MixtureError
 from engine.files import ArtifactRef
+from engine.mixing.gate_registry import gate_type
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
 from workbench.registry.cluster_domains import former_domains
 from workbench.registry.tables import Cluster, Clustering, Evaluation, Expert
 from workbench.store.storage import Storage
@@ -35,7 +36,7 @@ class Route:
 
 def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Sequence[Expert]) -> Route | None:
     """The route of a gate that needs one, None for another; raises MixtureError when it cannot weigh an expert."""
-    if not gate.needs_clusters:
+    if not isinstance(gate, ClusteringGateConfig):
         return None
     if found := route_complaints(session, gate, homes_of(experts)):
         raise MixtureError(" ".join(found), "Take experts that were trained on its clusters, or another gate.")
@@ -49,6 +50,11 @@ def find_route(session: Session, storage: Storage, gate: GateConfig, experts: Se
     )
 
 
+def clustering_of(gate: GateConfig) -> str | None:
+    """The id of the clustering that a gate names; None where it names or needs none."""
+    return gate.clustering if isinstance(gate, ClusteringGateConfig) else None
+
+
 def homes_of(experts: Sequence[Expert]) -> dict[str, str | None]:
     """The id of each expert's domain by the expert's name; None where it was trained on several."""
     return {expert.name: expert.domain_id for expert in experts}
@@ -56,14 +62,14 @@ def homes_of(experts: Sequence[Expert]) -> dict[str, str | None]:
 
 def route_complaints(session: Session, gate: GateConfig, homes: Mapping[str, str | None]) -> list[str]:
     """Why a gate cannot weigh these experts (see `homes_of`); nothing for one that looks at no clusters."""
-    if not gate.needs_clusters:
+    if not isinstance(gate, ClusteringGateConfig):
         return []
     if not gate.clustering:
         return ["The cluster gate must name a clustering by its id (workbench cluster show), but names none."]
     row = session.get(Clustering, gate.clustering)
     if row is None:
         return [f"The cluster gate must name a clustering that exists, but none has the id {gate.clustering}."]
-    if gate.kind == "cluster-posterior":  # an expert of no cluster keeps its share of the prior
+    if gate_type(gate.kind).weighs_unclustered:
         return []
     numbers = cluster_numbers(session, row.id)
     strangers = [name for name, domain_id in homes.items() if domain_id not in numbers]
@@ -76,8 +82,9 @@ def gate_complaints(session: Session, gate: GateConfig, experts: Sequence[Expert
     """Why a mixture of these experts cannot have this gate: as above, and that it would weigh nobody by nearness."""
     if found := route_complaints(session, gate, homes_of(experts)):
         return found
-    if gate.needs_clusters and not {one.domain_id for one in experts} & set(cluster_numbers(session, gate.clustering)):
-        name = session.get_one(Clustering, gate.clustering).name
+    clustering = clustering_of(gate)
+    if clustering and not {one.domain_id for one in experts} & set(cluster_numbers(session, clustering)):
+        name = session.get_one(Clustering, clustering).name
         return [f"At least one expert must be of a cluster of “{name}” to be weighed by nearness, but none is."]
     return []
 
@@ -107,7 +114,7 @@ class ClusterWords:
 
 def cluster_words(session: Session, gate: GateConfig) -> dict[int, ClusterWords]:
     """The name and terms of each cluster that a gate looks at, by its number; none for a gate that looks at none."""
-    if not gate.needs_clusters:
+    if not isinstance(gate, ClusteringGateConfig):
         return {}
     rows = select(Cluster.number, Cluster.name, Cluster.terms).where(Cluster.clustering_id == gate.clustering)
     return {number: ClusterWords(name, tuple(terms)) for number, name, terms in session.execute(rows)}

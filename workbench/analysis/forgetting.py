@@ -14,6 +14,7 @@ from workbench.analysis.scores import Measure, mixed_perplexity, scored_sets
 from workbench.generation import Plan, plan
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Domain, Evaluation, Expert
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.store.storage import Storage
 
 TARGET, ROLES = "target", ("train", "novel")  # the paper's N is what was adapted to, its T the first of the roles
@@ -29,7 +30,7 @@ def forgetting(session: Session, storage: Storage, before: str, after: str, *, s
     Raises MixtureError when their tokens are not the same tokens.
     """
     plans = [plan(session, storage, name) for name in (before, after)]
-    if plans[0].tokenizer_sha256 != plans[1].tokenizer_sha256:
+    if with_another_tokenizer(plans[0], plans[1:]):
         raise MixtureError(
             f"“{before}” and “{after}” must share their tokenizer to be compared per token, but do not.",
             "Compare models that were made from one seed.",

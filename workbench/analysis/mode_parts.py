@@ -11,10 +11,12 @@ from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
 from engine.methods.mode.sizes import part_sizes
+from engine.methods.registry import method_of
 from engine.models.flops import Shape
 from workbench.errors import BadSpec
-from workbench.mode_specs import ComposeMode, TrainMode
-from workbench.registry.experts import MODE, expert_row
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
+from workbench.registry.experts import expert_row
 from workbench.registry.tables import Expert, SeedModel
 from workbench.store.storage import Storage
 
@@ -134,7 +136,7 @@ def _strangers(rows: Sequence[Expert]) -> list[str]:
     complaints = [
         f"“{row.name}” must be an expert of MoDE to be composed, but is one of “{row.method}” instead."
         for row in rows
-        if row.method != MODE
+        if not method_of(row.method).has_parts
     ]
     if complaints:
         return complaints

@@ -107,7 +107,7 @@ def removal_table(
     homes = [expert.domain.name for expert in members if expert.domain is not None]
     for domain in told:
         if domain not in homes:
-            raise NotFound(f"domain of an expert in “{mixture}”", domain, homes)
+            raise NotFound("domain of an expert", domain, homes, where=f"in “{mixture}”")
     rows = []
     for expert, home in zip(members, homes, strict=True):
         sides = sides_of(session, mixture, expert.name, told.get(home))
@@ -226,7 +226,7 @@ def _extraction_words(found: Mapping[str, Any]) -> str:
 def _member(row: Mixture, expert: str) -> Expert:
     names = [member.expert.name for member in row.members]
     if expert not in names:
-        raise NotFound(f"expert in “{row.name}”", expert, names)
+        raise NotFound("expert", expert, names, where=f"in “{row.name}”")
     return row.members[names.index(expert)].expert
 
 

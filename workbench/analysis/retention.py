@@ -16,11 +16,12 @@ from sqlalchemy.orm import Session
 from engine.errors import MixtureError
 from workbench.analysis.evaluations import table_of
 from workbench.analysis.training_history import retained_by
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.corpora import domain_row
 from workbench.registry.experts import domains_of, expert_row
 from workbench.registry.seeds import made_of
 from workbench.registry.tables import Domain, Evaluation, Expert, MixtureMember
-from workbench.specs import Evaluate
+from workbench.registry.tokenizers import with_another_tokenizer
 
 
 def retention(
@@ -129,12 +130,11 @@ def _of_one_tokenizer(rows: Sequence[Expert]) -> tuple[list[Expert], list[Expert
 
 
 def _require_one_tokenizer(rows: Sequence[Expert]) -> None:
-    for row in rows[1:]:
-        if row.tokenizer_sha256 != rows[0].tokenizer_sha256:
-            raise MixtureError(
-                f"“{rows[0].name}” and “{row.name}” must share their tokenizer to be compared per token, but do not.",
-                "Name experts that were made from one seed.",
-            )
+    if others := with_another_tokenizer(rows[0], rows[1:]):
+        raise MixtureError(
+            f"“{rows[0].name}” and “{others[0].name}” must share their tokenizer to be compared per token, but do not.",
+            "Name experts that were made from one seed.",
+        )
 
 
 def _row(row: Expert, found: _Found, domains: Sequence[str]) -> dict[str, Any]:

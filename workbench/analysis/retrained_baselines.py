@@ -14,8 +14,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.errors import MixtureError
-from engine.training.methods import METHODS
-from workbench.registry.experts import AVERAGE, ancestors, expert_row, origins, put_together_of
+from engine.methods.registry import method_of
+from workbench.registry.experts import ancestors, averaged_of, expert_row, origins
 from workbench.registry.mixtures import mixture_row, taking_part
 from workbench.registry.seeds import made_of
 from workbench.registry.tables import Domain, Expert, Job, Mixture
@@ -171,8 +171,7 @@ def _of_bases(session: Session, expert: Expert) -> Iterator[Source]:
 def _beneath(session: Session, expert: Expert) -> Iterator[Expert]:
     """The experts that its base was made of: those of an average, and the one that its seed is a copy of."""
     for one in (expert, *ancestors(expert)):
-        if one.method == AVERAGE:
-            yield from put_together_of(session, one)
+        yield from averaged_of(session, one)
         if (copied := made_of(session, one.seed)) is not None:
             yield copied
 
@@ -224,9 +223,7 @@ def _of_older_base(session: Session, on_it: Sequence[Expert], job: Job | None) -
 
 def _took_all(expert: Expert) -> bool:
     """Whether all that trained an expert's base trained this expert, too."""
-    if expert.config.get("whole") or expert.method == AVERAGE:
-        return True
-    return any(name == expert.method and method.only_expert for name, method in METHODS.items())
+    return bool(expert.config.get("whole") or method_of(expert.method).only_expert)
 
 
 def _named(session: Session, name: str, at: float | None) -> Source:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
-from engine.config import Evidence, GateConfig
+from engine.config import Evidence
 from engine.errors import ScoresError
 from engine.files import ArtifactRef
 from workbench.analysis.cluster_routing import key_of
 from workbench.analysis.evaluations import perplexity
 from workbench.generation import Plan, gate_of, plan
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Domain, Evaluation, Expert
 from workbench.store.artifacts import find_artifact
@@ -38,16 +39,13 @@ Shares = tuple[dict[str, float], dict[str, Any]]  # of each expert by id, and wh
 def mix_scores(
     session: Session,
     storage: Storage,
-    mixture: str,
+    request: MixtureRequest | str,
     *,
-    active: Sequence[str] | None = None,
-    weights: Mapping[str, float] | None = None,
-    gate: GateConfig | None = None,
     split: str = "test",
 ) -> dict[str, Any]:
     """Every domain's perplexity under the mixture and under each expert alone."""
     began = time.perf_counter()
-    planned = plan(session, storage, mixture, active=active, weights=weights, gate=gate)
+    planned = plan(session, storage, request)
     names = [expert.name for expert in planned.experts]
     rows = []
     for domain, evaluations in scored_domains(session, planned, split).items():

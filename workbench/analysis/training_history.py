@@ -11,16 +11,16 @@ from sqlalchemy.orm import Session
 
 from engine.events import BACKBONE
 from workbench.errors import NotFound
+from workbench.job_records.event_kinds import PARTS
 from workbench.job_records.jobs import events, metrics
 from workbench.job_records.preconditions import creates
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import domains_of
 from workbench.registry.tables import Expert, Job
 from workbench.spec_base import Spec
 from workbench.specs import parse_spec
-from workbench.training_specs import TrainDemix
-
-_IN_ORDER, _JOINT = "Its gates weigh the backbone and the parts ", ", "
 
 
 def training_history(session: Session, expert: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def training_history(session: Session, expert: str) -> dict[str, Any]:
 
 def _judged_on_by_others(session: Session, expert: str, spec: Spec) -> set[str]:
     """The domains of a joint training whose losses are of other experts; none where one expert is trained."""
-    if not isinstance(spec, TrainDemix) or len(spec.experts) == 1:
+    if not isinstance(spec, TrainJoint) or len(spec.experts) == 1:
         return set()
     row = session.scalar(select(Expert).where(Expert.name == expert))
     return set(spec.domains) - set(spec.experts[expert] if row is None else domains_of(row))
@@ -98,19 +98,14 @@ def gate_names(session: Session, job_id: str) -> list[str]:
         return [BACKBONE, *spec.parts]
     if not isinstance(spec, ComposeMode):
         return []
-    told = job.result["parts"] if job.state == "done" else _parts_told(session, job_id)
-    return [BACKBONE, *(told or _numbered(session, job_id))]
+    parts = job.result["parts"] if job.state == "done" else _recorded_parts(session, job_id)
+    return [BACKBONE, *(parts or _numbered(session, job_id))]
 
 
-def parts_sentence(parts: Sequence[str]) -> str:
-    """What a job says of the parts that it trains, for `gate_names` to read back: no name has a comma in it."""
-    return f"{_IN_ORDER}{_JOINT.join(parts)}."
-
-
-def _parts_told(session: Session, job_id: str) -> list[str]:
-    """The parts that a job named when it last began to train; none where it named none."""
-    said = (one.message for one in reversed(events(session, job_id)) if one.message.startswith(_IN_ORDER))
-    return next((told.removeprefix(_IN_ORDER).removesuffix(".").split(_JOINT) for told in said), [])
+def _recorded_parts(session: Session, job_id: str) -> list[str]:
+    """The parts that a job recorded when its training last started; none where it recorded none."""
+    recorded = (event.data for event in reversed(events(session, job_id)) if event.kind == PARTS)
+    return next((list(data["parts"]) for data in recorded if data), [])
 
 
 def _numbered(session: Session, job_id: str) -> list[str]:

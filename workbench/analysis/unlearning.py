@@ -7,33 +7,16 @@ part beside a backbone were trained while that was frozen, and of a whole model 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from engine.methods.registry import method_of
 from workbench.analysis.retrained_baselines import seen, seen_by_base, unknown, unknown_by_base
-from workbench.registry.experts import MODE, origins
+from workbench.registry.experts import origins
 from workbench.registry.mixtures import mixture_row
 from workbench.registry.tables import Domain, Expert
 
 _IMPORTED = ("folder:", "hub:")
-
-
-@dataclass(frozen=True)
-class _Words:
-    """What an expert of a method is, and what it shares with the others on its base."""
-
-    own: str
-    shared: str
-
-
-_DEMIX = _Words("feed-forward networks", "attention, embeddings and everything else that the experts share")
-_WORDS = {
-    "domain-token": _Words("one learned vector", "the whole model that reads it"),
-    "lora": _Words("low-rank change", "the seed model beneath it"),
-    "lora-mixed": _Words("low-rank change", "the seed model beneath it"),
-    MODE: _Words("layers and gates", "the backbone beside them"),
-}
 
 
 def what_stays(session: Session, mixture: str, removed: Expert) -> str:
@@ -54,17 +37,17 @@ def what_stays(session: Session, mixture: str, removed: Expert) -> str:
 
 def _of_base(session: Session, removed: Expert, domain: Domain) -> str:
     """Whether what the expert shares was trained on the domain."""
-    words = _WORDS.get(removed.method, _DEMIX)
+    method = method_of(removed.method)
     if seen_by_base(session, removed, domain):
         return (
-            f"Removing this expert is not unlearning: {words.shared} was trained on “{domain.name}”, too, "
+            f"Removing this expert is not unlearning: {method.shared_words} was trained on “{domain.name}”, too, "
             "and stays as it is."
         )
     if why := unknown_by_base(session, removed):
-        return f"Whether removing this expert is unlearning is not known: {words.shared} stays, and {why}."
+        return f"Whether removing this expert is unlearning is not known: {method.shared_words} stays, and {why}."
     told = (
-        f"All that this expert learned on “{domain.name}” is taken out with its {words.own}: {words.shared} "
-        f"was frozen, and no training of it on “{domain.name}” is recorded."
+        f"All that this expert learned on “{domain.name}” is taken out with its {method.expert_words}: "
+        f"{method.shared_words} was frozen, and no training of it on “{domain.name}” is recorded."
     )
     return " ".join([told, *_before_import(session, [removed])])
 

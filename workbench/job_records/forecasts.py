@@ -1,9 +1,8 @@
-"""What a training of MoDE will take, told before it starts: memory and disk counted, time by what was measured here."""
+"""Forecasts of MoDE trainings before they start: memory and disk computed, time from speeds measured here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,7 +13,8 @@ from engine.methods.mode.flops import Learning, training_flops
 from engine.models.flops import Shape
 from workbench.analysis.mode_parts import composition, mode_complaints
 from workbench.errors import BadSpec, NotFound
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.experts import expert_row
 from workbench.registry.seeds import seed_row
 from workbench.registry.tables import Expert, Job, SeedModel
@@ -22,6 +22,24 @@ from workbench.registry.tables import Expert, Job, SeedModel
 _BYTES = 4  # of a number in float32, whatever the precision of the arithmetic
 _CHECKPOINTS = 2  # that lie beside each other
 _JOBS = 50  # of the newest, to find a speed in
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a training takes. Parameters are those of matrices and gates; norms and biases are not counted."""
+
+    num_trained: int  # parameters that are trained
+    num_beside: int  # parameters beside the backbone
+    num_frozen: int  # parameters of the backbone
+    memory_bytes: int  # of weights, gradients and Adam's moments, without activations
+    disk_bytes: int  # of the expert
+    checkpoint_bytes: int  # as long as it trains
+    num_tokens: int  # of all updates
+    num_flops: int
+    seconds: float | None  # at the speed of the newest training here; None before the first
+    measured_by: str | None  # title of the job whose speed it is
+    is_alike: bool  # whether that job is of the same kind and backbone; otherwise the time is a guess
+    seconds_between: tuple[float, float] | None  # by all jobs of the same kind and backbone
 
 
 @dataclass(frozen=True)
@@ -34,47 +52,46 @@ class _Work:
     num_domains: int
     training: AdaptingConfig
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all updates."""
+        if self.learning is None:
+            return 0
+        each = self.training.block_size * self.training.sequences_per_domain * self.training.accumulate
+        return each * self.num_domains * self.training.num_steps
 
-def forecast(session: Session, spec: TrainMode | ComposeMode) -> dict[str, Any] | None:
-    """What the training takes; None where it cannot be, or the registry does not know all that it begins from.
 
-    `num_learning` and `num_beside` are the parameters that learn and all that stand beside the backbone's `num_frozen`
-    (matrices and gates; norms and biases are not counted). Bytes: `memory` of weights, gradients and Adam's moments,
-    without activations; `disk` of the expert; `checkpoints` as long as it trains. `num_tokens` and `num_flops` of all
-    updates. `seconds`, by the speed of the newest training here, `measured_by`; None before the first. One of the same
-    kind and backbone goes before any other; `is_alike` says whether there was one, and `seconds_between` is the least
-    and the most by all of those (None: it is a guess from another training).
-    """
+def forecast(session: Session, spec: TrainMode | ComposeMode) -> Forecast | None:
+    """What the training takes; None where it is impossible, or starts from what is not in the registry yet."""
     if mode_complaints(session, spec):
         return None
     try:
         work = _of_training(session, spec) if isinstance(spec, TrainMode) else _of_composition(session, spec)
     except (NotFound, BadSpec):
         return None
-    shape, training = Shape.of(work.seed.config), work.training
-    beside = sum(_num_parameters(shape, one) for one in work.experts)
-    learning = {"experts": beside, "gates": sum(_gates(shape, one) for one in work.experts), None: 0}[work.learning]
-    tokens, flops = 0, 0
+    shape = Shape.of(work.seed.config)
+    num_beside = sum(_num_parameters(shape, expert) for expert in work.experts)
+    num_gates = sum(_gates(shape, expert) for expert in work.experts)
+    num_trained = {"experts": num_beside, "gates": num_gates, None: 0}[work.learning]
+    num_flops = 0
     if work.learning is not None:
-        tokens = training.block_size * training.sequences_per_domain * training.accumulate * work.num_domains
-        tokens *= training.num_steps
-        flops = tokens * training_flops(shape, training.block_size, work.experts, work.learning)
+        num_flops = work.num_tokens * training_flops(shape, work.training.block_size, work.experts, work.learning)
     speeds, is_alike = _speeds(session, spec.kind, work.seed.name)
-    seconds = [flops / speed for speed, _ in speeds] if flops else []
-    return {
-        "num_learning": learning,
-        "num_beside": beside,
-        "num_frozen": work.seed.num_parameters,
-        "memory": _BYTES * (work.seed.num_parameters + beside + 3 * learning),
-        "disk": _BYTES * beside,
-        "checkpoints": _CHECKPOINTS * _BYTES * 3 * learning,
-        "num_tokens": tokens,
-        "num_flops": flops,
-        "seconds": seconds[0] if seconds else None,
-        "measured_by": speeds[0][1] if speeds else None,
-        "is_alike": is_alike,
-        "seconds_between": (min(seconds), max(seconds)) if seconds and is_alike else None,
-    }
+    seconds = [num_flops / speed for speed, _ in speeds] if num_flops else []
+    return Forecast(
+        num_trained=num_trained,
+        num_beside=num_beside,
+        num_frozen=work.seed.num_parameters,
+        memory_bytes=_BYTES * (work.seed.num_parameters + num_beside + 3 * num_trained),
+        disk_bytes=_BYTES * num_beside,
+        checkpoint_bytes=_CHECKPOINTS * _BYTES * 3 * num_trained,
+        num_tokens=work.num_tokens,
+        num_flops=num_flops,
+        seconds=seconds[0] if seconds else None,
+        measured_by=speeds[0][1] if speeds else None,
+        is_alike=is_alike,
+        seconds_between=(min(seconds), max(seconds)) if seconds and is_alike else None,
+    )
 
 
 def _of_training(session: Session, spec: TrainMode) -> _Work:

@@ -1,4 +1,4 @@
-"""The life of a job as everybody but its worker sees it: asked for, listed, stopped, resumed, tried again.
+"""Jobs as everybody but their worker sees them: created, listed, stopped, resumed, retried.
 
 What the worker does (claim, renew, record, finish) is in `leases`. Whatever happens to a job leaves an event.
 """
@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import BadSpec, JobError, NotFound
 from workbench.job_records.leases import add_event, end_waiting, waits
+from workbench.kinds.catalog import kind_named
 from workbench.registry.cards import EventCard, JobCard, MetricPoint
 from workbench.registry.tables import (
     Artifact,
@@ -30,64 +31,48 @@ from workbench.registry.tables import (
 )
 from workbench.registry.valid_text import plain
 from workbench.settings import get_settings
-from workbench.specs import Spec, parse_spec
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
 
 StopRequest = Literal["cancel", "pause"]
-NEWEST = 200  # jobs that a list holds unless asked for more
+NEWEST = 200  # jobs in a list, unless a limit is given
 UNFINISHED = ("queued", "running", "paused")
 
 
-# asking -------------------------------------------------------------------------------------------
+# creating -----------------------------------------------------------------------------------------
 
 
 def create_job(
     session: Session, spec: Spec, title: str | None = None, after: Iterable[str] = (), priority: int = 0
 ) -> str:
     """The id of a new queued job that starts once the jobs `after` are done."""
-    wish = spec.model_dump(mode="json")
-    before = [_row(session, one) for one in dict.fromkeys(after)]
-    job = Job(kind=wish["kind"], title=plain(title or title_of(spec))[:300], spec=wish, priority=priority)
+    stored = spec.model_dump(mode="json")
+    before = [_row(session, job_id) for job_id in dict.fromkeys(after)]
+    job = Job(kind=stored["kind"], title=plain(title or title_of(spec))[:300], spec=stored, priority=priority)
     session.add(job)
     session.flush()
-    session.add_all(JobDependency(job_id=job.id, after_id=one.id) for one in before)
+    session.add_all(JobDependency(job_id=job.id, after_id=row.id) for row in before)
     add_event(session, job.id, "Queued.")
-    if any(one.state in ("failed", "cancelled") for one in before):
+    if any(row.state in ("failed", "cancelled") for row in before):
         end_waiting(session)
     return job.id
 
 
 def wait_for(session: Session, job_id: str, after: Iterable[str]) -> None:
-    """Lets a job that has not begun wait for these, too."""
+    """Makes a job that has not started wait for these jobs, too."""
     present = set(session.scalars(select(JobDependency.after_id).where(JobDependency.job_id == job_id)))
-    session.add_all(JobDependency(job_id=job_id, after_id=one) for one in dict.fromkeys(after) if one not in present)
+    session.add_all(JobDependency(job_id=job_id, after_id=id) for id in dict.fromkeys(after) if id not in present)
     session.flush()
 
 
-# Where the kind alone does not read well.
-_KINDS = {
-    "selfcheck": "Self-check",
-    "overlap": "Measure overlap",
-    "replicate": "Report on",
-    "replicate-cbtm": "Report on",
-    "replicate-mode": "Report on",
-    "cluster-part": "Part of clustering",
-    "make-cluster-domains": "Make domains of",
-    "merge-clusters": "Merge clusters of",
-    "split-cluster": "Split a cluster of",
-    "pin-documents": "Pin documents in",
-    "classify": "Classify few-shot by",
-    "average-experts": "Average into",
-    "train-mode": "Train MoDE expert",
-    "compose-mode": "Compose experts into",
-}
-
-
 def title_of(spec: Spec) -> str:
-    """What a job is called when nobody named it, such as *Train expert law*."""
-    wish = spec.model_dump()
-    kind = _KINDS.get(wish["kind"]) or wish["kind"].replace("-", " ").capitalize()
-    told = (wish.get(field) for field in ("name", "expert", "mixture", "clustering"))
-    return f"{kind} {next(filter(None, told), '')}".strip()
+    """What a job is called unless it is given a title, such as *Train expert law*."""
+    fields = spec.model_dump()
+    subject = next((fields[name] for name in _SUBJECTS if fields.get(name)), "")
+    return f"{kind_named(fields['kind']).title} {subject}".strip()
+
+
+_SUBJECTS = ("name", "expert", "mixture", "clustering")  # fields of specs
 
 
 def request_stop(session: Session, job_id: str, how: StopRequest) -> None:
@@ -183,13 +168,13 @@ _ALTERNATIVES = {
 
 
 def _wrong_state(job: Job, wanted: str, purpose: str) -> JobError:
-    told = f"The job must be {wanted} {purpose}, but is {job.state} instead."
-    return JobError(told, _ALTERNATIVES[job.state].format(id=job.id))
+    problem = f"The job must be {wanted} {purpose}, but is {job.state} instead."
+    return JobError(problem, _ALTERNATIVES[job.state].format(id=job.id))
 
 
 def _stop_now(session: Session, job: Job, state: str) -> None:
     job.state, job.stop_requested, job.owner = state, "", ""
-    job.lease_until = job.eta_seconds = None
+    job.lease_until = job.eta_seconds = job.eta_soonest = job.eta_latest = None
     job.finished_at = time.time() if state == "cancelled" else None
     add_event(session, job.id, f"{state.capitalize()}.")
     end_waiting(session)
@@ -197,21 +182,24 @@ def _stop_now(session: Session, job: Job, state: str) -> None:
 
 def _queue_again(session: Session, job: Job, message: str) -> None:
     job.state, job.stop_requested, job.error, job.next_step = "queued", "", "", ""
-    job.attempt, job.sent_at, job.finished_at = 0, None, None  # asked by a person: all attempts anew
+    job.failure = None
+    job.attempt, job.sent_at, job.finished_at = 0, None, None  # a person's decision: all attempts are available again
     add_event(session, job.id, message)
     end_waiting(session)
 
 
 def _failed_before(session: Session, job_id: str) -> list[str]:
-    wish = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
-    return list(session.scalars(wish.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"]))))
+    statement = select(Job.title).join(JobDependency, JobDependency.after_id == Job.id)
+    return list(
+        session.scalars(statement.where(JobDependency.job_id == job_id, Job.state.in_(["failed", "cancelled"])))
+    )
 
 
 def _ended_in_the_queue(session: Session, job_id: str) -> list[str]:
-    wish = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
+    statement = select(Job.id).join(JobDependency, JobDependency.job_id == Job.id)
     # Who was cancelled by a person has no error.
     with_another = or_(Job.state == "failed", and_(Job.state == "cancelled", Job.error != ""))
-    never_started = wish.where(JobDependency.after_id == job_id, with_another, Job.attempt == 0)
+    never_started = statement.where(JobDependency.after_id == job_id, with_another, Job.attempt == 0)
     return list(session.scalars(never_started))
 
 
@@ -222,15 +210,15 @@ def due(session: Session, now: float, resend_seconds: float | None = None) -> li
     """Ids of queued jobs that could start and were not sent to the broker lately, the most urgent first."""
     if resend_seconds is None:
         resend_seconds = get_settings().reconcile_seconds
-    wish = select(Job.id).where(Job.state == "queued", ~waits())
-    wish = wish.where(or_(Job.sent_at.is_(None), Job.sent_at <= now - resend_seconds))
-    return list(session.scalars(wish.order_by(Job.priority.desc(), Job.created_at, Job.id)))
+    statement = select(Job.id).where(Job.state == "queued", ~waits())
+    statement = statement.where(or_(Job.sent_at.is_(None), Job.sent_at <= now - resend_seconds))
+    return list(session.scalars(statement.order_by(Job.priority.desc(), Job.created_at, Job.id)))
 
 
 def mark_sent(session: Session, job_ids: Iterable[str], now: float) -> None:
     """Notes that a hint about these jobs is on its way."""
-    wish = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
-    session.execute(wish.execution_options(synchronize_session=False))
+    statement = update(Job).where(Job.id.in_(list(job_ids)), Job.state == "queued").values(sent_at=now)
+    session.execute(statement.execution_options(synchronize_session=False))
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -243,23 +231,23 @@ def get_job(session: Session, job_id: str) -> JobCard:
 
 def get_jobs(session: Session, ids: Sequence[str]) -> list[JobCard]:
     """These jobs as they stand, in their order; one that is gone is left out."""
-    wish = select(Job).where(Job.id.in_(ids)).execution_options(populate_existing=True)
-    cards = {card.id: card for card in _cards(session, list(session.scalars(wish)))}
+    statement = select(Job).where(Job.id.in_(ids)).execution_options(populate_existing=True)
+    cards = {card.id: card for card in _cards(session, list(session.scalars(statement)))}
     return [cards[one] for one in ids if one in cards]
 
 
-def find_wishes(session: Session, wishes: Sequence[Spec]) -> list[JobCard | None]:
-    """For each wish the newest job that asks exactly for it; None where nobody asked yet."""
-    kinds = {wish.model_dump()["kind"] for wish in wishes}
-    asked = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
-    newest = {_wish_of(job): job for job in session.scalars(asked)}
-    found = [newest.get(wish.model_dump_json()) for wish in wishes]
-    cards = {card.id: card for card in _cards(session, [job for job in found if job])}
-    return [cards[job.id] if job else None for job in found]
+def find_by_specs(session: Session, specs: Sequence[Spec]) -> list[JobCard | None]:
+    """For each spec the newest job that has exactly this one; None where there is none."""
+    kinds = {spec.model_dump()["kind"] for spec in specs}
+    statement = select(Job).where(Job.kind.in_(kinds)).order_by(Job.created_at, Job.id)
+    newest = {_canonical_spec(job): job for job in session.scalars(statement)}
+    jobs = [newest.get(spec.model_dump_json()) for spec in specs]
+    cards = {card.id: card for card in _cards(session, [job for job in jobs if job])}
+    return [cards[job.id] if job else None for job in jobs]
 
 
-def _wish_of(job: Job) -> str:
-    """What a job asks for; one from before a field was added asks for its default."""
+def _canonical_spec(job: Job) -> str:
+    """The spec of a job as JSON; a field that was added since has its default."""
     try:
         return str(parse_spec(job.spec).model_dump_json())
     except BadSpec:
@@ -275,18 +263,18 @@ def list_jobs(
     offset: int = 0,
 ) -> list[JobCard]:
     """The newest jobs, the newest first; `state` (or several) as a card shows it, `interrupted` included."""
-    wish = select(Job).order_by(Job.created_at.desc(), Job.id).limit(limit).offset(offset)
+    statement = select(Job).order_by(Job.created_at.desc(), Job.id).limit(limit).offset(offset)
     if kind is not None:
-        wish = wish.where(Job.kind == kind)
+        statement = statement.where(Job.kind == kind)
     if state is not None:
-        wish = wish.where(_shown_state(time.time()).in_([state] if isinstance(state, str) else list(state)))
-    return _cards(session, list(session.scalars(wish.execution_options(populate_existing=True))))
+        statement = statement.where(_shown_state(time.time()).in_([state] if isinstance(state, str) else list(state)))
+    return _cards(session, list(session.scalars(statement.execution_options(populate_existing=True))))
 
 
 def ids_from(session: Session, start: str, limit: int = 12) -> list[str]:
     """Ids of jobs that begin so, the newest first."""
-    wish = select(Job.id).where(Job.id.startswith(start, autoescape=True))
-    return list(session.scalars(wish.order_by(Job.created_at.desc(), Job.id).limit(limit)))
+    statement = select(Job.id).where(Job.id.startswith(start, autoescape=True))
+    return list(session.scalars(statement.order_by(Job.created_at.desc(), Job.id).limit(limit)))
 
 
 def count_by_state(session: Session) -> dict[str, int]:
@@ -299,16 +287,16 @@ def events(session: Session, job_id: str) -> list[EventCard]:
     """What happened to a job, in order."""
     _row(session, job_id)
     rows = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id).order_by(JobEvent.id))
-    return [EventCard(at=one.at, attempt=one.attempt, message=one.message) for one in rows]
+    return [EventCard(**{name: getattr(one, name) for name in EventCard.model_fields}) for one in rows]
 
 
 def metrics(session: Session, job_id: str, name: str | None = None, after_step: int = -1) -> list[MetricPoint]:
     """Points of a job's curves, by name and step."""
     _row(session, job_id)
-    wish = select(Metric).where(Metric.job_id == job_id, Metric.step > after_step)
+    statement = select(Metric).where(Metric.job_id == job_id, Metric.step > after_step)
     if name is not None:
-        wish = wish.where(Metric.name == name)
-    rows = session.scalars(wish.order_by(Metric.name, Metric.step).execution_options(populate_existing=True))
+        statement = statement.where(Metric.name == name)
+    rows = session.scalars(statement.order_by(Metric.name, Metric.step).execution_options(populate_existing=True))
     return [MetricPoint(name=one.name, step=one.step, value=one.value) for one in rows]
 
 
@@ -320,8 +308,8 @@ def _shown_state(now: float) -> ColumnElement[str]:
 def _cards(session: Session, jobs: list[Job]) -> list[JobCard]:
     now = time.time()
     after: dict[str, list[str]] = {job.id: [] for job in jobs}
-    wish = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
-    for one in session.scalars(wish.order_by(JobDependency.after_id)):
+    statement = select(JobDependency).where(JobDependency.job_id.in_(list(after)))
+    for one in session.scalars(statement.order_by(JobDependency.after_id)):
         after[one.job_id].append(one.after_id)
     return [_card(job, after[job.id], now) for job in jobs]
 

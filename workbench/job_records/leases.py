@@ -17,12 +17,14 @@ from sqlalchemy import ColumnElement, Update, and_, case, delete, exists, insert
 from sqlalchemy.orm import Session, aliased
 
 from workbench.errors import LeaseLost
+from workbench.job_records.event_kinds import CHECKPOINT
+from workbench.registry.cards import Failure
 from workbench.registry.tables import Artifact, Job, JobDependency, JobEvent, Metric
 from workbench.registry.valid_text import plain
 
 Ending = Literal["done", "failed", "cancelled", "paused"]
-CHECKPOINT = "Checkpoint at step"  # how the event of a new checkpoint begins
 
+_NO_ETA = {"eta_seconds": None, "eta_soonest": None, "eta_latest": None}
 _BATCH = 500  # metrics in one statement: well below every database's limit on parameters
 _LOOK = "Look at the job's log for the reason, then try the job again."
 
@@ -44,7 +46,8 @@ def claim(session: Session, job_id: str, owner: str, lease_seconds: float, max_a
         .where(or_(Job.attempt < max_attempts, begins_anew))
         .values(state="running", fence=Job.fence + 1, owner=owner[:120])
         .values(attempt=case((begins_anew, 1), else_=Job.attempt + 1))
-        .values(lease_until=now + lease_seconds, started_at=now, finished_at=None, error="", next_step="")
+        .values(lease_until=now + lease_seconds, started_at=now, finished_at=None)
+        .values(error="", next_step="", failure=None)
         .returning(Job.fence)
     )
     fence: int | None = session.execute(_plainly(wish)).scalar_one_or_none()
@@ -72,13 +75,16 @@ def record(
     *,
     progress: float | None = None,
     note: str | None = None,
-    eta: float | None = None,
+    eta_seconds: float | None = None,
+    eta_range: tuple[float, float] | None = None,
     metrics: Iterable[tuple[str, int, float]] = (),
 ) -> None:
-    """Writes down how far the job has come (0 to 1), the seconds it may take yet, points of its curves."""
+    """Writes down how far the job has come (0 to 1), the seconds left with their range, points of its curves."""
     news: dict[str, Any] = {"fence": fence}
     if progress is not None:
-        news |= {"progress": min(max(progress, 0.0), 1.0), "eta_seconds": eta}
+        soonest, latest = eta_range or (None, None)
+        eta = {"eta_seconds": eta_seconds, "eta_soonest": soonest, "eta_latest": latest}
+        news |= {"progress": min(max(progress, 0.0), 1.0), **eta}
     if note is not None:
         news["progress_note"] = plain(note)
     _write(session, job_id, fence, news)
@@ -93,12 +99,14 @@ def finish(
     *,
     error: str = "",
     next_step: str = "",
+    failure: Failure | None = None,
     result: dict[str, Any] | None = None,
 ) -> None:
     """Ends this claim; saying the same end twice is fine."""
     if _has_ended_so(session, job_id, fence, state):
         return
     news: dict[str, Any] = {"error": plain(error), "next_step": plain(next_step), "result": result or {}}
+    news["failure"] = failure.model_dump(exclude_none=True) if failure else None
     if state == "done":
         news["progress"] = 1.0
     _write(session, job_id, fence, _ended(state) | news)
@@ -131,7 +139,7 @@ def has_progressed(session: Session, job_id: str) -> bool:
 
 def _has_progressed() -> ColumnElement[bool]:
     since = Job.started_at
-    saved = exists().where(JobEvent.job_id == Job.id, JobEvent.at >= since, JobEvent.message.startswith(CHECKPOINT))
+    saved = exists().where(JobEvent.job_id == Job.id, JobEvent.at >= since, JobEvent.kind == CHECKPOINT)
     made = exists().where(Artifact.job_id == Job.id, Artifact.created_at >= since)  # such as the scores of a domain
     return or_(saved.correlate(Job), made.correlate(Job))
 
@@ -166,7 +174,7 @@ def _has_ended_so(session: Session, job_id: str, fence: int, state: str) -> bool
 
 def _ended(state: str) -> dict[str, Any]:
     """What every row has in common that nobody works on any more."""
-    common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", "eta_seconds": None}
+    common = {"state": state, "owner": "", "lease_until": None, "stop_requested": "", **_NO_ETA}
     if state == "queued":
         return common | {"sent_at": None}
     return common | {"finished_at": None if state == "paused" else time.time()}
@@ -245,7 +253,7 @@ def _fail(session: Session, job: Job, error: str, next_step: str) -> None:
 
 
 def _end(session: Session, job: Job, state: str, error: str, next_step: str) -> None:
-    _set(job, _ended(state) | {"error": error, "next_step": next_step})
+    _set(job, _ended(state) | {"error": error, "next_step": next_step, "failure": None})
     add_event(session, job.id, f"{state.capitalize()}: {error}")
 
 
@@ -259,8 +267,17 @@ def _locking(wish: Any, of: Any = None) -> Any:
     return wish.with_for_update(of=of).execution_options(populate_existing=True)
 
 
-def add_event(session: Session, job_id: str, message: str, attempt: int | None = None) -> None:
-    """Adds an event to a job's story."""
+def add_event(
+    session: Session,
+    job_id: str,
+    message: str,
+    attempt: int | None = None,
+    *,
+    kind: str | None = None,
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Adds an event to a job's history: a message for people; `kind` and `data` hold what the code reads again."""
     session.flush()
     now_at: Any = attempt if attempt is not None else select(Job.attempt).where(Job.id == job_id).scalar_subquery()
-    session.execute(insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at, message=plain(message)))
+    event = insert(JobEvent).values(job_id=job_id, at=time.time(), attempt=now_at)
+    session.execute(event.values(message=plain(message), kind=kind, data=data))

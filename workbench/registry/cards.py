@@ -145,6 +145,13 @@ class ReportCard(Card):
     created_at: float
 
 
+class Failure(Card):
+    """What kind of error a job failed of: its code, and the line of the record where there is one."""
+
+    code: str
+    line: int | None = None
+
+
 class JobCard(Card):
     id: str
     kind: str
@@ -157,8 +164,11 @@ class JobCard(Card):
     progress: float
     progress_note: str
     eta_seconds: float | None
+    eta_soonest: float | None = None
+    eta_latest: float | None = None
     error: str
     next_step: str
+    failure: Failure | None = None  # of a job that failed, where the error is one that the workbench knows
     result: dict[str, Any]
     after: list[str]
     owner: str
@@ -171,6 +181,8 @@ class EventCard(Card):
     at: float
     attempt: int
     message: str
+    kind: str | None = None
+    data: dict[str, Any] | None = None
 
 
 class MetricPoint(Card):

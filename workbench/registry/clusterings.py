@@ -69,7 +69,8 @@ class ClusteringFiles:
             return self.numbers[cluster]
         if cluster.isdecimal() and int(cluster) < len(self.numbers):
             return int(cluster)
-        raise NotFound(f"cluster in “{self.name}”", cluster, [f"{n} ({name})" for name, n in self.numbers.items()])
+        known = [f"{number} ({name})" for name, number in self.numbers.items()]
+        raise NotFound("cluster", cluster, known, where=f"in “{self.name}”")
 
 
 # reading ------------------------------------------------------------------------------------------
@@ -275,7 +276,8 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
             return existing
     if cluster.isdecimal() and int(cluster) < len(row.clusters):
         return row.clusters[int(cluster)]
-    raise NotFound(f"cluster in “{row.name}”", cluster, [f"{known.number} ({known.name})" for known in row.clusters])
+    known = [f"{existing.number} ({existing.name})" for existing in row.clusters]
+    raise NotFound("cluster", cluster, known, where=f"in “{row.name}”")
 
 
 # deleting -----------------------------------------------------------------------------------------

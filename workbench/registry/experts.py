@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session, joinedload
 
+from engine.methods.registry import method_of, methods
 from workbench.errors import NotFound
 from workbench.registry.cards import ExpertCard
 from workbench.registry.names import by_name, clean_name, ensure_free
@@ -56,8 +57,13 @@ def part_names(row: Expert) -> list[str]:
 
 
 def can_be_parent(row: Expert | ExpertCard) -> bool:
-    """Whether a copy of it can be trained. One of MoDE stands beside its backbone: another is trained beside it."""
-    return row.method != MODE
+    """Whether a copy of it can be trained."""
+    return method_of(row.method).can_be_copied
+
+
+def has_parts(row: Expert | ExpertCard) -> bool:
+    """Whether it is made of parts beside its base, which can be composed and switched."""
+    return method_of(row.method).has_parts
 
 
 def first_of_line(row: Expert) -> Expert:
@@ -176,9 +182,10 @@ def delete_expert(session: Session, name: str) -> None:
 def users_of(session: Session, name: str) -> dict[str, list[str]]:
     """Who needs an expert so that it cannot be deleted, by what they are; lists may be empty."""
     row = expert_row(session, name)
+    with_parts = [method.name for method in methods().values() if method.has_parts]  # they have copies of their own
     return {
         "expert": [
-            *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method != MODE)),
+            *session.scalars(select(Expert.name).where(Expert.parent_id == row.id, Expert.method.not_in(with_parts))),
             *(one.name for one in averages_of(session, row)),
         ],
         "seed model": [one.name for one in copies_of(session, row)],
@@ -243,14 +250,12 @@ def ancestors(row: Expert) -> list[Expert]:
     return found
 
 
-AVERAGE = "average"  # the method of an expert whose parameters are the mean of others'
-MODE = "mode"  # that of one whose parts stand beside a frozen backbone (MoDE)
+AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
 
 
 def parts_of(row: Expert) -> list[str]:
     """The ids of the experts that one was put together of, as an average or a composition."""
-    told = (*row.config.get("averaged", ()), *row.config.get("composed_of", ()))
-    return [part["id"] for part in told]
+    return [part["id"] for field in (AVERAGED, COMPOSED) for part in row.config.get(field, ())]
 
 
 def put_together_of(session: Session, row: Expert) -> list[Expert]:
@@ -259,19 +264,25 @@ def put_together_of(session: Session, row: Expert) -> list[Expert]:
     return [part for part in found if part is not None]
 
 
+def averaged_of(session: Session, row: Expert) -> list[Expert]:
+    """Of an average the experts that it was made of, as far as they are still there."""
+    averaged = (session.get(Expert, part["id"]) for part in row.config.get(AVERAGED, ()))
+    return [expert for expert in averaged if expert is not None]
+
+
 def averages_of(session: Session, row: Expert) -> list[Expert]:
     """The averages that an expert is part of."""
-    return _made_of(session, row, AVERAGE)
+    return _made_of(session, row, AVERAGED)
 
 
 def compositions_of(session: Session, row: Expert) -> list[Expert]:
-    """The experts of MoDE that were composed of it, among others."""
-    return _made_of(session, row, MODE)
+    """The experts that were composed of it, among others."""
+    return _made_of(session, row, COMPOSED)
 
 
-def _made_of(session: Session, row: Expert, method: str) -> list[Expert]:
-    rows = session.scalars(select(Expert).where(Expert.method == method).order_by(Expert.name))
-    return [one for one in rows if row.id in parts_of(one)]
+def _made_of(session: Session, row: Expert, field: str) -> list[Expert]:
+    rows = session.scalars(select(Expert).order_by(Expert.name))
+    return [one for one in rows if any(part["id"] == row.id for part in one.config.get(field, ()))]
 
 
 def origins(session: Session, row: Expert) -> list[Expert]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
-from engine.config import GateConfig, absurdity
+from engine.config import absurdity
+from engine.mixing.gate_type import GateConfig
 from workbench.analysis.cluster_routing import gate_complaints, route_complaints
 from workbench.errors import BadSpec, NameTaken, NotFound
+from workbench.gate_configs import dump_gate, load_gate
 from workbench.registry.cards import MemberCard, MixtureCard
 from workbench.registry.experts import domains_of, expert_row, part_names
 from workbench.registry.names import by_name, ensure_free
 from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tables import Evaluation, Expert, Mixture, MixtureMember
+from workbench.registry.tokenizers import with_another_tokenizer
 from workbench.specs import MixtureSpec
 
-_GATE: TypeAdapter[GateConfig] = TypeAdapter(GateConfig)
 _AROUND = selectinload(Mixture.members).joinedload(MixtureMember.expert).joinedload(Expert.domain)
 
 
@@ -33,7 +34,7 @@ def get_mixture(session: Session, name: str) -> MixtureCard:
 
 
 def most_useful_first(session: Session) -> list[MixtureCard]:
-    """All mixtures as a choice offers them: those first whose experts were all scored, and of these the newest."""
+    """All mixtures, for a choice: first those whose experts were all scored, the newest first."""
     scored = set(session.scalars(select(Evaluation.expert_id).distinct()))
 
     def worth(row: Mixture) -> tuple[bool, float]:
@@ -44,12 +45,12 @@ def most_useful_first(session: Session) -> list[MixtureCard]:
 
 
 def mixture_row(session: Session, name: str) -> Mixture:
-    """The row of a mixture; raises NotFound with the names there are."""
+    """The row of a mixture; raises NotFound with the existing names."""
     return by_name(session, Mixture, "mixture", name)
 
 
 def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
-    """The experts of a mixture that are on and weigh something, and this one in any case."""
+    """The active experts of a mixture with a weight above 0, and the given one in any case."""
     return tuple(
         member.expert
         for member in row.members
@@ -60,7 +61,7 @@ def taking_part(row: Mixture, also: Expert | None = None) -> tuple[Expert, ...]:
 def members_of(session: Session, name: str) -> tuple[list[Expert], GateConfig]:
     """All experts of a mixture in their order, and its gate."""
     row = mixture_row(session, name)
-    return [member.expert for member in row.members], _GATE.validate_python(row.gate)
+    return [member.expert for member in row.members], load_gate(row.gate)
 
 
 def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
@@ -69,7 +70,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
     experts = [expert_row(session, name) for name in spec.experts]
     weights = [1.0] * len(experts) if spec.weights is None else spec.weights
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
-    row = Mixture(name=spec.name, gate=_GATE.dump_python(spec.gate, mode="json"))
+    row = Mixture(name=spec.name, gate=dump_gate(spec.gate))
     row.members = _members(experts, weights)
     session.add(row)
     session.flush()
@@ -77,7 +78,7 @@ def create_mixture(session: Session, spec: MixtureSpec) -> MixtureCard:
 
 
 def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = False) -> MixtureCard:
-    """A new mixture, or with `replace` these experts and this gate in the place of those of one that is there."""
+    """Makes a mixture; with `replace` an existing one gets these experts and this gate instead."""
     row = session.scalar(select(Mixture).where(Mixture.name == spec.name)) if replace else None
     if row is None:
         return create_mixture(session, spec)
@@ -86,7 +87,7 @@ def compose_mixture(session: Session, spec: MixtureSpec, *, replace: bool = Fals
     _refuse([*_complaints(experts, weights), *gate_complaints(session, spec.gate, experts)])
     row.members.clear()
     session.flush()
-    row.members, row.gate = _members(experts, weights), _GATE.dump_python(spec.gate, mode="json")
+    row.members, row.gate = _members(experts, weights), dump_gate(spec.gate)
     session.flush()
     return _card(row)
 
@@ -109,17 +110,17 @@ def delete_mixture(session: Session, name: str) -> None:
 
 
 def add_member(session: Session, mixture: str, expert: str, weight: float | None = None) -> MixtureCard:
-    """Puts an expert last into a mixture; without a weight it weighs as much as the others on average."""
-    row, newcomer = mixture_row(session, mixture), expert_row(session, expert)
-    if any(member.expert_id == newcomer.id for member in row.members):
+    """Adds an expert at the end of a mixture; its default weight is the mean of the others."""
+    row, added = mixture_row(session, mixture), expert_row(session, expert)
+    if any(member.expert_id == added.id for member in row.members):
         raise NameTaken(f"member of “{mixture}”", expert)
     others = [member.weight for member in row.members]
     if weight is None:
         weight = average_weight(others)
-    found = _complaints([*(member.expert for member in row.members), newcomer], [*others, weight])
-    _refuse([*found, *_place_complaints(session, row, newcomer.name, newcomer.domain_id)])
+    complaints = _complaints([*(member.expert for member in row.members), added], [*others, weight])
+    _refuse([*complaints, *_place_complaints(session, row, added.name, added.domain_id)])
     position = max((member.position for member in row.members), default=-1) + 1
-    row.members.append(MixtureMember(expert=newcomer, position=position, weight=weight))
+    row.members.append(MixtureMember(expert=added, position=position, weight=weight))
     session.flush()
     return _card(row)
 
@@ -130,16 +131,16 @@ def require_place(session: Session, mixture: str, expert: str, domain_id: str) -
 
 
 def _place_complaints(session: Session, row: Mixture, expert: str, domain_id: str | None) -> list[str]:
-    return route_complaints(session, _GATE.validate_python(row.gate), {expert: domain_id})
+    return route_complaints(session, load_gate(row.gate), {expert: domain_id})
 
 
 def average_weight(others: Sequence[float]) -> float:
-    """What an expert weighs beside others unless it is told otherwise."""
+    """The weight of a new expert without a given weight: the mean of the others."""
     return sum(others) / len(others) if any(others) else 1.0
 
 
 def remove_member(session: Session, mixture: str, expert: str) -> MixtureCard:
-    """Takes an expert out of a mixture; the last one stays, since a mixture of nothing says nothing."""
+    """Removes an expert from a mixture; raises BadSpec for the last one."""
     row = mixture_row(session, mixture)
     member = _member(row, expert)
     if len(row.members) == 1:
@@ -199,10 +200,10 @@ def set_weight(session: Session, mixture: str, expert: str, weight: float) -> Mi
 
 
 def set_gate(session: Session, mixture: str, gate: GateConfig) -> MixtureCard:
-    """Changes how the mixture's weights come about; raises BadSpec when it cannot weigh the mixture's experts."""
+    """Changes the gate of a mixture; raises BadSpec when the gate cannot weigh the mixture's experts."""
     row = mixture_row(session, mixture)
     _refuse(gate_complaints(session, gate, [member.expert for member in row.members]))
-    row.gate = _GATE.dump_python(gate, mode="json")
+    row.gate = dump_gate(gate)
     return _card(row)
 
 
@@ -210,7 +211,7 @@ def _member(row: Mixture, expert: str) -> MixtureMember:
     for member in row.members:
         if member.expert.name == expert:
             return member
-    raise NotFound(f"expert in “{row.name}”", expert, [member.expert.name for member in row.members])
+    raise NotFound("expert", expert, [member.expert.name for member in row.members], where=f"in “{row.name}”")
 
 
 # what does not go together ---------------------------------------------------------------------------
@@ -219,10 +220,10 @@ def _member(row: Mixture, expert: str) -> MixtureMember:
 def _complaints(experts: Sequence[Expert], weights: Sequence[float]) -> list[str]:
     names = [expert.name for expert in experts]
     twice = sorted({name for name in names if names.count(name) > 1})
-    found = [f"“{name}” must be named once, but is named twice." for name in twice]
+    complaints = [f"“{name}” must be named once, but is named twice." for name in twice]
     if len(weights) != len(experts):
-        found.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
-    return found + _weight_complaints(names, weights) + _strangers(experts)
+        complaints.append(f"There must be {len(experts)} weights, one for each expert, but there are {len(weights)}.")
+    return complaints + _weight_complaints(names, weights) + _tokenizer_complaints(experts)
 
 
 def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[str]:
@@ -233,12 +234,10 @@ def _weight_complaints(names: Sequence[str], weights: Sequence[float]) -> list[s
     ]
 
 
-def _strangers(experts: Sequence[Expert]) -> list[str]:
-    first = experts[0]
+def _tokenizer_complaints(experts: Sequence[Expert]) -> list[str]:
     return [
-        f"“{one.name}” must share its tokenizer with “{first.name}”, but does not."
-        for one in experts[1:]
-        if one.tokenizer_sha256 != first.tokenizer_sha256
+        f"“{one.name}” must share its tokenizer with “{experts[0].name}”, but does not."
+        for one in with_another_tokenizer(experts[0], experts[1:])
     ]
 
 

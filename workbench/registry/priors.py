@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from engine.config import absurdity
 from engine.errors import MixtureError
-from workbench.analysis.scores import Shares
 from workbench.errors import BadSpec, NotFound
 from workbench.registry.cards import PriorCard
 from workbench.registry.experts import expert_row
 from workbench.registry.names import by_name, clean_name, ensure_free
 from workbench.registry.tables import Expert, Prior
+
+if TYPE_CHECKING:
+    from workbench.analysis.scores import Shares
 
 
 def list_priors(session: Session) -> list[PriorCard]:

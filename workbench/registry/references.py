@@ -8,6 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from workbench.errors import InUse
+from workbench.kinds.catalog import known_kinds
 from workbench.registry.tables import Job
 
 _SHOWN = 8
@@ -42,7 +43,8 @@ def unfinished_jobs(
 
 
 def _takes_all(job: Job, field: str) -> bool:
-    return job.kind in ("evaluate", "overlap", "find-clusters") and field == "domains" and not job.spec.get(field)
+    kind = known_kinds().get(job.kind)  # None: of a plug-in that is no more installed
+    return kind is not None and kind.empty_means_all_domains and field == "domains" and not job.spec.get(field)
 
 
 def _names(value: object) -> set[str]:

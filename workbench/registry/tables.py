@@ -191,7 +191,7 @@ class Expert(Base):
     __tablename__ = "experts"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(200), unique=True)  # MIXTURE/DOMAIN
-    method: Mapped[str] = mapped_column(String(32))  # a choice of TrainDemix, “mode”, or “average”
+    method: Mapped[str] = mapped_column(String(32))  # a choice of TrainJoint, “mode”, or “average”
     domain_id: Mapped[str | None] = mapped_column(ForeignKey("domains.id"))  # none: trained on several
     seed_id: Mapped[str | None] = mapped_column(ForeignKey("seed_models.id"))
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("experts.id"))
@@ -222,7 +222,7 @@ class Mixture(Base):
     __tablename__ = "mixtures"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     name: Mapped[str] = mapped_column(String(120), unique=True)
-    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # engine.config.GateConfig
+    gate: Mapped[dict[str, Any]] = mapped_column(default=dict)  # as workbench.gate_configs.dump_gate gives it
     notes: Mapped[str] = mapped_column(Text, default="")
     created_at: Mapped[float] = mapped_column(default=time.time)
 
@@ -320,8 +320,11 @@ class Job(Base):
     progress: Mapped[float] = mapped_column(default=0.0)  # 0 to 1
     progress_note: Mapped[str] = mapped_column(Text, default="")
     eta_seconds: Mapped[float | None]
+    eta_soonest: Mapped[float | None]
+    eta_latest: Mapped[float | None]
     error: Mapped[str] = mapped_column(Text, default="")
     next_step: Mapped[str] = mapped_column(Text, default="")
+    failure: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # cards.Failure
     result: Mapped[dict[str, Any]] = mapped_column(default=dict)
     created_at: Mapped[float] = mapped_column(default=time.time)
     sent_at: Mapped[float | None]
@@ -347,7 +350,9 @@ class JobEvent(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
     at: Mapped[float] = mapped_column(default=time.time)
     attempt: Mapped[int] = mapped_column(default=0)
-    message: Mapped[str] = mapped_column(Text)
+    message: Mapped[str] = mapped_column(Text)  # for eyes; what the code reads is in `kind` and `data`
+    kind: Mapped[str | None] = mapped_column(String(32))  # job_records.event_kinds; None: only the message matters
+    data: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
     job: Mapped[Job] = relationship(back_populates="events")
 

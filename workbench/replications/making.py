@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.config import TrainingConfig
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.replications.replicate import Replicate
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.plans import Step
-from workbench.replication_specs import Replicate
 from workbench.replications.runs import Run
-from workbench.specs import Evaluate, Spec
-from workbench.training_specs import MakeSeed
+from workbench.spec_base import Spec
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The papers that can be reproduced: what each is called, how it is planned, and how its report is told.
 
-A further paper is a folder beside `demix`, `cbtm` and `mode`, a wish in `workbench/replication_specs.py`, a kind of job
-that judges it, and an entry here and in `charts.py`.
+A further paper is a folder beside `demix`, `cbtm` and `mode`, a kind of job in `workbench/kinds/replications/` that
+judges it, and an entry here and in `charts.py`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,14 @@ def _nothing_more(_budget: Size, _domains: Sequence[str]) -> dict[str, Any]:
 
 
 DEMIX = Paper(
-    "demix", "DEMix", "Gururangan et al., 2021", "replicate", demix.SIZES, _first_removed, demix_steps, demix_sections
+    "demix",
+    "DEMix",
+    "Gururangan et al., 2021",
+    "replicate-demix",
+    demix.SIZES,
+    _first_removed,
+    demix_steps,
+    demix_sections,
 )
 CBTM = Paper(
     "cbtm", "C-BTM", "Gururangan et al., 2023", "replicate-cbtm", cbtm.SIZES, _nothing_more, cbtm_steps, cbtm_sections

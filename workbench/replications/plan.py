@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from workbench.kinds.replications.replicate import Replicate
 from workbench.plans import Step
-from workbench.replication_specs import Replicate
 from workbench.replications.papers import PAPERS
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.files import EXPERT_CARD, MANIFEST
+from engine.methods.registry import method_of_card
+from engine.methods.rows import SHARED_FILE
 from workbench.registry.tables import new_id
 from workbench.store.recording import Rows
 
-_SUMMARY, _MODEL, _SHARED, _BASE_CARD = "summary.json", "config.json", "shared.safetensors", "base.json"
+_SUMMARY, _MODEL = "summary.json", "config.json"
 _SOURCE = "rebuilt from its files"
 UNKNOWN_OWNER = "its files do not say what it belongs to: run the job that made it again"
 
@@ -27,7 +29,7 @@ def rows_of_files(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows
             return "documents", _corpus(folder)
         if (folder / EXPERT_CARD).is_file():
             return _expert(folder, by_sha256)
-        if (folder / _SHARED).is_file():
+        if (folder / SHARED_FILE).is_file():
             return "demix-base", {}
         if (folder / _MODEL).is_file() and (folder / "tokenizer.json").is_file():
             return "seed", _seed(folder)
@@ -90,7 +92,7 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
     row = {
         "id": folder.name,
         "name": f"expert-{folder.name[:8]}",
-        "method": _method(card, folder.parent / base_id),
+        "method": method_of_card(card, folder.parent / base_id).name,
         "base_id": base_id,
         "artifact_id": folder.name,
         "tokenizer_sha256": card["tokenizer_sha256"],
@@ -105,18 +107,6 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
         "created_at": _made_at(folder),
     }
     return f"{card['method']}-expert", {"experts": [row]}
-
-
-def _method(card: Mapping[str, Any], base: Path) -> str:
-    """The method of an expert; related methods share DEMix's card and differ in the base's card."""
-    from engine.training.methods import METHOD_OF_ONE
-
-    if card["method"] != "demix":
-        return str(card["method"])
-    if not (base / _SHARED).is_file():
-        return METHOD_OF_ONE["adapter"]
-    experts_in = _read(base / _BASE_CARD)["experts_in"] if (base / _BASE_CARD).is_file() else "ffn"
-    return next((method for where, method in METHOD_OF_ONE.items() if where == experts_in), "demix")
 
 
 def _num_parameters(folder: Path) -> int:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from workbench.errors import StorageError
+from workbench.gate_configs import upgraded_gate
 from workbench.registry.names import free_name
 from workbench.registry.tables import Artifact, Base
 from workbench.store import stores
@@ -211,6 +212,8 @@ class _Rebuilder:
     def _put(self, table: Table, values: Mapping[str, Any]) -> None:
         """Inserts a row unless it exists."""
         row = {column.name: values[column.name] for column in table.columns if column.name in values}
+        if table.name == "mixtures":
+            row["gate"] = upgraded_gate(row["gate"])
         thing, name = _THINGS[table.name], str(values.get("name") or values.get("title") or values.get("id") or "")
         if (key := _key(table.name, row)) in self._keys_of(table):
             return

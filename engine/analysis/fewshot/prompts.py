@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.analysis.fewshot.tasks import Example, Task
-from engine.errors import CorpusError, ModelError
+from engine.errors import CorpusError, ModelError, NextStep
 from engine.text.tokenizer import Tokenizer
 
 BETWEEN = "\n\n"
@@ -116,13 +116,13 @@ def _draw(task: Task, shots: Shots, rng: np.random.Generator) -> tuple[list[Exam
     others = [task.validation[place] for place in rng.permutation(len(task.validation))] or rest
     if len(drawn) < shots.num_shots:
         problem = f"There are {len(order)} training examples; {shots.num_shots} demonstrations need as many."
-        raise CorpusError(problem, "Add examples, or choose fewer demonstrations (`--shots`).", path=task.name)
+        raise CorpusError(problem, NextStep.FEWER_SHOTS, path=task.name)
     if len(others) < shots.num_validation:
         problem = (
             f"There are {len(others)} validation examples besides the demonstrations; {shots.num_validation} are "
             "needed."
         )
-        raise CorpusError(problem, "Add examples, or choose fewer (`--validation`).", path=task.name)
+        raise CorpusError(problem, NextStep.FEWER_VALIDATION_EXAMPLES, path=task.name)
     return drawn, others[: shots.num_validation]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from engine.models.demix import Rows
 from engine.models.expert_model import PartWeights
 from engine.models.flops import Shape
 from engine.models.likelihoods import TokenScores
+from engine.models.routers import RouterLosses, router_losses
 
 
 class GateShares:
@@ -144,6 +145,10 @@ class ActiveExperts(nn.Module):
         self._require(Rows.all_to(key, 1))
         of = self.model.expert_parameters if self.learning == "experts" else self.model.gate_parameters
         return {name: parameter for one in self.active for name, parameter in of(one).items()}
+
+    def auxiliary_loss(self) -> AbstractContextManager[RouterLosses]:
+        """What is added to the loss of the forward passes within: that of the backbone's routers, if it has any."""
+        return router_losses(self.lm)
 
     def training_flops(self, context: int, *, experts_only: bool) -> int:
         """Operations per token trained on, forward and backward."""

@@ -13,8 +13,8 @@ from engine.analysis.fewshot.prompts import Episode
 from engine.analysis.fewshot.tasks import Task
 from engine.statistics.intervals import student_mean
 from workbench.analysis.cluster_routing import ClusterWords
-from workbench.classify_specs import Classify
 from workbench.generation import Plan
+from workbench.kinds.analysis.classify import Classify
 
 CONFIDENCE = 0.95  # of the intervals
 _TOP_CLUSTERS = 3  # of each task (table 10)

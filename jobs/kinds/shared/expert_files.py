@@ -10,14 +10,15 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from engine.methods.mode.descriptor import METHOD as MODE
 from engine.methods.mode.sizes import part_sizes
-from engine.models.demix import MultiExpertModel
-from engine.models.demix_files import save_expert
+from engine.methods.registry import get_method
 from engine.statistics.perplexity import perplexity_of
+from engine.training.trainable_model import TrainableModel
 from jobs.attempt.work import Work
 from jobs.kinds.shared.tokens import DomainFiles, data_sha256_of
 from workbench.analysis.retrained_baselines import OF_BASE, OWN, sources_told
-from workbench.registry.experts import MODE, register_expert
+from workbench.registry.experts import register_expert
 from workbench.registry.tables import Artifact
 from workbench.store.artifacts import register_artifact
 
@@ -34,12 +35,12 @@ class NewExpert:
     domains: tuple[DomainFiles, ...]
     num_parameters: int
     dev_loss: float | None
-    kind: str = "demix-expert"  # of its artifact
+    kind: str  # of its artifact
 
 
 def keep_expert(
     work: Work,
-    model: MultiExpertModel,
+    model: TrainableModel,
     id: str,
     name: str,
     domains: Sequence[DomainFiles],
@@ -51,9 +52,10 @@ def keep_expert(
 ) -> NewExpert:
     """Keeps the parameters of the expert `id`, which these domains trained, as an artifact under the same id."""
     with work.storage.new(id) as folder:
-        save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
+        descriptor = get_method(method)
+        descriptor.save_expert(model, id, folder, base_sha256=base_sha256, tokenizer_sha256=tokenizer_sha256)
     size = sum(parameter.numel() for parameter in model.expert_parameters(id).values())
-    return NewExpert(id, name, method, tuple(domains), size, dev_loss)
+    return NewExpert(id, name, method, tuple(domains), size, dev_loss, descriptor.artifact_kind)
 
 
 def keep_parts(
@@ -63,7 +65,7 @@ def keep_parts(
     with work.storage.new(id) as folder:
         write(folder)
         size = sum(part_sizes(folder).values())
-    return NewExpert(id, name, MODE, tuple(domains), size, dev_loss, "mode-expert")
+    return NewExpert(id, name, MODE.name, tuple(domains), size, dev_loss, MODE.artifact_kind)
 
 
 def register_new_expert(

@@ -26,7 +26,8 @@ from jobs.attempt.work import Register, Work, log_path
 from jobs.kinds.shared.expert_files import NewExpert, Write, register_new_expert
 from jobs.kinds.shared.losses import last_losses, mean_loss
 from jobs.kinds.shared.tokens import DomainFiles, pack
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.mixtures import create_mixture
 from workbench.registry.tables import Artifact, Expert
 from workbench.specs import MixtureSpec

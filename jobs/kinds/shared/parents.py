@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import cast
 
 from sqlalchemy.orm import Session
 
 from engine.analysis.parent_choice import Nearest, find_nearest
-from engine.config import MethodName
 from engine.errors import TrainingError
 from engine.events import Event
 from engine.files import ArtifactRef
+from engine.methods.registry import method_of
 from engine.training.data import DomainText
 from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import in_turn
@@ -31,7 +30,7 @@ class Parent:
 
     id: str
     name: str
-    method: MethodName
+    method: str
     seed_id: str | None
     kept: ArtifactRef
     base_id: str
@@ -62,16 +61,17 @@ class Choice:
 def possible_parents(session: Session, storage: Storage, mixture: Mixture, name: str | None) -> tuple[Parent, ...]:
     """The mixture's experts, or of them the one that was asked for; raises NotFound.
 
-    One of MoDE has no copies: raises TrainingError where it was asked for, or there is no other.
+    Raises TrainingError where no copy of it can be trained, or there is no other.
     """
     members = [member.expert for member in mixture.members]
     chosen = [member for member in members if name in (None, member.name)]
     if not chosen:
-        raise NotFound(f"expert in “{mixture.name}”", str(name), [member.name for member in members])
+        raise NotFound("expert", str(name), [member.name for member in members], where=f"in “{mixture.name}”")
     able = [one for one in chosen if can_be_parent(one)]
     if not able:
+        title = method_of(chosen[0].method).title
         raise TrainingError(
-            f"A parent must be an expert whose copy can be trained, but “{chosen[0].name}” is one of MoDE instead.",
+            f"A parent must be an expert whose copy can be trained, but “{chosen[0].name}” is one of {title} instead.",
             "Train an expert of its own beside the backbone: workbench mode train; then workbench mode compose.",
         )
     return tuple(_parent(session, storage, one) for one in able)
@@ -107,7 +107,7 @@ def _parent(session: Session, storage: Storage, row: Expert) -> Parent:
     return Parent(
         row.id,
         row.name,
-        cast(MethodName, row.method),
+        row.method,
         row.seed_id,
         storage.kept(row.artifact),
         row.base_id,

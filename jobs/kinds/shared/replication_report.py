@@ -17,11 +17,14 @@ from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import made_by
 from jobs.plans.replications import jobs_of
 from workbench.analysis.replication_data import REPORT
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.replications.replicate import Replicate
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.plans import Step
 from workbench.registry.cards import JobCard
 from workbench.registry.reports import register_report
-from workbench.replication_specs import Replicate
 from workbench.replications.findings import Circumstances, JobFacts, summary
 from workbench.replications.markdown import markdown
 from workbench.replications.page import page
@@ -29,7 +32,6 @@ from workbench.replications.papers import paper_of
 from workbench.replications.plan import plan
 from workbench.replications.scored import Scores, Stored
 from workbench.store.artifacts import register_artifact
-from workbench.training_specs import TrainDemix, TrainExpert
 
 Asked = list[tuple[Step, JobCard | None]]  # each step of the plan, and the job that carries it out, if there is one
 Texts = Mapping[str, Path]  # the folders of documents by domain
@@ -82,7 +84,7 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
     if card is None:
         return JobFacts(step.title, kind, "not asked for", None)
     seconds = card.finished_at - card.started_at if card.finished_at and card.started_at else None
-    training = step.spec.training if isinstance(step.spec, TrainDemix | TrainExpert | TrainMode | ComposeMode) else None
+    training = step.spec.training if isinstance(step.spec, TrainJoint | TrainExpert | TrainMode | ComposeMode) else None
     tokens = training.num_steps * tokens_per_step(step) if training else None
     return JobFacts(step.title, kind, card.state, seconds, tokens, is_own=card.title == step.title)
 
@@ -90,7 +92,7 @@ def _facts(step: Step, card: JobCard | None) -> JobFacts:
 def tokens_per_step(step: Step) -> int:
     """Tokens of one update of a training; 0 for other jobs."""
     match step.spec:
-        case TrainDemix() | TrainMode() | ComposeMode():
+        case TrainJoint() | TrainMode() | ComposeMode():
             return tokens_of_update(step.spec.training, len(step.spec.domains))
         case TrainExpert():
             return tokens_of_update(step.spec.training, 1)

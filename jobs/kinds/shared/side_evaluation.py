@@ -14,7 +14,7 @@ from engine.config import AdaptingConfig
 from engine.events import Event, Progress
 from engine.mixing.base import Gate
 from engine.mixing.cluster import Routing
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
 from engine.models.expert_model import ExpertModel
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
@@ -24,7 +24,7 @@ from jobs.attempt.work import Work
 from jobs.kinds.shared.model_loading import at_once
 from jobs.kinds.shared.tokens import DomainFiles, pack
 from workbench.generation import Plan
-from workbench.training_specs import TrainExpert
+from workbench.kinds.training.train_expert import TrainExpert
 
 Watch = Callable[[], Mapping[str, float]]
 
@@ -45,7 +45,7 @@ class Watched:
         """The mixture's gate as it will be; raises MixtureError when it cannot weigh the new expert."""
         route = self.mixture.route
         routing = Routing((*route.clusters, self.cluster)) if route else None
-        return make_gate(self.mixture.gate, [*(one.weight for one in self.mixture.experts), self.weight], routing)
+        return build_gate(self.mixture.gate, [*(one.weight for one in self.mixture.experts), self.weight], routing)
 
 
 def pack_watched(

@@ -12,8 +12,8 @@ from engine.analysis.averaging import average
 from engine.config import LoraConfig, MoeConfig
 from engine.errors import ModelError
 from engine.events import Progress
-from engine.models.moe import upcycle
-from engine.training.build_model import adapted
+from engine.methods.moe.upcycle import upcycle
+from engine.methods.registry import new_placement
 from tests.engine.models.test_lora import IDS, disturbed
 from tests.engine.models.test_surgery import decoder
 
@@ -62,8 +62,10 @@ def test_the_average_of_a_model_with_itself_is_that_model(family: str) -> None:
 @torch.no_grad()
 def test_adapters_are_averaged_as_the_whole_models_that_they_make() -> None:
     lm = decoder("gpt2")
-    both = [disturbed(adapted(copy.deepcopy(lm), ["a"], LoraConfig(rank=rank))) for rank in (2, 3)]
-    found, _ = averaged({str(i): one.whole("a") for i, one in enumerate(both)}, {"0": 1.0, "1": 1.0})
+    both = [
+        disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a"], LoraConfig(rank=rank))) for rank in (2, 3)
+    ]
+    found, _ = averaged({str(i): one.full_model("a") for i, one in enumerate(both)}, {"0": 1.0, "1": 1.0})
     place = "transformer.h.0.mlp.c_fc.weight"
     mean = (both[0].lm.state_dict()[place] + both[1].lm.state_dict()[place]) / 2
     torch.testing.assert_close(found.state_dict()[place], mean)
@@ -78,4 +80,4 @@ def test_models_of_two_architectures_are_refused_by_what_differs() -> None:
 
 def test_domain_tokens_make_no_whole_model(make_model) -> None:
     with pytest.raises(ModelError, match="is a vector before the text"):
-        make_model(["a"], experts_in="token").whole("a")
+        make_model(["a"], experts_in="token").full_model("a")

@@ -19,12 +19,15 @@ from engine.analysis.extraction import (
     match,
     rouge_l,
 )
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import CorpusError, MixtureError
 from engine.events import Progress
 from engine.inference.generate import Mixing
 from engine.inference.sampling import sample_token
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.models.demix import MultiExpertModel
 from engine.text.blocks import Tokens
 
@@ -78,8 +81,8 @@ def test_many_prefixes_at_once_go_on_as_each_would_alone(
 ) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 7, 8, 6, seed=0)
     sampled = SamplingConfig(temperature=0.7, seed=5)
-    for config in (GateConfig(), GateConfig("updating", update_every=5, evidence="last_token"), GateConfig("fixed")):
-        mixed = Mixed(model, KEYS, make_gate(config, [1, 2, 3]))
+    for config in (PosteriorGateConfig(), UpdatingGateConfig(update_every=5, evidence="last_token"), FixedGateConfig()):
+        mixed = Mixed(model, KEYS, build_gate(config, [1, 2, 3]))
         for sampling in (GREEDY, sampled):
             alone = Pieces(pieces.prefixes_NP, going_on_alone(mixed, pieces.prefixes_NP, 6, sampling), 1)
             assert extracted({"m": mixed}, alone, sampling).means["m"]["match"].mean == 1.0
@@ -106,7 +109,7 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
     make_model: Callable[..., MultiExpertModel], make_tokens: Callable[..., Tokens]
 ) -> None:
     model = make_model(KEYS)  # whole networks: an untrained token alone changes no greedy choice
-    author, other = (Mixed(model, [key], make_gate(GateConfig(), [1.0])) for key in ("law", "code"))
+    author, other = (Mixed(model, [key], build_gate(PosteriorGateConfig(), [1.0])) for key in ("law", "code"))
     prefixes_NP = choose_pieces(make_tokens(3, 400), 20, 8, 10, seed=0).prefixes_NP
     pieces = Pieces(prefixes_NP, going_on_alone(author, prefixes_NP, 10, GREEDY), 1)
     found = extracted({"with": author, "without": other}, pieces)
@@ -120,7 +123,7 @@ def test_who_wrote_the_text_gives_back_more_of_it_than_who_did_not(
 def test_two_mixtures_that_are_one_show_no_difference(
     model: MultiExpertModel, make_tokens: Callable[..., Tokens]
 ) -> None:
-    mixed = Mixed(model, KEYS, make_gate(GateConfig(), [1, 1, 1]))
+    mixed = Mixed(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))
     found = extracted({"a": mixed, "b": mixed}, choose_pieces(make_tokens(3, 200), 5, 8, 6, seed=0))
     assert all(change.low <= 0 <= change.high for change in found.changes["b"].values())
 
@@ -130,7 +133,7 @@ def test_more_tokens_than_the_context_holds_are_refused(
 ) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 2, 60, 6, seed=0)
     with pytest.raises(MixtureError, match=f"have 66 tokens together; the models read at most {model.max_positions}"):
-        extracted({"m": Mixed(model, KEYS, make_gate(GateConfig(), [1, 1, 1]))}, pieces)
+        extracted({"m": Mixed(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))}, pieces)
 
 
 def test_similarities_on_sequences_counted_by_hand() -> None:

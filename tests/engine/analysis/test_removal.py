@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from engine.analysis.removal import Identity, choose_blocks, compare_bits, write_distributions
-from engine.config import GateConfig
 from engine.errors import ScoresError
 from engine.events import Progress
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import MultiExpertModel
 from engine.text.blocks import Tokens
 
 LEFT = ["law", "news", "verse"]
-GATE = make_gate(GateConfig(), [1, 2, 3])
+GATE = build_gate(PosteriorGateConfig(), [1, 2, 3])
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from engine.inference.model_cache import ModelCache
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import save_parts
 from engine.methods.mode.model import ModeModel
+from engine.methods.registry import new_placement
 from engine.mixing.cluster import ClusterGate
-from engine.models import loaded
+from engine.models import multi_expert_host
 from engine.models.demix import MultiExpertModel
 from engine.models.demix_files import load_demix, read_limits
 from engine.models.families import fresh_model
@@ -44,7 +45,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """Four whole models on disk."""
     root = tmp_path_factory.mktemp("elms")
     return {
-        f"e{seed}": save(MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"]), root / str(seed))
+        f"e{seed}": save(
+            MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [f"e{seed}"], new_placement()), root / str(seed)
+        )
         for seed in range(4)
     }
 
@@ -59,7 +62,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         alive.append(weakref.ref(model))
         return model
 
-    monkeypatch.setattr(loaded, "load_demix", loading)
+    monkeypatch.setattr(multi_expert_host, "load_demix", loading)
 
     def count() -> int:
         gc.collect()

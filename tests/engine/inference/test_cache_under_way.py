@@ -10,7 +10,7 @@ from itertools import cycle
 import pytest
 import torch
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.events import Token
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
@@ -18,7 +18,8 @@ from engine.inference.generate import generate
 from engine.inference.model_cache import ModelCache
 from engine.inference.scores import score_text
 from engine.methods.mode.block import Block, active_keys
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.demix import Rows
 from engine.models.loaded import stored_bytes
 from engine.text.eval_sample import eval_sample
@@ -46,7 +47,7 @@ def generated(models: ModelCache, disk: Disk) -> list[float]:
     """As the API does it: the model is asked for anew for every piece of text."""
     base, experts = disk
     group = Group(("law",), lambda: models.get(base, {"law": experts["law"]}).view(["law"]), 64, VOCAB)
-    gate, sampling = make_gate(GateConfig("fixed"), [1.0]), SamplingConfig(4, seed=2)
+    gate, sampling = build_gate(FixedGateConfig(), [1.0]), SamplingConfig(4, seed=2)
     events = generate(Ensemble((group,)), ["law"], gate, tiny_tokenizer(), "the court", sampling)
     return [event.logprob for event in events if isinstance(event, Token)]
 

@@ -9,17 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Token
 from engine.inference.ensemble import Ensemble, Group, group_of
 from engine.inference.generate import Mixing, generate, read_text
 from engine.inference.sampling import sampling_distribution
+from engine.methods.registry import new_placement
 from engine.mixing.base import Gate
 from engine.mixing.cluster import ClusterGate
 from engine.mixing.combine import mix
 from engine.mixing.fixed import FixedGate
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import MultiExpertModel, Rows
 from engine.models.families import fresh_model
 from tests.engine.clustered import NUM_CLUSTERS, WORDS, tiny_routing, tiny_tokenizer
@@ -31,7 +33,7 @@ TEXT = "the court held the appeal then flour sugar butter bake cake waves harbou
 
 def elm(key: str, seed: int) -> MultiExpertModel:
     """A whole model with weights of its own, large enough for the context to count."""
-    model = MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [key]).eval()
+    model = MultiExpertModel(fresh_model(small_shape(), VOCAB, seed), [key], new_placement()).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -72,10 +74,10 @@ def decoded(mixing: Mixing, ids: Sequence[int], first: int = 5) -> tuple[Tensor,
 def test_a_mixture_of_demix_experts_and_whole_models_is_the_sum_of_all(model: MultiExpertModel, elms) -> None:
     keys = ["court", "law", "cake", "news"]  # their order is not that of the bases
     ensemble, ids, prior = ensemble_of(model, *elms.values()), ids_of(), [1.0, 2.0, 3.0, 4.0]
-    mixing = Mixing(ensemble, keys, make_gate(GateConfig(), prior))
+    mixing = Mixing(ensemble, keys, build_gate(PosteriorGateConfig(), prior))
     weights_TE, mixed_TV = decoded(mixing, ids)
     every_ETV = torch.stack([plain(elms.get(key, model), key, ids) for key in keys])
-    stream = make_gate(GateConfig(), prior).start()
+    stream = build_gate(PosteriorGateConfig(), prior).start()
     for position, token in enumerate(ids[1:]):
         if position >= 4:
             torch.testing.assert_close(weights_TE[position - 4], stream.log_weights().exp(), atol=1e-5, rtol=0)
@@ -87,9 +89,9 @@ def test_a_mixture_of_demix_experts_and_whole_models_is_the_sum_of_all(model: Mu
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
 def test_all_weight_on_one_model_is_that_model_to_the_bit(elms, kind) -> None:  # L1, L2
-    gate = make_gate(GateConfig(kind), [0, 0, 1, 0])
+    gate = build_gate(gate_type(kind).config(kind), [0, 0, 1, 0])
     _, among = decoded(Mixing(ensemble_of(*elms.values()), ELMS, gate), ids_of())
-    _, alone = decoded(Mixing(elms["sea"], ["sea"], make_gate(GateConfig(), [1.0])), ids_of())
+    _, alone = decoded(Mixing(elms["sea"], ["sea"], build_gate(PosteriorGateConfig(), [1.0])), ids_of())
     assert torch.equal(among, alone)
     assert torch.equal(alone[0], plain(elms["sea"], "sea", ids_of()[:5])[-1])
 
@@ -97,7 +99,7 @@ def test_all_weight_on_one_model_is_that_model_to_the_bit(elms, kind) -> None:  
 @pytest.mark.parametrize("kind", ["posterior", "updating", "fixed"])
 def test_a_mixture_without_a_model_is_the_one_that_never_loaded_it(model: MultiExpertModel, elms, kind) -> None:  # L7
     left = ["law", "court", "news", "sea"]
-    gate = make_gate(GateConfig(kind), [1, 2, 3, 4])
+    gate = build_gate(gate_type(kind).config(kind), [1, 2, 3, 4])
     off = decoded(Mixing(ensemble_of(model, *elms.values()), left, gate), ids_of())
     model.remove_expert("code")
     never = decoded(Mixing(ensemble_of(model, elms["court"], elms["sea"]), left, gate), ids_of())
@@ -107,9 +109,9 @@ def test_a_mixture_without_a_model_is_the_one_that_never_loaded_it(model: MultiE
 
 def test_permuting_models_changes_no_probability(elms) -> None:  # L6
     order = [2, 0, 3, 1]
-    one = decoded(Mixing(ensemble_of(*elms.values()), ELMS, make_gate(GateConfig(), [1, 2, 3, 4])), ids_of())
+    one = decoded(Mixing(ensemble_of(*elms.values()), ELMS, build_gate(PosteriorGateConfig(), [1, 2, 3, 4])), ids_of())
     keys = [ELMS[i] for i in order]
-    gate = make_gate(GateConfig(), [1.0 + i for i in order])
+    gate = build_gate(PosteriorGateConfig(), [1.0 + i for i in order])
     two = decoded(Mixing(ensemble_of(*(elms[key] for key in keys)), keys, gate), ids_of())
     torch.testing.assert_close(two[0], one[0][:, order], atol=1e-6, rtol=0)
     torch.testing.assert_close(two[1], one[1], atol=1e-5, rtol=1e-6)
@@ -173,7 +175,7 @@ def test_an_expert_without_weight_is_never_asked(elms) -> None:
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed", "cluster"])
 def test_a_text_read_token_by_token_is_what_is_read_at_once(elms, kind) -> None:
-    gate = make_gate(GateConfig(kind, temperature=0.5, top_k=2), [1, 2, 3, 4], tiny_routing())
+    gate = build_gate(gate_type(kind).config(kind, temperature=0.5, top_k=2), [1, 2, 3, 4], tiny_routing())
     ensemble, ids = ensemble_of(*elms.values()), ids_of()
     together = list(Mixing(ensemble, ELMS, gate).read(ids))
     mixing = Mixing(ensemble, ELMS, gate)
@@ -212,10 +214,10 @@ def test_what_is_generated_is_drawn_from_the_mixture(elms) -> None:  # L13
 
 
 def test_models_that_cannot_mix_are_refused(elms) -> None:
-    other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"]).eval()
+    other = MultiExpertModel(fresh_model(small_shape(), VOCAB + 20), ["other"], new_placement()).eval()
     with pytest.raises(MixtureError, match=r"vocabularies of one size, got \[300, 320\]"):
         ensemble_of(elms["sea"], other)
     with pytest.raises(MixtureError, match="no expert “moon” here"):
-        Mixing(ensemble_of(elms["sea"]), ["moon"], make_gate(GateConfig(), [1.0]))
+        Mixing(ensemble_of(elms["sea"]), ["moon"], build_gate(PosteriorGateConfig(), [1.0]))
     with pytest.raises(MixtureError, match="no active expert"):
-        Mixing(ensemble_of(*elms.values()), [], make_gate(GateConfig(), [1.0]))
+        Mixing(ensemble_of(*elms.values()), [], build_gate(PosteriorGateConfig(), [1.0]))

@@ -8,13 +8,15 @@ from collections import Counter
 import pytest
 import torch
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.errors import MixtureError
 from engine.events import Done, Token
 from engine.inference.generate import Mixing, generate, read_text
 from engine.inference.sampling import StopPhrases, make_generator, sample_token, sampling_distribution
 from engine.mixing.combine import mix
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import MultiExpertModel, Rows
 from engine.text.tokenizer import Tokenizer
 from tests.engine.tokenizer_shapes import llama_like
@@ -24,7 +26,7 @@ GREEDY = SamplingConfig(max_tokens=12, temperature=0)
 
 
 def say(model, keys, tokenizer, weights=None, sampling=GREEDY, stop=(), prompt=PROMPT, gate=None) -> list[Token | Done]:
-    chosen = make_gate(gate or GateConfig(), weights or [1.0] * len(keys))
+    chosen = build_gate(gate or PosteriorGateConfig(), weights or [1.0] * len(keys))
     return list(generate(model, keys, chosen, tokenizer, prompt, sampling, stop))
 
 
@@ -34,13 +36,13 @@ def logprobs(events: list[Token | Done]) -> list[float]:
 
 def test_cached_decoding_is_plain_decoding(model: MultiExpertModel, tokenizer: Tokenizer) -> None:  # L18
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT), 17, 42, 99]
-    mixing = Mixing(model, model.keys, make_gate(GateConfig(), [1.0] * 4))
+    mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4))
     for token in ids:  # one at a time, through the caches
         list(mixing.read([token]))
     weights_E, cached_V = mixing.distribution()
     with torch.no_grad():
         logprobs_ETV = model(torch.tensor([ids] * 4), Rows.one_each(model.keys)).log_softmax(-1)
-    stream = make_gate(GateConfig(), [1.0] * 4).start()
+    stream = build_gate(PosteriorGateConfig(), [1.0] * 4).start()
     for position, token in enumerate(ids[1:]):
         stream.observe(logprobs_ETV[:, position, token], token)
     torch.testing.assert_close(weights_E, stream.log_weights().exp(), atol=1e-5, rtol=0)
@@ -49,7 +51,7 @@ def test_cached_decoding_is_plain_decoding(model: MultiExpertModel, tokenizer: T
 
 @pytest.mark.parametrize("kind", ["posterior", "fixed"])
 def test_the_mixtures_probabilities_sum_to_one(model: MultiExpertModel, tokenizer: Tokenizer, kind) -> None:  # L13
-    mixing = Mixing(model, model.keys, make_gate(GateConfig(kind), [1, 2, 3, 4]))
+    mixing = Mixing(model, model.keys, build_gate(gate_type(kind).config(kind), [1, 2, 3, 4]))
     list(mixing.read([tokenizer.bos_id, *tokenizer.encode(PROMPT)]))
     weights_E, logprobs_V = mixing.distribution()
     assert float(logprobs_V.exp().sum()) == pytest.approx(1, abs=1e-5)
@@ -63,7 +65,7 @@ def test_what_generation_says_of_its_tokens_is_what_the_scorer_says(
     events = say(model, model.keys, tokenizer, sampling=SamplingConfig(max_tokens=8, seed=3))
     text_ids = [event.id for event in events if isinstance(event, Token)]
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT), *text_ids]
-    mixing = Mixing(model, model.keys, make_gate(GateConfig(), [1.0] * 4))
+    mixing = Mixing(model, model.keys, build_gate(PosteriorGateConfig(), [1.0] * 4))
     scored = [float(mix(log_weights_E, observed_E)) for log_weights_E, observed_E in mixing.read(ids)]
     assert logprobs(events) == pytest.approx(scored[-len(text_ids) :], abs=1e-5)
 
@@ -72,10 +74,10 @@ def test_all_weight_on_one_expert_is_that_expert_to_the_bit(
     model: MultiExpertModel, tokenizer: Tokenizer
 ) -> None:  # L1
     alone = say(model, ["news"], tokenizer)
-    among = say(model, model.keys, tokenizer, weights=[0, 0, 1, 0], gate=GateConfig("fixed"))
+    among = say(model, model.keys, tokenizer, weights=[0, 0, 1, 0], gate=FixedGateConfig())
     assert [e.id for e in alone[:-1]] == [e.id for e in among[:-1]]
     assert logprobs(among) == pytest.approx(logprobs(alone), abs=1e-5)
-    mixing = Mixing(model, ["news"], make_gate(GateConfig(), [1.0]))
+    mixing = Mixing(model, ["news"], build_gate(PosteriorGateConfig(), [1.0]))
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     list(mixing.read(ids))
     with torch.no_grad():
@@ -102,12 +104,12 @@ def test_the_same_seed_says_the_same_and_others_do_not_disturb_it(
 ) -> None:
     sampling = SamplingConfig(max_tokens=10, seed=5)
     alone = say(model, model.keys, tokenizer, sampling=sampling)
-    gate = make_gate(GateConfig(), [1.0] * 4)
+    gate = build_gate(PosteriorGateConfig(), [1.0] * 4)
     one = generate(model, model.keys, gate, tokenizer, PROMPT, sampling)
     other = generate(
         model,
         ["verse", "law"],
-        make_gate(GateConfig(), [1, 3]),
+        build_gate(PosteriorGateConfig(), [1, 3]),
         tokenizer,
         "def",
         SamplingConfig(max_tokens=10),
@@ -138,7 +140,7 @@ def test_top_p_keeps_the_smallest_set_with_that_much_probability() -> None:
 
 def test_no_active_expert_is_refused(model: MultiExpertModel) -> None:
     with pytest.raises(MixtureError, match="no active expert"):
-        Mixing(model, [], make_gate(GateConfig(), [1.0]))
+        Mixing(model, [], build_gate(PosteriorGateConfig(), [1.0]))
 
 
 def test_a_prompt_longer_than_the_context_is_refused(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
@@ -193,7 +195,7 @@ def test_any_end_of_a_text_stops_the_generation_and_is_not_shown(
 
 def test_who_asks_may_say_what_ends_a_text(make_model, monkeypatch) -> None:
     scripted(monkeypatch, [2, 260, 7])
-    gate = make_gate(GateConfig(), [1.0])
+    gate = build_gate(PosteriorGateConfig(), [1.0])
     events = generate(make_model(["law"]), ["law"], gate, LLAMA, "ab", SamplingConfig(max_tokens=5), stop_ids={7})
     assert list(events)[-1] == Done("stop", 2, 2)
 
@@ -205,7 +207,7 @@ def test_a_model_without_a_beginning_token_reads_the_prompt_alone(make_model, mo
     for prompt, ids in (("ab", bare.encode("ab")), ("", [2])):
         done = say(model, ["law"], bare, prompt=prompt, sampling=SamplingConfig(max_tokens=1, temperature=0))[-1]
         assert (read.pop(), done.num_prompt_tokens) == (ids, 1)
-    assert len(read_text(model, ["law"], make_gate(GateConfig(), [1.0]), bare, "ab ab")["weights"]) == 2
+    assert len(read_text(model, ["law"], build_gate(PosteriorGateConfig(), [1.0]), bare, "ab ab")["weights"]) == 2
 
 
 def test_another_token_is_told_with_its_blank(make_model) -> None:
@@ -214,7 +216,7 @@ def test_another_token_is_told_with_its_blank(make_model) -> None:
         head = model.lm.get_output_embeddings()
         head.weight[:] = 0
         head.bias = torch.nn.Parameter(torch.zeros(len(head.weight)).index_fill(0, torch.tensor(word), 9.0))
-    reading = read_text(model, ["law"], make_gate(GateConfig(), [1.0]), LLAMA, "ab ab cd�")
+    reading = read_text(model, ["law"], build_gate(PosteriorGateConfig(), [1.0]), LLAMA, "ab ab cd�")
     assert "".join(reading["tokens"]) == "ab ab cd�"
     assert [text for text, _ in reading["best"]][:4] == ["ab", " ab", " ab", " ab"]
 
@@ -233,7 +235,7 @@ def test_text_held_back_for_a_phrase_that_did_not_come_is_shown_at_the_end() -> 
 
 
 def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model: MultiExpertModel, tokenizer) -> None:
-    gate = make_gate(GateConfig(), [1.0] * 4)
+    gate = build_gate(PosteriorGateConfig(), [1.0] * 4)
     (greedy, _) = say(model, model.keys, tokenizer, sampling=SamplingConfig(max_tokens=1, temperature=0))
     ids = tokenizer.encode(PROMPT)
     reading = read_text(model, model.keys, gate, tokenizer, PROMPT + tokenizer.decode([greedy.id]))
@@ -247,12 +249,12 @@ def test_a_text_read_names_the_token_that_greedy_decoding_would_have_said(model:
 
 
 def test_a_text_is_read_with_the_weights_before_each_token(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
-    reading = read_text(model, model.keys, make_gate(GateConfig(), [1, 2, 3, 4]), tokenizer, PROMPT)
+    reading = read_text(model, model.keys, build_gate(PosteriorGateConfig(), [1, 2, 3, 4]), tokenizer, PROMPT)
     assert "".join(reading["tokens"]) == PROMPT
     assert reading["weights"][0] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert len(reading["weights"]) == len(reading["tokens"]) == len(reading["logprobs"])
     with pytest.raises(MixtureError, match=f"1 to {model.max_positions - 1} tokens"):
-        read_text(model, model.keys, make_gate(GateConfig(), [1, 2, 3, 4]), tokenizer, "")
+        read_text(model, model.keys, build_gate(PosteriorGateConfig(), [1, 2, 3, 4]), tokenizer, "")
 
 
 @pytest.mark.parametrize("sampling", [SamplingConfig(temperature=1e-300), SamplingConfig(top_p=1e-300)], ids=str)

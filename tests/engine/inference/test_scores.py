@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import GateConfig
 from engine.errors import ScoresError
 from engine.inference.scores import as_blocks, mix_scores, open_scores, perplexity, score_text, score_tokens, token_hits
 from engine.mixing.combine import mix
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import MultiExpertModel, Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample, eval_sample
@@ -111,8 +112,13 @@ def test_mixing_stored_scores_is_mixing_live_forward_passes(
 ) -> None:  # L19
     scores_EX, block_size = score(model.keys)
     ids = torch.from_numpy(make_tokens(3, 75).array.astype("int64"))
-    for config in (GateConfig(), GateConfig(evidence="last_token"), GateConfig("fixed"), GateConfig(top_k=2)):
-        gate = make_gate(config, [1, 2, 3, 4])
+    for config in (
+        PosteriorGateConfig(),
+        PosteriorGateConfig(evidence="last_token"),
+        FixedGateConfig(),
+        PosteriorGateConfig(top_k=2),
+    ):
+        gate = build_gate(config, [1, 2, 3, 4])
         stored = mix_scores(gate, scores_EX, block_size)
         live = torch.cat([_live(model, gate, ids[start : start + BLOCK + 1]) for start in range(0, 74, BLOCK)])
         torch.testing.assert_close(stored, live, atol=1e-5, rtol=1e-5)
@@ -134,27 +140,27 @@ def test_a_mixture_without_an_expert_is_the_mixture_that_never_scored_it(
 ) -> None:  # L7
     scores_EX, block_size = score(model.keys)
     never, _ = score(["law", "news", "verse"])
-    gate = make_gate(GateConfig(), [1, 1, 1])
+    gate = build_gate(PosteriorGateConfig(), [1, 1, 1])
     assert torch.equal(mix_scores(gate, scores_EX[[0, 2, 3]], block_size), mix_scores(gate, never, block_size))
 
 
 def test_removing_by_weight_zero_is_removing(score: Score, model: MultiExpertModel) -> None:  # L7
     scores_EX, block_size = score(model.keys)
-    off = mix_scores(make_gate(GateConfig(), [1, 0, 1, 1]), scores_EX, block_size)
-    gone = mix_scores(make_gate(GateConfig(), [1, 1, 1]), scores_EX[[0, 2, 3]], block_size)
+    off = mix_scores(build_gate(PosteriorGateConfig(), [1, 0, 1, 1]), scores_EX, block_size)
+    gone = mix_scores(build_gate(PosteriorGateConfig(), [1, 1, 1]), scores_EX[[0, 2, 3]], block_size)
     torch.testing.assert_close(off, gone, atol=1e-12, rtol=0)
 
 
 def test_all_weight_on_one_expert_is_that_experts_score_to_the_bit(score: Score, model: MultiExpertModel) -> None:  # L1
     scores_EX, block_size = score(model.keys)
-    mixed = mix_scores(make_gate(GateConfig(), [0, 0, 1, 0]), scores_EX, block_size)
+    mixed = mix_scores(build_gate(PosteriorGateConfig(), [0, 0, 1, 0]), scores_EX, block_size)
     assert torch.equal(mixed, scores_EX[2].double())
     assert perplexity(mixed) == perplexity(scores_EX[2])
 
 
 def test_the_end_of_the_last_block_changes_nothing(score: Score, model: MultiExpertModel) -> None:  # L9
     scores_EX, _ = score(model.keys)
-    gate = make_gate(GateConfig(), [1, 2, 3, 4])
+    gate = build_gate(PosteriorGateConfig(), [1, 2, 3, 4])
     whole = gate.block(as_blocks(scores_EX, BLOCK))
     short = gate.block(scores_EX[:, None, 64:])
     torch.testing.assert_close(whole[:, 4, :10], short[:, 0], atol=1e-9, rtol=0)

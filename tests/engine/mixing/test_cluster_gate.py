@@ -16,13 +16,13 @@ from engine.clusters.clusterer_registry import find_clusters
 from engine.clusters.config import ClusterConfig, Scaling, TfidfConfig
 from engine.clusters.distances import Distances, measure_distances, open_distances, require_same_text
 from engine.clusters.embedders.tfidf_svd import TfidfEmbedder, fit_tfidf
-from engine.config import GateConfig
 from engine.errors import MixtureError, ScoresError
 from engine.inference.scores import as_blocks, mixed_perplexity
 from engine.mixing.base import FLOOR
 from engine.mixing.cluster import ClusterGate, Routing
 from engine.mixing.cluster_gate_grid import any_gate_grid, cluster_gate_grid
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.cluster import ClusterGateConfig
 from engine.text.eval_sample import eval_sample
 from tests.engine.clustered import (
     NUM_CLUSTERS,
@@ -86,7 +86,7 @@ def soft(scaling: Scaling, temperature: float) -> tuple[float, float]:
 
 
 def test_with_the_defaults_several_experts_weigh_in() -> None:
-    num_experts, largest = soft(TfidfConfig().scaling, GateConfig().temperature)
+    num_experts, largest = soft(TfidfConfig().scaling, ClusterGateConfig().temperature)
     assert num_experts > 1.5
     assert largest < 0.8
 
@@ -171,8 +171,8 @@ def test_experts_of_one_cluster_share_it() -> None:
 
 
 def test_what_the_gate_lacks_is_said() -> None:
-    with pytest.raises(MixtureError, match="must know the cluster of each expert"):
-        make_gate(GateConfig("cluster"), EVEN)
+    with pytest.raises(MixtureError, match="needs the cluster of each expert"):
+        build_gate(ClusterGateConfig(), EVEN)
     with pytest.raises(MixtureError, match="but 2 of 4 have one"):
         ClusterGate(EVEN, Routing([0, 1]))
     gate = ClusterGate(EVEN, Routing([0, 1, 2, 3]))

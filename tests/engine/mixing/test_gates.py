@@ -1,4 +1,4 @@
-"""One conformance test for every gate, and the laws of weights. E experts, N blocks, T positions."""
+"""The laws of weights for the gates that come with the workbench. E experts, N blocks, T positions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 import pytest
 import torch
@@ -13,48 +14,57 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.config import Evidence, GateConfig, GateKind
+from engine.config import Evidence
 from engine.errors import MixtureError
 from engine.inference.scores import as_blocks, mix_scores
 from engine.mixing.base import Gate, keep_top
 from engine.mixing.combine import mix
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate, gate_type
+from engine.mixing.gate_type import GateConfig
+from engine.mixing.gates.cluster import ClusterGateConfig
+from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
+from engine.mixing.gates.fixed import FixedGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.mixing.gates.updating import UpdatingGateConfig
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
 from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
 
 Make = Callable[..., Gate]
-READINGS = [
-    ("posterior", "prefix"),
-    ("posterior", "last_token"),
-    ("updating", "prefix"),
-    ("updating", "last_token"),
-    ("fixed", "prefix"),
-]
-CONFIGS = {
-    f"{kind}-{evidence}-top{top_k}": GateConfig(kind, evidence, newest_weight=0.3, update_every=20, top_k=top_k)
-    for kind, evidence in READINGS
+EVIDENCE: tuple[Evidence, ...] = get_args(Evidence)
+CONFIGS: dict[str, GateConfig] = {
+    f"posterior-{evidence}-top{top_k}": PosteriorGateConfig(evidence=evidence, top_k=top_k)
+    for evidence in EVIDENCE
     for top_k in (None, 2)
 }
 CONFIGS |= {
-    f"updating-{evidence}-every{tokens}-top{top_k}": GateConfig(
-        "updating", evidence, newest_weight=0.3, update_every=tokens, top_k=top_k
+    f"updating-{evidence}-top{top_k}": UpdatingGateConfig(
+        evidence=evidence, newest_weight=0.3, update_every=20, top_k=top_k
     )
-    for evidence in ("prefix", "last_token")
+    for evidence in EVIDENCE
+    for top_k in (None, 2)
+}
+CONFIGS |= {f"fixed-top{top_k}": FixedGateConfig(top_k=top_k) for top_k in (None, 2)}
+CONFIGS |= {
+    f"updating-{evidence}-every{tokens}-top{top_k}": UpdatingGateConfig(
+        evidence=evidence, newest_weight=0.3, update_every=tokens, top_k=top_k
+    )
+    for evidence in EVIDENCE
     for tokens in (7, 33)  # blocks have 20
     for top_k in (None, 2)
 }
 CONFIGS |= {
-    f"cluster-power{power}-frozen{freeze_after}-top{top_k}": GateConfig(
-        "cluster", temperature=0.5, distance_power=power, freeze_after=freeze_after, top_k=top_k
+    f"cluster-power{power}-frozen{freeze_after}-top{top_k}": ClusterGateConfig(
+        temperature=0.5, distance_power=power, freeze_after=freeze_after, top_k=top_k
     )
     for power, freeze_after in ((2, None), (4, 3))
     for top_k in (None, 2)
 }
+FROZEN: list[tuple[Evidence, int | None]] = [("prefix", None), ("last_token", 3)]
 CONFIGS |= {
-    f"cluster-posterior-{evidence}-frozen{freeze_after}-top{top_k}": GateConfig(
-        "cluster-posterior", evidence, temperature=0.5, freeze_after=freeze_after, top_k=top_k
+    f"cluster-posterior-{evidence}-frozen{freeze_after}-top{top_k}": ClusterPosteriorGateConfig(
+        evidence=evidence, temperature=0.5, freeze_after=freeze_after, top_k=top_k
     )
-    for evidence, freeze_after in (("prefix", None), ("last_token", 3))
+    for evidence, freeze_after in FROZEN
     for top_k in (None, 2)
 }
 HOMELESS = 1  # the cluster whose experts are of none where a gate weighs such experts, too
@@ -63,9 +73,9 @@ HOMELESS = 1  # the cluster whose experts are of none where a gate weighs such e
 def gate_of(config: GateConfig, prior: Sequence[float], order: Sequence[int] | None = None) -> Gate:
     """`order` holds the cluster of each expert, where it is not its own number."""
     routing = tiny_routing(len(prior), order)
-    if config.kind == "cluster-posterior":
+    if gate_type(config.kind).weighs_unclustered:
         routing = replace(routing, clusters=[None if one == HOMELESS else one for one in routing.clusters])
-    return make_gate(config, prior, routing)
+    return build_gate(config, prior, routing)
 
 
 GATES: dict[str, Make] = {name: partial(gate_of, config) for name, config in CONFIGS.items()}
@@ -198,7 +208,7 @@ def test_a_stream_cut_in_two_and_resumed_is_the_uncut_one(name: str, cut: int) -
 
 def test_the_updating_prior_is_the_weighted_mean_of_equation_nine() -> None:
     scores_ENT = logprobs(blocks=4)
-    gate = make_gate(GateConfig("updating", newest_weight=0.7, update_every=20), [1.0] * 4)
+    gate = build_gate(UpdatingGateConfig(newest_weight=0.7, update_every=20), [1.0] * 4)
     prior = torch.full((4,), 0.25, dtype=torch.float64)
     posteriors: list[Tensor] = []
     for n in range(4):
@@ -230,7 +240,7 @@ def test_an_updating_prior_does_not_depend_on_how_the_text_is_cut_for_scoring(up
 def test_an_expert_that_one_block_found_impossible_can_come_back() -> None:
     scores_ENT = torch.zeros(2, 8, 20)
     scores_ENT[0, :3], scores_ENT[1, 3:] = -60.0, -60.0  # 1200 nats a block, beyond any float's exponent
-    gate = make_gate(GateConfig("updating", newest_weight=0.7, update_every=20), [1.0, 1.0])
+    gate = build_gate(UpdatingGateConfig(newest_weight=0.7, update_every=20), [1.0, 1.0])
     assert gate.block(scores_ENT)[0, 7, 10].exp() > 0.99
 
 
@@ -246,8 +256,8 @@ def test_a_cached_prior_is_the_mean_posterior_of_exactly_the_blocks_asked_for() 
 def test_the_posterior_is_bayes_rule_written_out() -> None:
     prior = torch.tensor([0.2, 0.8], dtype=torch.float64)
     scores_ENT = torch.tensor([[[-1.0, -2.0, -3.0]], [[-2.0, -0.5, -1.0]]], dtype=torch.float64)
-    prefix = make_gate(GateConfig("posterior", "prefix"), prior.tolist()).block(scores_ENT)[:, 0, 2].exp()
-    last = make_gate(GateConfig("posterior", "last_token"), prior.tolist()).block(scores_ENT)[:, 0, 2].exp()
+    prefix = build_gate(PosteriorGateConfig(evidence="prefix"), prior.tolist()).block(scores_ENT)[:, 0, 2].exp()
+    last = build_gate(PosteriorGateConfig(evidence="last_token"), prior.tolist()).block(scores_ENT)[:, 0, 2].exp()
     by_prefix = prior * torch.tensor([-3.0, -2.5], dtype=torch.float64).exp()
     by_last = prior * torch.tensor([-2.0, -0.5], dtype=torch.float64).exp()
     torch.testing.assert_close(prefix, by_prefix / by_prefix.sum())
@@ -255,8 +265,8 @@ def test_the_posterior_is_bayes_rule_written_out() -> None:
 
 
 @pytest.mark.parametrize("kind", ["posterior", "updating", "fixed"])
-def test_of_equal_weights_the_first_are_kept_in_a_stream_as_in_a_block(kind: GateKind) -> None:
-    gate = make_gate(GateConfig(kind, top_k=3), [1.0, 2.0, 1.0, 1.0, 1.0])
+def test_of_equal_weights_the_first_are_kept_in_a_stream_as_in_a_block(kind: str) -> None:
+    gate = build_gate(gate_type(kind).config(kind, top_k=3), [1.0, 2.0, 1.0, 1.0, 1.0])
     expected_E = torch.tensor([0.25, 0.5, 0.25, 0, 0], dtype=torch.float64)
     torch.testing.assert_close(gate.start().log_weights().exp(), expected_E)
     torch.testing.assert_close(gate.block(torch.zeros(5, 2, 3)).exp(), expected_E[:, None, None].expand(5, 2, 3))
@@ -295,7 +305,7 @@ def test_mixing_is_over_probabilities() -> None:
 @pytest.mark.parametrize("weights", [[], [0.0, 0.0], [-1.0, 2.0], [float("nan"), 1.0], [float("inf"), 1.0]])
 def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
     with pytest.raises(MixtureError, match="Weights must be"):
-        make_gate(GateConfig(), weights)
+        build_gate(PosteriorGateConfig(), weights)
 
 
 @settings(max_examples=60, deadline=None)

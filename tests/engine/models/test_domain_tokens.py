@@ -13,6 +13,7 @@ from transformers import DynamicCache
 
 from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
+from engine.methods.registry import new_placement
 from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import load_demix, save_base, save_expert
 from engine.models.families import LAYOUTS
@@ -24,7 +25,7 @@ KEYS = ["a", "b", "c"]
 
 def token_model(family: str) -> MultiExpertModel:
     """A model whose vectors differ plainly."""
-    model = MultiExpertModel(decoder(family), KEYS, "token").eval()
+    model = MultiExpertModel(decoder(family), KEYS, new_placement("token")).eval()
     with torch.no_grad():
         for number, key in enumerate(KEYS):
             (vector_1D,) = model.expert_parameters(key).values()
@@ -36,7 +37,7 @@ def token_model(family: str) -> MultiExpertModel:
 @torch.no_grad()
 def test_a_vector_that_is_a_tokens_embedding_is_that_token_before_the_text(family: str) -> None:
     lm = decoder(family)
-    model = MultiExpertModel(copy.deepcopy(lm), ["a"], "token").eval()
+    model = MultiExpertModel(copy.deepcopy(lm), ["a"], new_placement("token")).eval()
     (vector_1D,) = model.expert_parameters("a").values()
     vector_1D.copy_(lm.get_input_embeddings().weight[5])
     ids = torch.randint(0, 300, (3, 10))
@@ -68,14 +69,17 @@ def test_cached_decoding_is_plain_decoding_and_the_token_comes_once(family: str)
 @torch.no_grad()
 def test_the_longest_text_leaves_room_for_the_token(family: str) -> None:
     model = token_model(family)
-    assert model.max_positions == MultiExpertModel(decoder(family), KEYS).max_positions - 1
+    assert model.max_positions == MultiExpertModel(decoder(family), KEYS, new_placement()).max_positions - 1
     ids = torch.randint(0, 300, (1, min(model.max_positions, 100)))
     assert model(ids, Rows.all_to("a", 1)).shape == (1, ids.shape[1], 300)
 
 
 @torch.no_grad()
 def test_experts_start_alike_whichever_others_there_are_and_share_every_weight_but_the_vector() -> None:
-    many, one = MultiExpertModel(decoder("llama"), KEYS, "token"), MultiExpertModel(decoder("llama"), ["c"], "token")
+    many, one = (
+        MultiExpertModel(decoder("llama"), KEYS, new_placement("token")),
+        MultiExpertModel(decoder("llama"), ["c"], new_placement("token")),
+    )
     states = [model.expert_state(key) for model, key in ((many, "a"), (many, "c"), (one, "c"))]
     assert all(torch.equal(state["domain_token.weight"], states[0]["domain_token.weight"]) for state in states)
     assert set(many.shared_state()) == set(decoder("llama").state_dict()) - {"lm_head.weight"}
@@ -97,13 +101,13 @@ def kept(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, ArtifactRef]
 @torch.no_grad()
 @pytest.mark.parametrize("experts_in", ["ffn", "token"])
 def test_a_base_remembers_where_its_experts_are(tmp_path: Path, experts_in: Any) -> None:
-    base, expert = kept(MultiExpertModel(decoder("gpt2"), KEYS, experts_in), tmp_path)
+    base, expert = kept(MultiExpertModel(decoder("gpt2"), KEYS, new_placement(experts_in)), tmp_path)
     loaded = load_demix(base, {"a": expert})
-    assert (loaded.experts_in, loaded.tokens is None) == (experts_in, experts_in == "ffn")
+    assert (loaded.experts_in, len(loaded.beside)) == (experts_in, int(experts_in == "token"))
 
 
 def test_a_base_that_is_older_than_the_choice_has_its_experts_in_its_networks(tmp_path: Path) -> None:
-    model = MultiExpertModel(decoder("llama"), KEYS)
+    model = MultiExpertModel(decoder("llama"), KEYS, new_placement())
     with new_folder(tmp_path / "base") as folder:
         save_base(model, folder)
         (folder / "base.json").unlink()
@@ -114,8 +118,8 @@ def test_a_base_that_is_older_than_the_choice_has_its_experts_in_its_networks(tm
 
 @pytest.mark.parametrize(("base_of", "expert_of"), [("ffn", "token"), ("token", "ffn")])
 def test_an_expert_of_the_other_kind_is_refused(tmp_path: Path, base_of: Any, expert_of: Any) -> None:
-    base, own = kept(MultiExpertModel(decoder("llama"), KEYS, base_of), tmp_path / "one")
-    _, other = kept(MultiExpertModel(decoder("llama"), KEYS, expert_of), tmp_path / "two")
+    base, own = kept(MultiExpertModel(decoder("llama"), KEYS, new_placement(base_of)), tmp_path / "one")
+    _, other = kept(MultiExpertModel(decoder("llama"), KEYS, new_placement(expert_of)), tmp_path / "two")
     with pytest.raises(ModelError, match="another base"):
         load_demix(base, {"a": other})
     card = other.folder / "expert.json"  # even one that claims to be of this base

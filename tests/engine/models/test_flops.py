@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from engine.config import LoraConfig, ModelConfig, MoeConfig, TrainingConfig
 from engine.events import Step
+from engine.methods.demix import flops as demix_flops
+from engine.methods.domain_token import flops as domain_token_flops
+from engine.methods.lora import flops as lora_flops
+from engine.methods.moe.upcycle import upcycle
+from engine.methods.registry import new_placement
 from engine.models.demix import MultiExpertModel, Rows
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops, narayanan_flops, training_flops
-from engine.models.moe import upcycle
-from engine.training.build_model import adapted
 from engine.training.loop import train, trainable
 
 TOKENS, ROWS, VOCAB = 64, 4, 400
@@ -24,7 +28,7 @@ SHAPE = ModelConfig("llama", num_layers=3, width=48, num_heads=4, ffn_width=80, 
 
 
 def model(family: Any) -> MultiExpertModel:
-    return MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"])
+    return MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], new_placement())
 
 
 def counted(model: MultiExpertModel, *, backward: bool, only: list[str] | None = None) -> float:
@@ -39,6 +43,11 @@ def counted(model: MultiExpertModel, *, backward: bool, only: list[str] | None =
     return counter.get_total_flops() / (ROWS * TOKENS)
 
 
+def flops_of(only: list[str] | None) -> Callable[[Shape, int], int]:
+    """The count of a training of these experts alone, or of everything."""
+    return demix_flops.training_flops if only else training_flops
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_a_forward_pass_costs_what_is_counted(family: str) -> None:
     lm = model(family)
@@ -50,35 +59,37 @@ def test_a_forward_pass_costs_what_is_counted(family: str) -> None:
 @pytest.mark.parametrize("only", [None, ["a"]])
 def test_an_update_costs_what_is_counted(family: str, only: list[str] | None) -> None:
     lm = model(family)
-    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only="ffn" if only else None)
+    expected = flops_of(only)(Shape.of(lm.lm.config.to_dict()), TOKENS)
     assert counted(lm, backward=True, only=only) == pytest.approx(expected, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 def test_learning_a_vector_before_the_text_costs_what_is_counted(family: str) -> None:
-    lm = MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], "token")
-    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS + 1, only="token") * (TOKENS + 1) / TOKENS
+    lm = MultiExpertModel(fresh_model(replace(SHAPE, family=family), VOCAB), ["a", "b"], new_placement("token"))
+    expected = domain_token_flops.training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS + 1) * (TOKENS + 1) / TOKENS
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # one position has no logits
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
 @pytest.mark.parametrize("targets", ["all", "attention"])
 def test_learning_adapters_costs_what_is_counted(family: str, targets: Any) -> None:
-    lm = adapted(fresh_model(replace(SHAPE, family=family), VOCAB), ["a"], LoraConfig(rank=2, targets=targets))
+    lm = new_placement("adapter").build(
+        fresh_model(replace(SHAPE, family=family), VOCAB), ["a"], LoraConfig(rank=2, targets=targets)
+    )
     size = sum(parameter.numel() for parameter in lm.expert_parameters("a").values())
-    expected = training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, only="adapter", adapter=size)
+    expected = lora_flops.training_flops(Shape.of(lm.lm.config.to_dict()), TOKENS, size)
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(expected, rel=0.005)  # the first maps cost less
 
 
 def test_a_mixture_of_experts_costs_its_active_networks_and_its_router() -> None:
     moe = upcycle(fresh_model(SHAPE, VOCAB), MoeConfig(num_experts=5))
     moe.set_experts_implementation("eager")  # the counter does not know the grouped product
-    lm = MultiExpertModel(moe, ["a", "b"])
+    lm = MultiExpertModel(moe, ["a", "b"], new_placement())
     shape = Shape.of(lm.lm.config.to_dict())
     assert counted(lm, backward=False) == pytest.approx(forward_flops(shape, TOKENS), rel=TOLERANCE)
     assert counted(lm, backward=True) == pytest.approx(training_flops(shape, TOKENS), rel=TOLERANCE)
     assert counted(lm, backward=True, only=["a"]) == pytest.approx(
-        training_flops(shape, TOKENS, only="ffn"), rel=TOLERANCE
+        demix_flops.training_flops(shape, TOKENS), rel=TOLERANCE
     )
 
 
@@ -108,7 +119,7 @@ def test_keys_of_fewer_heads_and_embeddings_of_another_width_are_counted_as_they
         hidden_size=48, intermediate_size=80, num_attention_heads=4, num_hidden_layers=2, vocab_size=VOCAB
     )
     for config in (grouped, narrow, fused):
-        lm = MultiExpertModel(AutoModelForCausalLM.from_config(config), ["a", "b"])
+        lm = MultiExpertModel(AutoModelForCausalLM.from_config(config), ["a", "b"], new_placement())
         assert counted(lm, backward=False) == pytest.approx(
             forward_flops(Shape.of(config.to_dict()), TOKENS), rel=TOLERANCE
         )
@@ -154,6 +165,6 @@ def test_every_update_says_what_it_cost(make_model, make_texts, tmp_path) -> Non
         lm, texts = make_model(["law", "code"]), make_texts(["law", "code"])
         step = next(train(lm, texts if only is None else texts[:1], config, tmp_path / str(only), only_experts=only))
         shape = Shape.of(lm.lm.config.to_dict())
-        each = training_flops(shape, 16, only="ffn" if only else None)
+        each = flops_of(only)(shape, 16)
         assert isinstance(step, Step)
         assert step.num_flops == each * step.num_tokens > 0

@@ -15,11 +15,11 @@ from engine.config import LoraConfig
 from engine.errors import ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.inference.model_cache import ModelCache
+from engine.methods.lora.adapters import fresh_adapter
+from engine.methods.registry import new_placement
 from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import load_demix, save_expert
 from engine.models.families import LAYOUTS
-from engine.models.lora import fresh_adapter
-from engine.training.build_model import adapted
 from tests.engine.models.test_surgery import decoder
 
 FAMILIES = sorted(set(LAYOUTS) - {"mixtral"})
@@ -50,7 +50,7 @@ def test_an_adapted_model_begins_as_its_seed_and_leaves_it_as_it_was(family: str
     assert attributes_of(lm) == attributes
     assert all(parameter.requires_grad for parameter in lm.parameters())
     assert all(torch.equal(tensor, state[name]) for name, tensor in lm.state_dict().items())
-    model = MultiExpertModel(lm, [], "adapter").eval()
+    model = MultiExpertModel(lm, [], new_placement("adapter")).eval()
     model.add_expert("a", state=adapter)
     assert torch.equal(model(IDS, Rows.all_to("a", 2)), before)
     assert not torch.equal(disturbed(model)(IDS, Rows.all_to("a", 2)), before)
@@ -63,7 +63,7 @@ def test_rows_merged_maps_and_peft_answer_alike(family: str, targets: Any) -> No
     import peft
 
     lm, config = decoder(family), LoraConfig(rank=3, alpha=5.0, targets=targets)
-    model = disturbed(adapted(copy.deepcopy(lm), ["a", "b"], config))
+    model = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a", "b"], config))
     by_rows = model(IDS, Rows(("b", "a"), (1, 1)))
     state = model.expert_state("b")
     places = [name.removesuffix(".down") for name in state if name.endswith(".down")]
@@ -73,7 +73,7 @@ def test_rows_merged_maps_and_peft_answer_alike(family: str, targets: Any) -> No
         layer = lm.get_submodule(place)
         layer.lora_A["b"].weight.copy_(state[f"{place}.down"])
         layer.lora_B["b"].weight.copy_(state[f"{place}.up"])
-    merged = model.whole("b")
+    merged = model.full_model("b")
     torch.testing.assert_close(by_rows[:1], lm(input_ids=IDS[:1]).logits, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(by_rows[:1], merged(input_ids=IDS[:1]).logits, atol=1e-5, rtol=1e-4)
     assert set(merged.state_dict()) == set(decoder(family).state_dict())
@@ -104,7 +104,7 @@ def kept(
 @torch.no_grad()
 def test_only_the_adapter_is_stored_and_it_comes_back_on_its_seed_to_the_last_bit(tmp_path: Path) -> None:
     lm = decoder("gpt2")
-    model = disturbed(adapted(copy.deepcopy(lm), ["a", "b"], LoraConfig(rank=2)))
+    model = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a", "b"], LoraConfig(rank=2)))
     seed, experts = kept(tmp_path, model, lm)
     rows = Rows.one_each(["a", "b"])
     assert torch.equal(load_demix(seed, experts)(IDS, rows), model(IDS, rows))
@@ -118,8 +118,8 @@ def test_only_the_adapter_is_stored_and_it_comes_back_on_its_seed_to_the_last_bi
 @torch.no_grad()
 def test_adapters_of_other_ranks_and_maps_mix_on_one_seed(tmp_path: Path) -> None:
     lm = decoder("llama")
-    thin = disturbed(adapted(copy.deepcopy(lm), ["a"], LoraConfig(rank=2, targets="attention")))
-    thick = disturbed(adapted(copy.deepcopy(lm), ["b"], LoraConfig(rank=5)))
+    thin = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["a"], LoraConfig(rank=2, targets="attention")))
+    thick = disturbed(new_placement("adapter").build(copy.deepcopy(lm), ["b"], LoraConfig(rank=5)))
     seed, first = kept(tmp_path, thin, lm)
     _, second = kept(tmp_path, thick, lm)
     together = load_demix(seed, first | second)(IDS, Rows.one_each(["a", "b"]))
@@ -129,8 +129,10 @@ def test_adapters_of_other_ranks_and_maps_mix_on_one_seed(tmp_path: Path) -> Non
 
 def test_an_adapter_of_another_seed_is_refused_and_so_is_one_that_only_claims_this_one(tmp_path: Path) -> None:
     lm, other = decoder("llama"), decoder("gpt2")
-    seed, _ = kept(tmp_path, adapted(copy.deepcopy(lm), ["a"], LoraConfig(rank=2)), lm)
-    strange, _ = kept(tmp_path, adapted(copy.deepcopy(other), ["b"], LoraConfig(rank=2)), other, "strange")
+    seed, _ = kept(tmp_path, new_placement("adapter").build(copy.deepcopy(lm), ["a"], LoraConfig(rank=2)), lm)
+    strange, _ = kept(
+        tmp_path, new_placement("adapter").build(copy.deepcopy(other), ["b"], LoraConfig(rank=2)), other, "strange"
+    )
     with pytest.raises(ModelError, match="another base"):
         load_demix(seed, {"b": ArtifactRef(tmp_path / "b")})
     card = tmp_path / "b" / "expert.json"

@@ -13,8 +13,10 @@ import torch
 from engine.config import MoeConfig, TrainingConfig
 from engine.errors import EngineError, ModelError
 from engine.events import Step
+from engine.methods.moe.upcycle import upcycle
+from engine.methods.registry import new_placement
 from engine.models.demix import MultiExpertModel, Rows
-from engine.models.moe import listening_to_routers, routers, upcycle
+from engine.models.routers import router_losses, routers
 from engine.training.loop import train
 from tests.engine.models.test_demix_files import save
 from tests.engine.models.test_surgery import decoder
@@ -80,7 +82,7 @@ def test_the_balance_is_least_when_every_network_has_as_many_tokens() -> None:
     moe = upcycle(decoder("llama"), MoeConfig(4, balance=0.5))
     found = {}
     for name, logits in {"even": torch.eye(4).repeat(5, 1) * 9, "one": torch.eye(4)[:1].repeat(20, 1) * 9}.items():
-        with listening_to_routers(moe) as heard:
+        with router_losses(moe) as heard:
             heard.logits_NX.append(logits + torch.eye(4).roll(1, 1).repeat(5, 1) if name == "even" else logits)
         found[name] = float(heard.loss())
     assert 0 < found["even"] < found["one"]
@@ -88,13 +90,13 @@ def test_the_balance_is_least_when_every_network_has_as_many_tokens() -> None:
 
 def test_only_a_mixture_of_experts_has_routers_to_listen_to() -> None:
     lm = decoder("gpt2")
-    with listening_to_routers(lm) as heard:
+    with router_losses(lm) as heard:
         lm(input_ids=IDS)
     assert heard.loss() == 0.0
 
 
 def mixture(balance: float = 0.01) -> MultiExpertModel:
-    return MultiExpertModel(upcycle(decoder("llama"), MoeConfig(4, balance=balance), seed=3), ["one"])
+    return MultiExpertModel(upcycle(decoder("llama"), MoeConfig(4, balance=balance), seed=3), ["one"], new_placement())
 
 
 def losses(events: Any) -> list[float]:
@@ -136,5 +138,5 @@ def test_a_mixture_of_experts_goes_through_files_to_the_last_bit(tmp_path: Path)
     loaded = load_demix(*save(model, tmp_path))
     assert torch.equal(loaded(IDS, Rows.all_to("one", 2)), model(IDS, Rows.all_to("one", 2)))
     assert torch.equal(
-        copy.deepcopy(loaded).whole("one")(input_ids=IDS).logits, model.whole("one")(input_ids=IDS).logits
+        copy.deepcopy(loaded).full_model("one")(input_ids=IDS).logits, model.full_model("one")(input_ids=IDS).logits
     )

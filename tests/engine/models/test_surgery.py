@@ -18,9 +18,11 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from engine.config import ExpertsIn, ModelConfig
+from engine.config import ModelConfig
 from engine.errors import EngineError, ModelError
-from engine.models.demix import ExpertLinear, MultiExpertModel, Rows
+from engine.methods.demix.placement import ExpertLinear
+from engine.methods.registry import new_placement
+from engine.models.demix import MultiExpertModel, Rows
 from engine.models.families import LAYOUTS, fresh_model, layout_of, load_model
 
 SIZES = {
@@ -52,7 +54,7 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
     lm = decoder(family)
     ids = torch.randint(0, 300, (3, 10))
     before = lm(input_ids=ids).logits
-    model = MultiExpertModel(copy.deepcopy(lm), ["a", "b"]).eval()
+    model = MultiExpertModel(copy.deepcopy(lm), ["a", "b"], new_placement()).eval()
     assert torch.equal(model(ids, Rows.all_to("a", 3)), before)
     assert torch.equal(model(ids, Rows.all_to("b", 3)), before)
 
@@ -61,12 +63,12 @@ def test_every_expert_of_a_new_demix_model_is_the_model_that_was_cut_open(family
 def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, ids = MultiExpertModel(decoder(family), ["a", "b"]), torch.randint(0, 300, (4, 10))
+    model, ids = MultiExpertModel(decoder(family), ["a", "b"], new_placement()), torch.randint(0, 300, (4, 10))
     found, stacked = {}, []
     real = ExpertLinear._together
     monkeypatch.setattr(ExpertLinear, "_together", lambda self, *told: stacked.append(self) or real(self, *told))
     for limit in (0, 2 * 32 * 64 * 4):  # a map of both experts in bytes
-        monkeypatch.setattr("engine.models.demix._STACKED_BYTES", limit)
+        monkeypatch.setattr("engine.methods.demix.placement._STACKED_BYTES", limit)
         model.zero_grad()
         model(ids, Rows(("a", "b"), (2, 2))).logsumexp(-1).sum().backward()
         found[limit] = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -78,10 +80,10 @@ def test_only_small_experts_are_stacked_and_their_gradients_are_the_same(
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
 @torch.no_grad()
 def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
-    family: str, experts_in: ExpertsIn, monkeypatch: pytest.MonkeyPatch
+    family: str, experts_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.models.likelihoods._LOGITS_AT_ONCE", 300 * 7)  # 7 of the 30 positions at a time
-    model = MultiExpertModel(decoder(family), ["a", "b"], experts_in).eval()
+    model = MultiExpertModel(decoder(family), ["a", "b"], new_placement(experts_in)).eval()
     for number, parameter in enumerate(model.expert_parameters("b").values()):
         parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
     ids, targets, rows = torch.randint(0, 300, (3, 10)), torch.randint(0, 300, (3, 10)), Rows(("a", "b"), (1, 2))
@@ -97,7 +99,7 @@ def test_likelihoods_and_hits_of_a_text_are_what_its_logits_say(
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
 @torch.no_grad()
 def test_one_batch_carries_many_domains(family: str) -> None:
-    model = MultiExpertModel(decoder(family), ["a", "b", "c"]).eval()
+    model = MultiExpertModel(decoder(family), ["a", "b", "c"], new_placement()).eval()
     for key in model.keys:
         for parameter in model.expert_parameters(key).values():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -110,7 +112,7 @@ def test_one_batch_carries_many_domains(family: str) -> None:
 
 @pytest.mark.parametrize("family", sorted(LAYOUTS))
 def test_the_batched_product_of_training_is_the_product_expert_by_expert(family: str) -> None:
-    model = MultiExpertModel(decoder(family), ["a", "b"])
+    model = MultiExpertModel(decoder(family), ["a", "b"], new_placement())
     with torch.no_grad():
         for key in model.keys:
             for parameter in model.expert_parameters(key).values():
@@ -134,7 +136,7 @@ def test_the_batched_product_of_training_is_the_product_expert_by_expert(family:
 def test_expert_and_shared_tensors_make_the_whole_seed_again(family: str) -> None:
     lm = decoder(family)
     names = dict(lm.named_parameters())
-    model = MultiExpertModel(copy.deepcopy(lm), ["a"])
+    model = MultiExpertModel(copy.deepcopy(lm), ["a"], new_placement())
     parts = {**model.shared_state(), **model.expert_state("a")}
     assert set(parts) == set(names)
     assert all(torch.equal(parts[name], names[name]) for name in names)

@@ -49,7 +49,7 @@ def test_an_error_inside_a_law_is_a_failed_law_with_its_message(monkeypatch: Pat
     def broken(*_: object) -> None:
         raise RuntimeError("the gate is stuck\nand more")
 
-    monkeypatch.setattr(test_bed, "make_gate", broken)
+    monkeypatch.setattr(test_bed, "build_gate", broken)
     found = {one.law: one for one in run_laws("cpu", [law for law in LAWS if law.number in ("L1", "L5", "L8", "L13")])}
     assert found["L8"].passed
     for number in ("L1", "L5", "L13"):

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from engine.config import GateConfig
 from engine.inference.scores import mixed_perplexity, perplexity
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.fixed import FixedGateConfig
 from engine.mixing.inference_modes import oracle_perplexity
 from engine.statistics.perplexity import MOST_NATS, perplexity_of
 
@@ -20,7 +20,7 @@ def test_a_perplexity_is_the_exponential_of_the_nats_per_token() -> None:
 
 def test_a_diverged_model_has_a_perplexity_that_a_float_can_hold() -> None:
     scores_EX = torch.full((2, 8), -5000.0)
-    gate = make_gate(GateConfig("fixed"), [1.0, 1.0])
+    gate = build_gate(FixedGateConfig(), [1.0, 1.0])
 
     found = [perplexity(scores_EX[0]), mixed_perplexity(gate, scores_EX, 4), oracle_perplexity(scores_EX, 4)]
 

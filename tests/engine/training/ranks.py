@@ -13,15 +13,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from engine.config import ExpertsIn, MethodName, ModelConfig, TrainingConfig
+from engine.config import ModelConfig, TrainingConfig
 from engine.events import Evaluated, Event, Step
+from engine.methods.registry import methods, new_placement
 from engine.models.demix import MultiExpertModel
 from engine.models.families import fresh_model
 from engine.training.data import DomainText
 from engine.training.distributed import RankGroup
 from engine.training.layout import layout_of
 from engine.training.loop import train
-from engine.training.methods import METHODS
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["torch", "transformers.models.llama.modeling_llama", "engine.training.loop"])
@@ -36,7 +36,7 @@ class Run:
     config: TrainingConfig
     folder: Path
     family: str = "llama"
-    method: MethodName = "demix"
+    method: str = "demix"
     stop_after: int | None = None
     broken: str = ""  # an expert that begins with no numbers
 
@@ -59,10 +59,10 @@ class Told:
         return [dict(event.loss_by_domain) for event in self.events if isinstance(event, Step | Evaluated)]
 
 
-def model_of(keys: Sequence[str], family: str, experts_in: ExpertsIn = "ffn") -> MultiExpertModel:
+def model_of(keys: Sequence[str], family: str, experts_in: str = "ffn") -> MultiExpertModel:
     """A model whose experts differ; an expert is the same whichever others are there."""
     shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)  # type: ignore[arg-type]
-    model = MultiExpertModel(fresh_model(shape, 300, seed=7), keys, experts_in)
+    model = MultiExpertModel(fresh_model(shape, 300, seed=7), keys, new_placement(experts_in))
     with torch.no_grad():
         for key in keys:
             generator = torch.Generator().manual_seed(sum(key.encode()))
@@ -73,7 +73,7 @@ def model_of(keys: Sequence[str], family: str, experts_in: ExpertsIn = "ffn") ->
 
 def alone(run: Run) -> Told:
     """The reference: one process, no team."""
-    method = METHODS[run.method]
+    method = methods()[run.method]
     model = model_of(sorted({text.expert for text in run.texts}), run.family, method.experts_in)
     return _tell(train(model, run.texts, run.config, run.folder, balanced=method.balanced), run, model)
 
@@ -105,7 +105,7 @@ def _rank(rank: int, num_ranks: int, store: Path, run: Run, queue: Any) -> None:
 
 def _train(rank: int, num_ranks: int, run: Run) -> Told:
     layout = layout_of(run.texts, run.config.sequences_per_domain, num_ranks)
-    method = METHODS[run.method]
+    method = methods()[run.method]
     model = model_of(layout.held(rank), run.family, method.experts_in)
     if run.broken in model.keys:
         next(iter(model.expert_parameters(run.broken).values())).data.fill_(float("nan"))

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for ranks, here and in the pro
 
 from ranks import Run, Told, alone, together
 
-from engine.config import MethodName, TrainingConfig
+from engine.config import TrainingConfig
 from engine.events import TrainingFinished
 
 CONFIG = TrainingConfig(
@@ -104,7 +104,7 @@ def test_any_layout_trains_as_one_process_does(make_run, num_ranks: int, experts
     ids=lambda value: str(value),
 )
 def test_a_baseline_trains_on_several_processes_as_on_one(
-    make_run, num_ranks: int, experts: str, method: MethodName, changes
+    make_run, num_ranks: int, experts: str, method: str, changes
 ) -> None:
     run, reference = (replace(make_run(experts, folder, **changes), method=method) for folder in ("many", "one"))
     assert_same_training(together(num_ranks, run), run, alone(reference), reference)

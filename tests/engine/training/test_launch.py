@@ -17,16 +17,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from engine.config import MethodName, ModelConfig, TrainingConfig
+from engine.config import ModelConfig, TrainingConfig
 from engine.errors import LostRank, NonFiniteLoss, TrainingError
 from engine.events import Event, Progress, Step
+from engine.methods.registry import methods, new_placement
 from engine.models.demix import MultiExpertModel
 from engine.models.families import fresh_model, load_model
 from engine.training.data import PackedDomain
 from engine.training.ipc import Task, from_line, read_failure, to_line, write_error
 from engine.training.launch import train_distributed
 from engine.training.loop import train
-from engine.training.methods import METHODS, Recipe
+from engine.training.recipe import Recipe
 
 CONFIG = TrainingConfig(
     num_steps=10,
@@ -88,7 +89,7 @@ def reference(seed, domains, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def train_alone(seed: Path, domains: list[PackedDomain], folder: Path) -> list[Event]:
-    model = MultiExpertModel(load_model(seed), [domain.expert for domain in domains])
+    model = MultiExpertModel(load_model(seed), [domain.expert for domain in domains], new_placement())
     return list(train(model, [domain.open() for domain in domains], CONFIG, folder))
 
 
@@ -138,11 +139,13 @@ def test_it_is_driven_by_its_caller_stops_in_order_and_goes_on_in_another_number
 
 
 @pytest.mark.parametrize("name", ["dense", "domain-token"])
-def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: MethodName) -> None:
-    method = METHODS[name]
+def test_a_baseline_is_the_same_on_several_processes(seed, domains, tmp_path: Path, name: str) -> None:
+    method = methods()[name]
     if method.only_expert:
         domains = [replace(domain, expert="one") for domain in domains]
-    model = MultiExpertModel(load_model(seed), list(dict.fromkeys(d.expert for d in domains)), method.experts_in)
+    model = MultiExpertModel(
+        load_model(seed), list(dict.fromkeys(d.expert for d in domains)), new_placement(method.experts_in)
+    )
     texts = [domain.open() for domain in domains]
     expected = losses(list(train(model, texts, CONFIG, tmp_path / "one", balanced=method.balanced)))
     seen = losses(
@@ -202,10 +205,10 @@ def test_no_process_outlives_a_caller_that_is_killed(seed, domains, tmp_path: Pa
     code = f"""
 import sys
 from pathlib import Path
-from engine.training.launch import train_on
+from engine.training.launch import train_distributed
 from engine.training.ipc import Task
 task = Task.read(Path({str(tmp_path / "task.json")!r}))
-for event in train_on(2, task.seed_folder, task.domains, task.config, task.folder):
+for event in train_distributed(2, task.seed_folder, task.domains, task.config, task.folder):
     print(event, flush=True)
 """
     Task(seed, tuple(domains), FOR_EVER, tmp_path / "left").write(tmp_path / "task.json")

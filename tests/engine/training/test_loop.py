@@ -17,13 +17,14 @@ from engine.config import TrainingConfig
 from engine.errors import NonFiniteLoss, TrainingError
 from engine.events import Evaluated, Saved, Step, TrainingFinished
 from engine.files import write_manifest
+from engine.methods.registry import methods
 from engine.models.demix import MultiExpertModel, Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample
 from engine.training.data import BlockSampler
 from engine.training.loop import require_context, train, trainable
-from engine.training.methods import METHODS, Recipe
 from engine.training.optimizer import GradientGroup, clip_and_step, learning_rate, make_optimizer, total_norm
+from engine.training.recipe import Recipe
 
 KEYS = ["law", "code", "news", "verse"]
 CONFIG = TrainingConfig(
@@ -54,7 +55,7 @@ def weights(model: MultiExpertModel) -> dict[str, torch.Tensor]:
 def test_training_resumed_is_training_uninterrupted(
     make_model, make_texts, tmp_path: Path, stop_after, family, method
 ) -> None:  # L17
-    choice = METHODS[method]
+    choice = methods()[method]
     texts = make_texts(KEYS)
     if choice.only_expert:
         texts = [replace(text, expert="law") for text in texts]

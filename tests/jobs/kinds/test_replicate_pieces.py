@@ -15,7 +15,7 @@ from engine.events import Event
 from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
 from engine.text.split import SPLITS, first_in_group
-from jobs.kinds.replicate_demix import _measure
+from jobs.kinds.replications.replicate_demix import _measure
 from jobs.kinds.shared.replication_report import with_wholes
 from workbench.replications.demix.names import System
 from workbench.replications.demix.scored import DemixSubject

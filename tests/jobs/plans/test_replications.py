@@ -20,16 +20,17 @@ from jobs.plans.replications import (
     spec_for_folder,
     submit_replication,
 )
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.replications.replicate import Replicate
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.plans import Step
 from workbench.registry.database import reading, transaction
-from workbench.replication_specs import Replicate
 from workbench.replications.demix.sizes import SIZES
 from workbench.replications.plan import plan
-from workbench.specs import Evaluate
-from workbench.training_specs import TrainDemix, TrainExpert
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -94,7 +95,7 @@ def test_every_step_comes_after_what_it_needs(wish: Replicate) -> None:
     assert len(set(keys)) == len(keys)
     for number, step in enumerate(steps):
         assert set(step.after) <= set(keys[:number]), step.key
-    made = {step.spec.name: step.key for step in steps if isinstance(step.spec, TrainDemix)}
+    made = {step.spec.name: step.key for step in steps if isinstance(step.spec, TrainJoint)}
     for step in steps:
         match step.spec:
             case Evaluate(mixture=mixture) if mixture in made:
@@ -105,7 +106,7 @@ def test_every_step_comes_after_what_it_needs(wish: Replicate) -> None:
 
 
 def test_the_most_telling_results_come_first(wish: Replicate) -> None:
-    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainDemix | TrainExpert)]
+    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainJoint | TrainExpert)]
     assert [(one.name, one.training.seed) for one in trained[:4]] == [
         ("rep-s0", 0),
         ("rep-s0-dense", 0),
@@ -239,7 +240,7 @@ def test_a_wish_of_an_import_is_found_whatever_else_was_imported(wish: Replicate
     submit_replication(wish)
     with reading() as session:
         other = ImportCorpus(name="books", path="/elsewhere")
-        found = jobs.find_wishes(session, [other, wish.imports[0]])
+        found = jobs.find_by_specs(session, [other, wish.imports[0]])
     assert found[0] is None
     assert found[1] is not None
     assert found[1].title == "rep: import books"

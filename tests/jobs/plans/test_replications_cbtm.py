@@ -9,17 +9,25 @@ import pytest
 
 from engine.config import TrainingConfig
 from jobs.plans.replications import changed, jobs_of, replications, spec_for_domains, submit_replication
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
+from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import reading, transaction
-from workbench.replication_specs import ReplicateCbtm
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, CbtmRun, arms_of, balanced
 from workbench.replications.cbtm.plan import shared
 from workbench.replications.cbtm.sizes import SIZES
 from workbench.replications.plan import plan
-from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture, parse_spec
-from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
+from workbench.specs import parse_spec
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -51,7 +59,7 @@ def test_every_step_comes_after_what_it_needs(wish: ReplicateCbtm) -> None:
             case MakeSeed(name=name, expert=expert):
                 assert {made.get(f"expert {expert}")} <= {None, *step.after}
                 made[f"seed {name}"] = step.key
-            case TrainDemix(name=name, seed_model=seed, domains=domains):
+            case TrainJoint(name=name, seed_model=seed, domains=domains):
                 assert {made[f"seed {seed}"], *(made.get(f"domain {one}") for one in domains)} <= {None, *step.after}
                 made |= {f"mixture {name}": step.key, **{f"expert {one}": step.key for one in step.spec.experts}}
             case AverageExperts(name=name, experts=experts):
@@ -87,7 +95,7 @@ def test_a_mixture_of_experts_grows_from_the_trained_seed_on_the_text_and_batche
     assert (copy.source, copy.expert) == ("expert", "rep-s1-seed/dense")
     for arm, key in ((DENSE, "moe"), (DENSE_AT_LESS, "moe less")):
         moe, dense = steps[f"s1 {key}"], steps[f"s1 {arm.key} 0"]
-        assert isinstance(moe, TrainDemix)
+        assert isinstance(moe, TrainJoint)
         assert isinstance(dense, TrainExpert)
         assert (moe.seed_model, moe.domains, moe.method) == (copy.name, [dense.domain], "moe")
         assert moe.training == dense.training

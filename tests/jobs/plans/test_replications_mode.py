@@ -7,18 +7,21 @@ from dataclasses import replace
 import pytest
 
 from jobs.plans.replications import changed, jobs_of, spec_for_domains, submit_replication
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.replications.replicate import Replicate
+from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import reading, transaction
 from workbench.registry.tables import Job
-from workbench.replication_specs import Replicate, ReplicateMode
 from workbench.replications.mode.names import ModeRun, roles
 from workbench.replications.mode.sizes import SIZES
 from workbench.replications.plan import plan
-from workbench.specs import Evaluate
-from workbench.training_specs import MakeSeed, TrainDemix
 
 pytestmark = pytest.mark.usefixtures("home")
 DOMAINS = ["books", "cs", "law", "wiki"]
@@ -46,7 +49,7 @@ def test_every_step_comes_after_what_it_needs(wish: ReplicateMode) -> None:
             case MakeSeed(name=name, expert=expert):
                 assert expert is None or made[expert] in step.after
                 made[f"seed {name}"] = step.key
-            case TrainDemix(name=name, seed_model=seed):
+            case TrainJoint(name=name, seed_model=seed):
                 assert made[f"seed {seed}"] in step.after
                 made |= dict.fromkeys([name, *step.spec.experts], step.key)
             case TrainMode(name=name, seed_model=seed):
@@ -67,7 +70,7 @@ def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(wish: Rep
         match step.spec:
             case Evaluate(mixture=mixture, experts=experts):
                 scored |= {mixture, *experts}
-            case TrainDemix():
+            case TrainJoint():
                 made |= set(step.spec.experts)
             case TrainMode() | ComposeMode():
                 made.add(step.spec.expert)
@@ -77,7 +80,7 @@ def test_every_arm_is_scored_under_the_name_that_its_training_gives_it(wish: Rep
 
 def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(wish: ReplicateMode) -> None:
     assert (wish.targets, wish.retention) == (["cs", "law"], "books")
-    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainDemix | TrainMode)]
+    trained = [step.spec for step in plan(wish) if isinstance(step.spec, TrainJoint | TrainMode)]
     of_backbone = [one for one in trained if one.seed_model in ("rep-s0", "rep-s1")]
     assert [one.domains for one in of_backbone] == [["books", "wiki"]] * 2
     others = [one for one in trained if one not in of_backbone]
@@ -92,7 +95,7 @@ def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_a
     steps: list[int] = []
     for step in plan(wish):
         match step.spec:
-            case TrainDemix(seed_model="rep-s0-backbone") | TrainMode() | ComposeMode():
+            case TrainJoint(seed_model="rep-s0-backbone") | TrainMode() | ComposeMode():
                 training = step.spec.training
                 batch = training.sequences_per_domain * len(step.spec.domains)
                 assert batch == 2 * budget.training.sequences_per_domain

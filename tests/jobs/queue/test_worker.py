@@ -16,7 +16,6 @@ from world import House, eventually
 from jobs.queue import submit
 from jobs.queue.scheduler import Scheduler
 from workbench.job_records import jobs as rows
-from workbench.job_records.leases import CHECKPOINT
 from workbench.registry import database
 
 
@@ -71,7 +70,7 @@ def test_a_job_killed_after_each_new_checkpoint_uses_up_no_attempts(house: House
 
 def checkpoints(house: House, job_id: str) -> int:
     """Events of checkpoints; an attempt tells one a minute, the first one at once."""
-    return sum(event.startswith(CHECKPOINT) for event in house.events(job_id))
+    return sum(event.startswith("Checkpoint at step") for event in house.events(job_id))
 
 
 def test_a_killed_worker_leaves_no_runner_and_the_next_one_goes_on(

@@ -13,14 +13,17 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from engine.config import GateConfig
 from engine.device import choose_device
+from engine.mixing.gate_type import GateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
+from engine.mixing.gates.updating import UpdatingGateConfig
 from ui.api.app import create_app
 from ui.api.schemas import NEUTRAL, Asked, CompletionRequest, MixRequest
 from ui.generation import model_host
 from ui.generation.model_host import ModelHost
-from ui.studio.mixtures.mixture_controls import Choice, saved_choice
+from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.health import device_sign
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction
 from workbench.settings import Settings, get_settings
@@ -125,27 +128,28 @@ def test_experts_and_weights_belong_to_the_request(api: TestClient) -> None:
 def test_a_gate_may_be_changed_for_one_request(api: TestClient) -> None:
     changed = complete(api, gate={"evidence": "last_token"}, top_k_experts=1)["manifest"]["gate"]
 
-    assert changed == asdict(GateConfig(evidence="last_token", top_k=1))
+    assert changed == asdict(PosteriorGateConfig(evidence="last_token", top_k=1))
     assert complete(api, gate="fixed")["manifest"]["gate"]["kind"] == "fixed"
-    assert complete(api)["manifest"]["gate"] == asdict(GateConfig())
+    assert complete(api)["manifest"]["gate"] == asdict(PosteriorGateConfig())
 
 
 def test_the_desk_of_a_mixture_can_clear_what_is_saved(mixed: Path) -> None:
     with transaction() as session:
-        mixtures.set_gate(session, "both", GateConfig(top_k=2))
+        mixtures.set_gate(session, "both", PosteriorGateConfig(top_k=2))
         card = mixtures.get_mixture(session, "both")
-    saved = saved_choice(card)
+    saved = saved_request(card)
     cleared = replace(saved, gate={**saved.gate, "top_k": None})
 
-    def gate(choice: Choice) -> GateConfig:
-        return ModelHost(Settings(home=mixed)).plan(MixRequest(**choice.wish(card, "test")).wish()).gate
+    def gate(choice: MixtureRequest) -> GateConfig:
+        body = {"mixture": choice.model, **choice.changes(), "split": "test"}
+        return ModelHost(Settings(home=mixed)).plan(MixRequest(**body).wish()).gate
 
-    assert gate(saved) == GateConfig(top_k=2)
-    assert gate(cleared) == GateConfig()
+    assert gate(saved) == PosteriorGateConfig(top_k=2)
+    assert gate(cleared) == PosteriorGateConfig()
 
 
 def test_a_request_may_change_every_knob_of_the_gate() -> None:
-    changes = asdict(GateConfig("updating", "last_token", 0.3, 64, 1))
+    changes = asdict(UpdatingGateConfig(evidence="last_token", newest_weight=0.3, update_every=64, top_k=1))
 
     assert MixRequest(mixture="both", gate=changes).wish().gate == changes
 

@@ -12,9 +12,10 @@ import pytest
 from ui.cli.app import main
 from ui.cli.output import print_fields
 from workbench.job_records.jobs import NEWEST, create_job, due, request_stop
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import reading, transaction
 from workbench.registry.mixtures import get_mixture
-from workbench.specs import Evaluate, SelfCheck
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

@@ -124,7 +124,7 @@ def test_experts_are_named_with_weights_or_without() -> None:
 
 def test_what_is_left_out_does_not_take_part() -> None:
     members = Members(MEMBERS, ["both/code", "both/law"])
-    wish = mix_request("both", members, "", ["law"], {"kind": None, "top_k": 1})
+    wish = mix_request("both", members, "", ["law"], {"top_k": 1})
 
     assert (wish.active, wish.weights, wish.gate) == (["both/code"], None, {"top_k": 1})
     assert request_of(wish) == {"model": "both", "active": ["both/code"], "gate": {"top_k": 1}}

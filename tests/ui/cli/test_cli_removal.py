@@ -12,10 +12,10 @@ from ui.present.charts.curves_and_bars import removal_bars
 from ui.present.text.removal import extraction_rows, perplexity_rows
 from workbench.analysis.removal import removal_reports
 from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import mixtures, reports
 from workbench.registry.database import reading, transaction
 from workbench.registry.experts import list_experts
-from workbench.specs import CertifyRemoval
 
 pytestmark = pytest.mark.usefixtures("mixed")
 

@@ -24,9 +24,10 @@ from ui.serving.addresses import require_free_port, require_safe_address
 from ui.serving.browser import can_browse
 from ui.serving.studio_server import options
 from workbench.job_records.jobs import create_job
+from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.database import transaction
 from workbench.settings import Settings
-from workbench.specs import ImportCorpus, SelfCheck
 
 LONG = "a token with a good many characters"
 NAMES = ["api", "studio", "worker", "scheduler"]

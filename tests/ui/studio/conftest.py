@@ -8,21 +8,24 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from engine.config import GateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.corpus import Document
 from engine.text.split import store_documents
 from workbench.analysis import evaluations
 from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, mixtures, seeds
 from workbench.registry.cards import CorpusCard
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
 from workbench.registry.tables import Artifact, new_id
 from workbench.settings import Settings, get_settings
-from workbench.specs import Evaluate, MixtureSpec
+from workbench.specs import MixtureSpec
 from workbench.store import artifacts
 from workbench.store.storage import Storage, get_storage
-from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 # A name that would do harm on a page that forgot to escape it.
 HOSTILE = "<b>law</b> *x* :red[y] $z$ [a](http://b)"
@@ -69,14 +72,14 @@ def fill(settings: Settings) -> None:
         for name in TEXTS:
             _corpus(session, storage, name)
         seed = _seed(session, storage)
-        job_id = _ended_job(session, TrainDemix(name="first", seed_model="tiny", domains=list(DOMAINS)))
+        job_id = _ended_job(session, TrainJoint(name="first", seed_model="tiny", domains=list(DOMAINS)))
         _curve(session, job_id)
         base = _artifact(session, storage, "demix-base")
         for domain in DOMAINS:
             _expert(session, storage, f"first/{domain}", domain, base, seed_id=seed, job_id=job_id)
         _expert(session, storage, "laws again", HOSTILE, base, parent=f"first/{HOSTILE}", job_id=job_id)
         mixtures.create_mixture(
-            session, MixtureSpec(name="first", experts=[f"first/{d}" for d in DOMAINS], gate=GateConfig())
+            session, MixtureSpec(name="first", experts=[f"first/{d}" for d in DOMAINS], gate=PosteriorGateConfig())
         )
         _scores(session, storage)
         _jobs(session)
@@ -216,11 +219,11 @@ def _jobs(session: Session) -> None:
     cause = {"error": "The loss is NaN at step 12.", "next_step": "Choose a smaller learning_rate and retry."}
     _ended_job(session, wish, "failed", **cause)
     _ended_job(session, Evaluate(mixture="first"), "cancelled")
-    running = jobs.create_job(session, TrainDemix(name="second", seed_model="tiny", domains=["code"]))
+    running = jobs.create_job(session, TrainJoint(name="second", seed_model="tiny", domains=["code"]))
     fence = leases.claim(session, running, "test", 600.0, 3)
     assert fence is not None
     note = "step 40 of 100 · loss 2.31 nats/token"
-    leases.record(session, running, fence, progress=0.4, note=note, eta=75.0, metrics=[("loss", 40, 2.31)])
+    leases.record(session, running, fence, progress=0.4, note=note, eta_seconds=75.0, metrics=[("loss", 40, 2.31)])
     paused = jobs.create_job(session, MakeSeed(name="other", domains=["code"]))
     jobs.request_stop(session, paused, "pause")
     jobs.create_job(session, Evaluate(mixture="first", split="dev"), after=[running])

@@ -111,7 +111,9 @@ def test_the_overlap_is_measured_at_a_click() -> None:
     app = open_room("specialization", specialization__view="Shared text")
     assert "has not been measured yet" in told(app)
     named(app.button, "Measure the overlap").click().run()
-    assert [job.spec for job in read(jobs.list_jobs) if job.kind == "overlap"] == [{"kind": "overlap", "domains": []}]
+    assert [job.spec for job in read(jobs.list_jobs) if job.kind == "measure-overlap"] == [
+        {"kind": "measure-overlap", "domains": []}
+    ]
     assert named(app.run().button, "Measure the overlap").disabled
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.studio.modes import add_composition, add_mode_expert
@@ -13,10 +16,11 @@ from ui.client import Client
 from ui.errors import ServerDown
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures, reports
-from workbench.registry.database import transaction
-from workbench.specs import Evaluate, SelfCheck
-from workbench.training_specs import TrainExpert
+from workbench.registry.database import get_engine, transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home")
 
@@ -236,7 +240,7 @@ def test_what_was_watched_and_why_this_parent_stand_on_the_job() -> None:
         job_id = rows.create_job(session, wish)
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         curve = [(f"dev_loss/{name}", step, loss) for name in ("poems", "code") for step, loss in ((0, 3.0), (9, 2.0))]
-        leases.record(session, job_id, fence, progress=0.9, note="", eta=None, metrics=curve)
+        leases.record(session, job_id, fence, progress=0.9, note="", metrics=curve)
         leases.finish(session, job_id, fence, "done", result=result)
     app = open_room("jobs_page", job=job_id)
     assert not app.exception
@@ -297,6 +301,40 @@ def test_moving_a_toggle_saves_nothing_until_it_is_asked_to(monkeypatch: pytest.
     settled(app.button(key="mixture.save").click().run())
     assert [m.active for m in read(mixtures.get_mixture, "first").members] == [False, True, True]
     assert "This is what is saved." in told(app)
+
+
+def test_a_click_on_a_toggle_fetches_the_mixture_and_its_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[dict[str, Any]] = []
+
+    def mix(client: Client, **request: Any) -> dict[str, Any]:
+        requests.append(request)
+        return mixed(client, **request)
+
+    monkeypatch.setattr(Client, "mix", mix)
+    app = open_room("mixtures")
+    assert len(requests) == 1  # what is chosen is what is saved
+    with statements_by_name("mixtures") as by_name:
+        settled(named(app.toggle, "first/code").set_value(False).run())
+    assert len(by_name) == 1  # for its cost; the choice of a mixture has listed all of them
+    (request,) = requests[1:]
+    assert (request["mixture"], len(request["active"])) == ("first", 2)
+
+
+@contextmanager
+def statements_by_name(table: str) -> Iterator[list[str]]:
+    """The statements that look for a row of this table by its name meanwhile."""
+    found: list[str] = []
+
+    def see(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if f"WHERE {table}.name = " in statement:
+            found.append(statement)
+
+    engine = get_engine()
+    event.listen(engine, "before_cursor_execute", see)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", see)
 
 
 def test_a_choice_of_nobody_cannot_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from engine.config import GateConfig
+from engine.mixing.gates.cluster import ClusterGateConfig
 from tests.ui.clusterings import SOURCES, fill_clustering
 from tests.ui.studio.conftest import HOSTILE
 from tests.ui.studio.visits import named, open_room, read, settled, told
@@ -338,8 +338,8 @@ def test_one_button_asks_for_a_model_on_each_cluster() -> None:
     named(app.button, "Train a model on each").click().run()
     assert not app.exception
     kinds = sorted(one.kind for one in read(jobs.list_jobs))
-    assert kinds == ["make-cluster-domains", "make-mixture", *["train-demix"] * 4]
-    assert "workbench cluster train topics elms" in "\n".join(one.value for one in app.code)
+    assert kinds == ["make-cluster-domains", "make-mixture", *["train-joint"] * 4]
+    assert "workbench train clusters topics elms" in "\n".join(one.value for one in app.code)
 
 
 @pytest.mark.usefixtures("topics")
@@ -452,7 +452,7 @@ def test_the_grid_of_a_mixture_is_shown_in_the_room(monkeypatch: pytest.MonkeyPa
     assert "No mixture weighs its experts by nearness" in everything(room("Temperature & top k"))
     _trained("elms", num_steps=10)
     with transaction() as session:
-        gate = GateConfig(kind="cluster", clustering=get_clustering(session, "topics").id)
+        gate = ClusterGateConfig(clustering=get_clustering(session, "topics").id)
         mixtures.set_gate(session, "elms", gate)
     monkeypatch.setattr(Client, "cluster_grid", lambda _self, **_wish: grid(INNER))
     app = settled(room("Temperature & top k"))

@@ -1,8 +1,9 @@
-"""The command that a form shows wishes the same as its button: it goes through the command line's own parser."""
+"""The command that a form shows submits the same as its button: the command line's own parser reads it."""
 
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +12,17 @@ import pytest
 from jobs.plans import clusterings
 from ui.cli import app
 from ui.cli.commands import cluster, corpus, evaluate, expert, mix, mode, seed, train
-from ui.present.cli_command import command_for
+from ui.kinds.catalog import screen_of
+from ui.present.cli_command import command_line
 from ui.present.questions import assemble, changed, questions_of
-from workbench.cluster_specs import FindClusters
 from workbench.errors import BadSpec
-from workbench.specs import SPECS, Spec, TrainClusters, parse_as, parse_spec
+from workbench.kinds.catalog import known_kinds
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.spec_base import Spec
+from workbench.specs import TrainClusters, parse_as, parse_spec
 
 NAME = 'it\'s *my* "name"'
-WISHES: dict[str, dict[tuple[str, ...], Any]] = {
+ANSWERS: dict[str, dict[tuple[str, ...], Any]] = {
     "import-corpus": {
         ("name",): NAME,
         ("path",): "/data/a b.jsonl",
@@ -27,7 +31,7 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
         ("anonymize",): True,
     },
     "make-seed": {("name",): NAME, ("domains",): ["a", "b"], ("shape", "width"): 64, ("vocab_size",): 600},
-    "train-demix": {
+    "train-joint": {
         ("name",): NAME,
         ("seed_model",): "s",
         ("domains",): ["a"],
@@ -72,6 +76,10 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
         ("temperature",): 0.5,
         ("evidence",): "last_token",
     },
+    "certify-addition": {("expert",): NAME, ("mixture",): "m", ("split",): "dev", ("max_tokens",): 500},
+    "make-domain": {("clustering",): NAME, ("name",): "a b", ("clusters",): ["1", "2"]},
+    "pin-documents": {("clustering",): NAME, ("cluster",): "a b", ("documents",): ["abcdef12", "12345678"]},
+    "measure-overlap": {("domains",): ["a", "b"]},
     "merge-clusters": {("clustering",): NAME, ("clusters",): ["a", "2"]},
     "split-cluster": {("clustering",): NAME, ("cluster",): "a b", ("num_clusters",): 3, ("method",): "unbalanced"},
     "make-cluster-domains": {("clustering",): NAME},
@@ -87,39 +95,48 @@ WISHES: dict[str, dict[tuple[str, ...], Any]] = {
 
 
 @pytest.fixture
-def wished(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
-    """What the command line would have asked for."""
-    found: list[Spec] = []
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
+    """What the command line would have submitted."""
+    specs: list[Spec] = []
 
     def submit(spec: Spec, _how: Any) -> Any:
-        found.append(spec)
+        specs.append(spec)
         return SimpleNamespace(state="queued")
 
     for verb in (cluster, corpus, seed, train, evaluate, expert, mix, mode):
         monkeypatch.setattr(verb, "submit", submit)
-    return found
+    return specs
 
 
-@pytest.mark.parametrize("kind", WISHES)
-def test_the_command_is_the_same_wish_as_the_form(kind: str, wished: list[Spec]) -> None:
-    questions = questions_of(SPECS[kind], {})
-    answers = {q.path: q.default for q in questions} | WISHES[kind]
-    command = command_for(kind, changed(questions, answers))
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_the_command_submits_the_same_spec_as_the_form(kind: str, submitted: list[Spec]) -> None:
+    questions = questions_of(known_kinds()[kind].spec, {})
+    answers = {q.path: q.default for q in questions} | ANSWERS[kind]
+    command = screen_of(kind).command(changed(questions, answers))
     assert app.main(shlex.split(command)[1:]) in (0, None)
-    assert wished == [parse_spec({"kind": kind, **assemble(answers)})]
+    assert submitted == [parse_spec({"kind": kind, **assemble(answers)})]
 
 
-def test_an_average_by_weights_of_ones_own_has_a_command_too(wished: list[Spec]) -> None:
+def test_every_command_is_tried() -> None:
+    with_command = {kind for kind in known_kinds() if screen_of(kind).command}
+    assert with_command - {"find-clusters", "selfcheck"} == set(ANSWERS)
+
+
+def test_the_self_check_has_a_command_too() -> None:
+    assert app.main([*shlex.split(screen_of("selfcheck").command({}))[1:], "--help"]) in (0, None)
+
+
+def test_an_average_by_weights_of_ones_own_has_a_command_too(submitted: list[Spec]) -> None:
     told = {("name",): "s", ("experts",): ["a", "b"], ("weights",): [1.0, 2.5]}
-    assert app.main(shlex.split(command_for("average-experts", told))[1:]) in (0, None)
-    assert wished == [parse_spec({"kind": "average-experts", **assemble(told)})]
+    assert app.main(shlex.split(screen_of("average-experts").command(told))[1:]) in (0, None)
+    assert submitted == [parse_spec({"kind": "average-experts", **assemble(told)})]
 
 
 @pytest.mark.parametrize(("source", "field"), [("folder", "location"), ("hub", "location"), ("expert", "expert")])
-def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, wished: list[Spec]) -> None:
+def test_a_seed_from_elsewhere_has_a_command_too(source: str, field: str, submitted: list[Spec]) -> None:
     told = {("name",): "s", ("source",): source, (field,): "some/where"}
-    assert app.main(shlex.split(command_for("make-seed", told))[1:]) in (0, None)
-    assert wished == [parse_spec({"kind": "make-seed", **assemble(told)})]
+    assert app.main(shlex.split(screen_of("make-seed").command(told))[1:]) in (0, None)
+    assert submitted == [parse_spec({"kind": "make-seed", **assemble(told)})]
 
 
 def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +150,12 @@ def test_the_plans_of_clusters_have_commands_too(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(clusterings, name, stop)
     find = {("name",): NAME, ("num_clusters",): 16, ("domains",): ["a", "b"], ("scaling",): "unit_rows"}
     train = {("name",): NAME, ("clustering",): "c d", ("seed_model",): "s", ("training", "num_steps"): 9}
-    for kind, spec, wish in (("find-clusters", FindClusters, find), ("train-clusters", TrainClusters, train)):
+    commands = {
+        "find": screen_of("find-clusters").command,
+        "train": partial(command_line, "train clusters", TrainClusters, ("clustering", "name")),
+    }
+    for which, spec, wish in (("find", FindClusters, find), ("train", TrainClusters, train)):
         questions = questions_of(spec, {})
         answers = {q.path: q.default for q in questions} | wish
-        app.main(shlex.split(command_for(kind, changed(questions, answers)))[1:])
+        app.main(shlex.split(commands[which](changed(questions, answers)))[1:])
         assert found.pop() == parse_as(spec, assemble(answers))

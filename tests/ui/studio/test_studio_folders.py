@@ -12,12 +12,15 @@ from datasets import packaged_modules
 from jobs.garbage_collection import uploads_folder
 from tests.ui.studio.visits import named, open_room, read
 from ui.present.readable_folders import is_readable, require_readable
-from workbench.corpus_specs import FORMATS, ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records import jobs as rows
+from workbench.kinds.catalog import known_kinds
+from workbench.kinds.data.import_corpus import FORMATS, ImportCorpus
 from workbench.settings import Settings, get_settings
 from workbench.spec_base import LocalPath
-from workbench.specs import SPECS, parse_spec
+from workbench.specs import parse_spec
+
+SPECS = {name: kind.spec for name, kind in known_kinds().items()}
 
 OUTSIDE = "is outside the folders that the studio may read"
 

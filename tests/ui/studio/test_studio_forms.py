@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from tests.ui.clusterings import fill_clustering
 from tests.ui.studio.conftest import HOSTILE
@@ -14,7 +15,9 @@ from ui.present.charts.cells import new_heatmap
 from ui.studio.shared.data_table import show_table
 from workbench.job_records import jobs
 from workbench.registry import mixtures
+from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
+from workbench.registry.tables import Cluster
 from workbench.settings import get_settings
 from workbench.store.storage import get_storage
 
@@ -80,7 +83,9 @@ def test_texts_are_classified_under_the_ways_that_were_chosen(tmp_path: Path) ->
 def test_the_clustering_of_a_gate_is_chosen_by_its_name() -> None:
     with transaction() as session:
         id = fill_clustering(session, get_storage(get_settings()), name="subjects").id
+        session.scalars(select(Cluster).where(Cluster.clustering_id == id)).first().domain = domain_row(session, "code")
     app = open_room("mixtures")
+    app = named(app.selectbox, "Weights come from").select("cluster-posterior").run()
     clustering = named(app.selectbox, "Clustering")
     assert clustering.options == ["none", "subjects"]
     app = clustering.select("subjects").run()

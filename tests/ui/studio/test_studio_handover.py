@@ -13,9 +13,9 @@ from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.api.app import create_app
 from ui.client import Client
+from ui.kinds.train_form_parts import EXPERT
 from ui.playground.app import FIRST_PROMPT, Player
 from ui.present.pages import LEARNED_AND_KEPT
-from ui.studio.app_pages.train import EXPERT
 from workbench.job_records import jobs
 from workbench.registry import experts, mixtures
 from workbench.registry.database import transaction

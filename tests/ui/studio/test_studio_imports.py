@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.ui.studio.visits import named, open_room, read, told
-from workbench.corpus_specs import ImportCorpus
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.registry.database import transaction
 
 pytestmark = pytest.mark.usefixtures("filled_home", "folders_named")

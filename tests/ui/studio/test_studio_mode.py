@@ -10,16 +10,16 @@ import pytest
 from tests.ui.studio.modes import add_composition, add_mode_expert
 from tests.ui.studio.visits import named, open_room, read, told
 from ui.cli.app import main
+from ui.kinds.train_form_parts import AVERAGE, EXPERT, MODE
 from ui.present.pages import COMPOSITION
 from ui.present.text.mixtures import inside_words
 from ui.present.throughput import cost_words, counted_as
-from ui.studio.app_pages.train import AVERAGE, EXPERT, MODE
 from ui.studio.experts.comparison import differences
 from ui.studio.job_views.mode_gate_history import gates_picture, looks_of
 from workbench.analysis.mode_parts import mode_complaints
 from workbench.job_records import jobs as rows
 from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import TrainMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MetricPoint
 from workbench.registry.database import transaction
@@ -49,7 +49,9 @@ def fill(app: Any, kind: str, label: str, value: Any) -> None:
 
 
 def command_of(app: Any) -> str:
-    return next(block.value for block in app.code if block.value.startswith("workbench mode"))
+    return next(
+        block.value for block in app.code if block.value.startswith(("workbench mode ", "workbench train mode "))
+    )
 
 
 def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
@@ -65,7 +67,7 @@ def test_stage_one_is_asked_for_with_what_must_not_be_forgotten() -> None:
     assert [one.label for one in app.metric] == ["Learned parameters", "Memory, at least", "Disk", "Time, about"]
     assert named(app.metric, "Learn").value == "41 k"  # two layers of 10,240 in two blocks, and gates
     assert "how long that takes is known after the first training" in told(app)
-    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2 --retain prose"
+    assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2 --retain prose"
     named(app.button, "Train the expert").click().run()
     assert not app.exception
     assert not app.error
@@ -93,7 +95,7 @@ def test_no_more_blocks_are_offered_than_the_seed_model_has_layers() -> None:
     assert (blocks.value, blocks.max) == (2, 2)
     fill(app, "text_input", "Name", "poet")
     fill(app, "multiselect", "Domains", ["poems"])
-    assert command_of(app) == "workbench mode train poet --seed-model tiny --domains poems --blocks 2"
+    assert command_of(app) == "workbench train mode poet --seed-model tiny --domains poems --blocks 2"
     named(app.button, "Train the expert").click().run()
     assert not app.error
 
@@ -166,7 +168,7 @@ def test_a_new_expert_is_offered_only_where_an_expert_can_be_copied() -> None:
 def test_what_is_of_mode_alone_has_nothing_to_copy_and_nothing_to_average() -> None:
     with transaction() as session:
         for card in experts.list_experts(session):
-            experts.expert_row(session, card.name).method = experts.MODE
+            experts.expert_row(session, card.name).method = "mode"
     assert "no mixture yet with an expert that can be copied" in told(open_room("train", train__what=EXPERT))
     assert "All experts here are of MoDE, which are not averaged." in told(open_room("train", train__what=AVERAGE))
 

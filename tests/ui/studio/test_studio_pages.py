@@ -10,8 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from workbench.job_records.jobs import create_job
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.database import transaction
-from workbench.training_specs import TrainDemix
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 
@@ -109,5 +109,12 @@ def test_a_foreign_origin_makes_the_studio_ask_nobody_for_our_address() -> None:
 @pytest.mark.usefixtures("home")
 def test_an_empty_page_tells_the_job_that_will_fill_it(page: str) -> None:
     with transaction() as session:
-        create_job(session, TrainDemix(name="demo", seed_model="s", domains=["a"]), title="Train 4 experts together")
+        create_job(session, TrainJoint(name="demo", seed_model="s", domains=["a"]), title="Train 4 experts together")
     assert "“Train 4 experts together” waits for its turn." in told(open_page(page))
+
+
+@pytest.mark.usefixtures("home")
+def test_the_overview_explains_the_terms() -> None:
+    [glossary] = [box for box in open_page("overview").expander if "Glossary" in box.label]
+    assert "| expert |" in glossary.markdown[0].value
+    assert "Refused" not in glossary.markdown[0].value

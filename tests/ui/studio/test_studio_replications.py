@@ -12,8 +12,8 @@ from jobs.plans.replications import spec_for_folder, submit_replication
 from jobs.queue.submit import run_now
 from tests.ui.studio.test_studio_pages import complaints, told
 from workbench.job_records import jobs, leases
+from workbench.kinds.replications.replicate import Replicate
 from workbench.registry.database import reading, transaction
-from workbench.replication_specs import Replicate
 from workbench.replications.plan import plan
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")

@@ -22,7 +22,7 @@ from ui.present.text.retention import (
 )
 from workbench.analysis import evaluations
 from workbench.job_records import jobs
-from workbench.mode_specs import TrainMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.corpora import domain_row
 from workbench.registry.database import transaction
 from workbench.registry.experts import expert_row

@@ -11,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 from engine.selfcheck.law import Checked
 from engine.selfcheck.report import versions
 from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.database import reading, transaction
-from workbench.specs import SelfCheck
 
 STUDIO = str(Path(__file__).parents[3] / "ui" / "studio" / "app.py")
 HOLDS = Checked("L1", "a mixture with weight 1 on expert j is expert j", "bit-equal", True, 0.0, 0.5, 0.1)

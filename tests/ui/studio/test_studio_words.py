@@ -9,11 +9,11 @@ from markdown_it import MarkdownIt
 
 from ui.cli.plan_progress import line as several_line
 from ui.present.failure_text import next_step_of
-from ui.present.job_results import result_words, sight_of
-from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of
+from ui.present.job_results import result_place, result_sentence
+from ui.present.job_status import actions_of, look_of, percent_of, places_of, sentence_of, time_left
 from ui.present.next_steps import Holdings, suggestions
 from ui.present.pages import CORPORA, EXPERTS, TRAIN
-from ui.present.questions import NOT_ASKED, assemble, changed, questions_of
+from ui.present.questions import DERIVED_FIELDS, assemble, changed, questions_of
 from ui.present.text.formatting import ago, duration, plain, size, spoken
 from ui.present.text.posteriors import posterior_title
 from ui.present.uploads import keep_uploads, own_names, safe_suffix
@@ -21,9 +21,10 @@ from ui.studio.job_views.pending_jobs import by_turn
 from ui.studio.shared import health
 from ui.studio.shared.data_table import as_csv
 from ui.studio.shared.health import worker_sign
+from workbench.kinds.catalog import known_kinds
+from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry.cards import JobCard
-from workbench.specs import SPECS, parse_spec
-from workbench.training_specs import TrainExpert
+from workbench.specs import parse_spec
 
 OFFERS = {"domain": ["d"], "domains": ["d"], "mixture": ["m"], "parent": ["p"], "seed_model": ["s"]}
 
@@ -87,9 +88,9 @@ def test_numbers_carry_their_unit() -> None:
 
 
 def test_a_form_asks_every_field_of_every_spec() -> None:
-    for spec in SPECS.values():
+    for spec in (kind.spec for kind in known_kinds().values()):
         asked = {question.path[0] for question in questions_of(spec, OFFERS)}
-        assert asked == set(spec.model_fields) - set(NOT_ASKED)
+        assert asked == set(spec.model_fields) - set(DERIVED_FIELDS)
         assert all(question.help for question in questions_of(spec, OFFERS))
 
 
@@ -142,7 +143,7 @@ def test_what_to_try_next_follows_what_there_is() -> None:
 
 def test_nothing_is_suggested_that_is_on_its_way() -> None:
     seed = job("running", kind="make-seed", title="Seed", eta_seconds=70.0)
-    demix = job("queued", kind="train-demix", title="Experts", created_at=1.0)
+    demix = job("queued", kind="train-joint", title="Experts", created_at=1.0)
     told = [one.sentence for one in suggestions(Holdings(domains=2, unfinished=[demix, seed]))]
     assert told == [
         "“Seed” is running, about 1 min 10 s left. All experts start from it.",
@@ -196,28 +197,43 @@ def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None
 @pytest.mark.usefixtures("home")
 def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
     told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Fix or remove it."}
+    told["failure"] = {"code": "corpus_error", "line": 2}
     assert "--skip-bad" in next_step_of(job("failed", **told, spec={"skip_bad": False}))
     assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Fix or remove it."
+    assert next_step_of(job("failed", **told | {"failure": {"code": "corpus_error"}})) == "Fix or remove it."
+
+
+def test_the_time_left_is_a_range_where_the_speed_varied() -> None:
+    eta = {"eta_seconds": 200.0, "eta_soonest": 120.0, "eta_latest": 300.0}
+    assert time_left(job("running", **eta)) == "2 min to 5 min left"
+    assert time_left(job("running", **eta | {"eta_soonest": 190.0, "eta_latest": 209.0})) == "about 3 min left"
+    assert time_left(job("running", eta_seconds=10.0)) == "about 10 s left"
+    assert time_left(job("running")) == ""
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (59, "59 s"), (600, "10 min"), (7500, "2 h 5 min")])
+def test_durations_to_minutes_are_rounded(seconds: float, words: str) -> None:
+    assert duration(seconds, to_minutes=True) == words
 
 
 def test_what_came_of_a_job_is_told_with_its_reason() -> None:
     result = {"expert": "e", "parent": "m/a", "parent_posterior": {"m/b": 0.25, "m/a": 0.75}}
     done = job("done", kind="train-expert", result=result)
-    assert result_words(done) == (
+    assert result_sentence(done) == (
         "It began as a copy of m/a, the nearest by the posterior on held-out text (m/a 0.75, m/b 0.25)."
     )
     branch = {"expert": "e", "parent": "m/a", "parent_posterior": {}, "parent_documents": 0.974, "mixture": "n"}
-    assert result_words(job("done", kind="train-expert", result=branch)) == (
+    assert result_sentence(job("done", kind="train-expert", result=branch)) == (
         "It began as a copy of m/a. m/a was trained on 97% of the same documents. It is in the mixture n."
     )
-    sight = sight_of(done)
-    assert sight is not None
-    assert (sight.room, sight.chosen) == (EXPERTS, {"experts.chosen": ["e"]})
+    place = result_place(done)
+    assert place is not None
+    assert (place.page, place.state) == (EXPERTS, {"experts.chosen": ["e"]})
 
 
 def test_a_job_that_has_not_ended_has_no_result() -> None:
-    assert result_words(job("running")) == ""
-    assert sight_of(job("failed")) is None
+    assert result_sentence(job("running")) == ""
+    assert result_place(job("failed")) is None
 
 
 def test_a_posterior_is_told_after_as_many_blocks_as_were_used() -> None:

@@ -12,8 +12,9 @@ from workbench.analysis import evaluations
 from workbench.analysis.affinity import affinity
 from workbench.errors import InUse
 from workbench.job_records import jobs
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry import corpora, experts, mixtures, reports
-from workbench.specs import MeasureOverlap, MixtureSpec
+from workbench.specs import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -14,12 +14,12 @@ from sqlalchemy import select
 from workbench.analysis import evaluations
 from workbench.errors import BadSpec, NotFound, StorageError
 from workbench.job_records import jobs
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import EvaluationCard
 from workbench.registry.tables import Artifact
 from workbench.specs import MixtureSpec
 from workbench.store import artifacts
-from workbench.training_specs import MakeSeed
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

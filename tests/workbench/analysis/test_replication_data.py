@@ -9,10 +9,10 @@ import pytest
 from workbench.analysis import evaluations
 from workbench.analysis.replication_data import stored_scores
 from workbench.job_records import jobs
+from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry import corpora, experts
 from workbench.registry.tables import Expert
 from workbench.replications.demix.sizes import SIZES
-from workbench.specs import SelfCheck
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

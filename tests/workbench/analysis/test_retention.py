@@ -16,12 +16,14 @@ from workbench.analysis import evaluations
 from workbench.analysis.retention import NOT_COUNTED, NOT_SCORED, retention, suggest_defaults
 from workbench.errors import NotFound
 from workbench.job_records import jobs
-from workbench.mode_specs import TrainMode
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.seeds import MADE_OF, seed_row
 from workbench.registry.tables import Job
-from workbench.specs import Evaluate, MixtureSpec, Spec
-from workbench.training_specs import MakeSeed
+from workbench.spec_base import Spec
+from workbench.specs import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -13,8 +13,9 @@ from engine.methods.mode.model import ModeModel
 from engine.models.families import fresh_model, num_parameters
 from engine.models.flops import Shape
 from workbench.job_records import jobs, leases
-from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.job_records.forecasts import Forecast, forecast
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry import experts
 from workbench.registry.seeds import seed_row
 
@@ -42,7 +43,7 @@ def seeded(world: World, model: Any) -> World:
     return world
 
 
-def told(world: World, spec: TrainMode | ComposeMode) -> dict[str, Any]:
+def told(world: World, spec: TrainMode | ComposeMode) -> Forecast:
     found = forecast(world.session, spec)
     assert found is not None
     return found
@@ -52,10 +53,10 @@ def test_what_learns_is_what_the_model_adds_but_for_norms(seeded: World, model: 
     found = told(seeded, SPEC)
     mode = ModeModel(model, SHAPE.num_blocks)
     mode.add_expert("law", SHAPE)
-    assert found["num_learning"] == pytest.approx(mode.num_added("law"), rel=0.01)
-    assert found["memory"] == 4 * (found["num_frozen"] + 4 * found["num_learning"])
-    assert found["num_flops"] == 10 * 2 * 3 * 16 * training_flops(Shape.of(model.config.to_dict()), 16, [SHAPE])
-    assert (found["seconds"], found["measured_by"]) == (None, None)
+    assert found.num_trained == pytest.approx(mode.num_added("law"), rel=0.01)
+    assert found.memory_bytes == 4 * (found.num_frozen + 4 * found.num_trained)
+    assert found.num_flops == 10 * 2 * 3 * 16 * training_flops(Shape.of(model.config.to_dict()), 16, [SHAPE])
+    assert (found.seconds, found.measured_by) == (None, None)
 
 
 def test_time_is_by_the_newest_training_of_this_machine(seeded: World) -> None:
@@ -65,24 +66,24 @@ def test_time_is_by_the_newest_training_of_this_machine(seeded: World) -> None:
         assert fence is not None
         leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
     found = told(seeded, SPEC)
-    assert found["measured_by"] == "at 2e+06"
-    assert found["seconds"] == pytest.approx(found["num_flops"] / 2e6)
-    assert found["seconds_between"] == pytest.approx((found["num_flops"] / 2e6, found["num_flops"] / 1e6))
+    assert found.measured_by == "at 2e+06"
+    assert found.seconds == pytest.approx(found.num_flops / 2e6)
+    assert found.seconds_between == pytest.approx((found.num_flops / 2e6, found.num_flops / 1e6))
 
 
 def test_a_training_of_the_same_kind_and_backbone_goes_before_a_newer_one(seeded: World) -> None:
     other = SPEC.model_copy(update={"seed_model": "another"})
     for spec, speed in ((other, 4e6), (SPEC, 1e6), (other, 2e6)):
         if spec is SPEC:
-            assert told(seeded, SPEC)["seconds_between"] is None
-            assert not told(seeded, SPEC)["is_alike"]
+            assert told(seeded, SPEC).seconds_between is None
+            assert not told(seeded, SPEC).is_alike
         job_id = jobs.create_job(seeded.session, spec, title=f"at {speed:g}")
         fence = leases.claim(seeded.session, job_id, "test", 60.0, 3)
         assert fence is not None
         leases.finish(seeded.session, job_id, fence, "done", result={"throughput": {"flops_per_second": speed}})
     found = told(seeded, SPEC)
-    assert (found["measured_by"], found["is_alike"]) == ("at 1e+06", True)
-    assert found["seconds_between"] == pytest.approx((found["num_flops"] / 1e6,) * 2)
+    assert (found.measured_by, found.is_alike) == ("at 1e+06", True)
+    assert found.seconds_between == pytest.approx((found.num_flops / 1e6,) * 2)
 
 
 def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None:
@@ -99,10 +100,10 @@ def test_frozen_experts_take_memory_and_learn_gates_alone(seeded: World) -> None
     whole = told(seeded, ComposeMode(**wish, domains=["law", "code"], training=TRAINING))
     still = told(seeded, ComposeMode(**wish))
     one = told(seeded, SPEC)
-    assert frozen["num_learning"] == 2 * 2 * (64 + 1)
-    assert whole["num_learning"] == frozen["num_beside"] == still["num_beside"] == 2 * one["num_learning"]
-    assert 0 < frozen["num_flops"] < whole["num_flops"]
-    assert (still["num_learning"], still["num_flops"], still["checkpoints"]) == (0, 0, 0)
+    assert frozen.num_trained == 2 * 2 * (64 + 1)
+    assert whole.num_trained == frozen.num_beside == still.num_beside == 2 * one.num_trained
+    assert 0 < frozen.num_flops < whole.num_flops
+    assert (still.num_trained, still.num_flops, still.checkpoint_bytes) == (0, 0, 0)
 
 
 def test_nothing_is_foretold_of_what_nobody_knows(seeded: World) -> None:

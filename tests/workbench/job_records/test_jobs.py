@@ -9,12 +9,15 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import JobError, NotFound
 from workbench.job_records import jobs, leases
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.analysis.selfcheck import SelfCheck
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry.tables import Artifact, Job, Metric
-from workbench.specs import Evaluate, MeasureOverlap, SelfCheck
-from workbench.training_specs import MakeSeed, TrainDemix
 
 SPEC = MakeSeed(name="seed", domains=["law"])
 
@@ -328,7 +331,7 @@ def test_a_card_holds_the_wish(session: Session) -> None:
     ("spec", "title"),
     [
         (ImportCorpus(name="law", path="x"), "Import corpus law"),
-        (TrainDemix(name="mix", seed_model="seed", domains=["law"]), "Train demix mix"),
+        (TrainJoint(name="mix", seed_model="seed", domains=["law"]), "Train joint model mix"),
         (Evaluate(mixture="mix"), "Evaluate mix"),
         (MeasureOverlap(), "Measure overlap"),
         (SelfCheck(), "Self-check"),

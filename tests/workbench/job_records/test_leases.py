@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session
 
 from workbench.errors import LeaseLost
 from workbench.job_records import jobs, leases
+from workbench.job_records.event_kinds import CHECKPOINT
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
 from workbench.registry.tables import Artifact, Job
-from workbench.training_specs import MakeSeed
 
 LEASE, ATTEMPTS = 30.0, 3
 SPEC = MakeSeed(name="seed", domains=["law"])
@@ -174,7 +175,7 @@ def lapses(session: Session, job_id: str, fence: int) -> None:
 
 
 def saves(session: Session, job_id: str) -> None:
-    leases.add_event(session, job_id, f"{leases.CHECKPOINT} 50.")
+    leases.add_event(session, job_id, "Checkpoint at step 50.", kind=CHECKPOINT)
 
 
 def makes(session: Session, job_id: str) -> None:
@@ -216,7 +217,7 @@ def test_progress_is_kept_within_its_bounds(session: Session) -> None:
     job = new_job(session)
     fence = claim(session, job)
     assert fence
-    leases.record(session, job, fence, progress=1.7, note="step 3", eta=12.5)
+    leases.record(session, job, fence, progress=1.7, note="step 3", eta_seconds=12.5, eta_range=(10.0, 20.0))
     card = jobs.get_job(session, job)
     assert (card.progress, card.progress_note, card.eta_seconds) == (1.0, "step 3", 12.5)
     leases.record(session, job, fence, note="step 4")

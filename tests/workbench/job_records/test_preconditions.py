@@ -5,17 +5,24 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.orm import Session
 
-from workbench.classify_specs import Classify
-from workbench.cluster_specs import ClusterPart, FindClusters, MakeClusterDomains, MergeClusters
-from workbench.corpus_specs import ImportCorpus
 from workbench.errors import BadSpec
 from workbench.job_records.jobs import create_job
 from workbench.job_records.preconditions import validate_against_registry
-from workbench.mode_specs import TrainMode
+from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.clusters.cluster_part import ClusterPart
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.clusters.merge_clusters import MergeClusters
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.tables import Corpus
 from workbench.spec_base import Spec
-from workbench.specs import Evaluate, MakeMixture, MeasureOverlap
-from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 HERE = __file__  # a path that leads somewhere
 
@@ -25,7 +32,7 @@ def chain() -> list[Spec]:
     return [
         ImportCorpus(name="law", path=HERE),
         MakeSeed(name="seed", domains=["law"]),
-        TrainDemix(name="one", seed_model="seed", domains=["law"]),
+        TrainJoint(name="one", seed_model="seed", domains=["law"]),
         TrainExpert(name="second", domain="law", mixture="one", parent="one/law"),
         Evaluate(mixture="one", domains=["law"]),
         MeasureOverlap(domains=["law", "sea"]),
@@ -60,7 +67,7 @@ def test_a_whole_model_takes_a_mixtures_name_and_names_its_expert_after_the_doma
     validate_against_registry(session, Evaluate(mixture="dapt"))
     validate_against_registry(session, TrainExpert(name="third", domain="law", mixture="dapt", parent="dapt/law"))
     with pytest.raises(BadSpec, match="A mixture called “dapt” exists already"):
-        validate_against_registry(session, TrainDemix(name="dapt", seed_model="seed", domains=["law"]))
+        validate_against_registry(session, TrainJoint(name="dapt", seed_model="seed", domains=["law"]))
 
 
 def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
@@ -70,7 +77,7 @@ def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
         ClusterPart(name="topics", domains=["law"]),
         MakeClusterDomains(clustering="topics", domains=["topics/0"]),
         MakeSeed(name="seed", domains=["law"]),
-        TrainDemix(name="m/0", seed_model="seed", domains=["topics/0"], method="dense"),
+        TrainJoint(name="m/0", seed_model="seed", domains=["topics/0"], method="dense"),
         MakeMixture(name="m", experts=["m/0/dense"]),
         MakeMixture(name="m", experts=["m/0/dense"], replace=True),
     ]
@@ -89,7 +96,7 @@ def test_a_plan_of_clusters_is_accepted_step_by_step(session: Session) -> None:
 
 def test_all_complaints_come_at_once(session: Session) -> None:
     with pytest.raises(BadSpec) as caught:
-        validate_against_registry(session, TrainDemix(name="m", seed_model="no-seed", domains=["x", "y"]))
+        validate_against_registry(session, TrainJoint(name="m", seed_model="no-seed", domains=["x", "y"]))
     assert len(caught.value.complaints) == 3
 
 
@@ -109,7 +116,7 @@ def test_domains_that_an_import_will_name_itself_may_be_counted_on(session: Sess
 def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Session) -> None:
     create_job(session, MakeSeed(name="seed", domains=["law"]))
     with pytest.raises(BadSpec, match="The name of a new mixture must not begin with “-”") as caught:
-        validate_against_registry(session, TrainDemix(name="-one", seed_model="seed", domains=["law", "sea"]))
+        validate_against_registry(session, TrainJoint(name="-one", seed_model="seed", domains=["law", "sea"]))
     assert sum("begin with" in one for one in caught.value.complaints) == 1
 
 
@@ -122,7 +129,7 @@ def test_a_name_that_would_be_an_option_is_refused_before_the_work(session: Sess
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused_before_the_work(session: Session, wish: Spec) -> None:
-    create_job(session, TrainDemix(name="one", seed_model="seed", domains=["law"]))
+    create_job(session, TrainJoint(name="one", seed_model="seed", domains=["law"]))
     with pytest.raises(BadSpec, match=r"must be a file or a folder, but there is none at .*nowhere\.txt"):
         validate_against_registry(session, wish)
 

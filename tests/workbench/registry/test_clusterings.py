@@ -8,9 +8,11 @@ import pytest
 
 from tests.workbench.conftest import World
 from workbench.analysis.cluster_routing import cluster_numbers
-from workbench.cluster_specs import MakeDomain, MergeClusters, SplitCluster
 from workbench.errors import BadSpec, InUse, JobError, NotFound
 from workbench.job_records import jobs
+from workbench.kinds.clusters.merge_clusters import MergeClusters
+from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry import corpora, experts, mixtures
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.cluster_domains import corpus_name, domain_names, set_domains

@@ -9,10 +9,11 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound, StorageError
 from workbench.job_records import jobs
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.registry import corpora, experts, seeds
 from workbench.registry.tables import Artifact, Corpus, Domain
-from workbench.specs import Evaluate
-from workbench.training_specs import MakeSeed, TrainDemix
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -130,9 +131,9 @@ def test_a_seed_in_use_says_who_needs_it(world: World) -> None:
     seed = world.seed("small")
     world.corpus("library", "law")
     world.expert("lawyer", "law", seed_id=seed.id)
-    wish = TrainDemix(name="mix", seed_model="small", domains=["law"])
+    wish = TrainJoint(name="mix", seed_model="small", domains=["law"])
     job = jobs.create_job(world.session, wish)
-    with pytest.raises(InUse, match="needed by expert “lawyer”; job “Train demix mix”"):
+    with pytest.raises(InUse, match="needed by expert “lawyer”; job “Train joint model mix”"):
         seeds.delete_seed(world.session, "small")
     jobs.request_stop(world.session, job, "cancel")
     experts.delete_expert(world.session, "lawyer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -22,10 +23,28 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from alembic import command
 from workbench.analysis.evaluations import list_evaluations
 from workbench.errors import DiskFull, NoRegistry, RegistryAway, StorageError
+from workbench.gate_configs import dump_gate, load_gate
+from workbench.job_records.jobs import create_job, events, get_job
+from workbench.job_records.leases import add_event
+from workbench.kinds.training.make_seed import MakeSeed
 from workbench.registry import database
+from workbench.registry.cards import Failure
 from workbench.registry.database import reading, transaction
-from workbench.registry.tables import Artifact, Base, Cluster, Clustering, Corpus, Domain, Evaluation, Expert, Mixture
+from workbench.registry.tables import (
+    Artifact,
+    Base,
+    Cluster,
+    Clustering,
+    Corpus,
+    Domain,
+    Evaluation,
+    Expert,
+    Job,
+    Mixture,
+    Report,
+)
 from workbench.settings import Settings, get_settings
+from workbench.specs import parse_spec
 from workbench.store.stores import find_registry_id, registry_id
 
 fork = get_context("fork")
@@ -171,6 +190,147 @@ def test_a_registry_from_before_identities_gets_one_and_keeps_it() -> None:
     assert made is not None  # committed before any artifacts could name it
     with database.transaction() as session:
         assert registry_id(session) == made
+
+
+@pytest.mark.usefixtures("home")
+def test_jobs_of_before_kinds_were_renamed_can_be_read() -> None:
+    names = {"train-demix": "train-joint", "replicate": "replicate-demix", "overlap": "measure-overlap"}
+    facts = [{"title": "a job", "kind": kind, "state": "done"} for kind in ("evaluate", *names)]
+    with database.transaction() as session:
+        session.add_all(Job(id=kind, kind=kind, title=kind, spec={"kind": kind, "domains": []}) for kind in names)
+        session.add(Job(id="evaluate", kind="evaluate", title="", spec={"kind": "evaluate", "mixture": "overlap"}))
+        session.add(Report(id="overlap", kind="overlap", title="", findings={"domains": ["law"]}))
+        session.add(Report(id="report", kind="replication", title="", findings={"jobs": facts, "name": "replicate"}))
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), "0006")
+    engine.dispose()
+    database.close_engines()
+    database.migrate()
+    with database.reading() as session:
+        jobs = {job.id: (job.kind, job.spec["kind"]) for job in session.scalars(select(Job))}
+        report, other = session.get_one(Report, "report"), session.get_one(Report, "overlap")
+        kept = session.get_one(Job, "evaluate").spec
+    assert jobs == {old: (new, new) for old, new in names.items()} | {"evaluate": ("evaluate", "evaluate")}
+    assert kept == {"kind": "evaluate", "mixture": "overlap"}
+    assert [job["kind"] for job in report.findings["jobs"]] == ["evaluate", *names.values()]
+    assert report.findings["name"] == "replicate"
+    assert (other.kind, other.findings) == ("overlap", {"domains": ["law"]})
+
+
+FLAT = {
+    "kind": "posterior",
+    "evidence": "last_token",
+    "newest_weight": 0.5,
+    "update_every": 64,
+    "top_k": 2,
+    "clustering": "c" * 32,
+    "temperature": 0.3,
+    "distance_power": 4.0,
+    "freeze_after": 9,
+}
+DISTANCES = {"clustering": "c" * 32, "temperature": 0.3, "distance_power": 4.0, "freeze_after": 9}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {"kind": "posterior", "top_k": None, "evidence": "prefix"}),
+        (FLAT, {"kind": "posterior", "top_k": 2, "evidence": "last_token"}),
+        (FLAT | {"kind": "fixed"}, {"kind": "fixed", "top_k": 2}),
+        (
+            FLAT | {"kind": "updating"},
+            {"kind": "updating", "top_k": 2, "evidence": "last_token", "newest_weight": 0.5, "update_every": 64},
+        ),
+        (FLAT | {"kind": "cluster"}, {"kind": "cluster", "top_k": 2, **DISTANCES}),
+        (
+            FLAT | {"kind": "cluster-posterior"},
+            {"kind": "cluster-posterior", "top_k": 2, **DISTANCES, "evidence": "last_token"},
+        ),
+    ],
+)
+def test_gates_of_before_keep_their_own_settings_alone(
+    home: Path, old: dict[str, object], new: dict[str, object]
+) -> None:
+    assert home
+    spec = {"kind": "make-mixture", "name": "m", "experts": ["e"], "clustering": None}
+    with database.transaction() as session:
+        session.add(Mixture(name="m", gate=new))
+        session.add(Job(kind="make-mixture", title="m", spec=spec | {"gate": new}))
+        session.add(Job(kind="overlap", title="o", spec={"kind": "overlap"}))
+    downgrade_to("0006")
+    with database.make_engine(get_settings().database).begin() as connection:
+        connection.execute(text("UPDATE mixtures SET gate = :gate"), {"gate": json.dumps(old)})
+        jobs = text("UPDATE jobs SET spec = :spec WHERE kind = 'make-mixture'")
+        connection.execute(jobs, {"spec": json.dumps(spec | {"gate": old})})
+    database.migrate()
+    with database.reading() as session:
+        gate = session.scalars(select(Mixture)).one().gate
+        specs = {job.kind: job.spec for job in session.scalars(select(Job))}
+    assert gate == new
+    assert dump_gate(load_gate(gate)) == new
+    assert parse_spec(specs["make-mixture"]).gate == load_gate(new)
+    assert specs["measure-overlap"] == {"kind": "measure-overlap"}
+
+
+def test_a_job_of_before_that_names_a_clustering_keeps_its_cluster_settings(home: Path) -> None:
+    assert home
+    spec = {"kind": "make-mixture", "name": "m", "experts": ["e"], "clustering": "topics", "gate": {}}
+    with database.transaction() as session:
+        session.add(Job(kind="make-mixture", title="m", spec=spec))
+    downgrade_to("0006")
+    with database.make_engine(get_settings().database).begin() as connection:
+        connection.execute(text("UPDATE jobs SET spec = :spec"), {"spec": json.dumps(spec | {"gate": FLAT})})
+    database.migrate()
+    with database.reading() as session:
+        stored = session.scalars(select(Job)).one().spec
+    assert stored["gate"] == {"kind": "cluster", "top_k": 2, **DISTANCES}
+
+
+def test_gates_go_back_to_the_settings_of_all(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        session.add(Mixture(name="m", gate={"kind": "fixed", "top_k": 3}))
+    downgrade_to("0006")
+    with database.make_engine(get_settings().database).begin() as connection:
+        [gate] = connection.execute(text("SELECT gate FROM mixtures")).scalars()
+    assert json.loads(gate) == {**FLAT, "kind": "fixed", "top_k": 3} | {
+        "evidence": "prefix",
+        "newest_weight": 0.7,
+        "update_every": 256,
+        "clustering": None,
+        "temperature": 0.1,
+        "distance_power": 2.0,
+        "freeze_after": None,
+    }
+
+
+def test_what_older_jobs_had_only_in_sentences_becomes_data(home: Path) -> None:
+    assert home
+    with database.transaction() as session:
+        mode = create_job(session, MakeSeed(name="composed", domains=["law"]))
+        broken = Job(kind="import-corpus", title="t", spec={}, state="failed", error="a.jsonl, line 7: not JSON.")
+        lost = Job(kind="import-corpus", title="t", spec={}, state="failed", error="There is no such file.")
+        session.add_all([broken, lost])
+        session.flush()
+        ids = [broken.id, lost.id]
+        add_event(session, mode, "Checkpoint at step 1,000.")
+        add_event(session, mode, "Its gates weigh the backbone and the parts court, v1.5, kitchen.")
+    downgrade_to("0006")
+    database.migrate()
+    with database.reading() as session:
+        seen = [(event.kind, event.data) for event in events(session, mode)]
+        failures = [get_job(session, id).failure for id in ids]
+    assert seen == [(None, None), ("checkpoint", None), ("parts", {"parts": ["court", "v1.5", "kitchen"]})]
+    assert failures == [Failure(code="corpus_error", line=7), None]
+
+
+def downgrade_to(revision: str) -> None:
+    engine = database.make_engine(get_settings().database)
+    with engine.execution_options(registry="migrate").connect() as connection, connection.begin():
+        command.downgrade(database.alembic_config(connection), revision)
+    engine.dispose()
+    database.close_engines()
 
 
 def test_migrating_twice_changes_nothing(home: Path) -> None:

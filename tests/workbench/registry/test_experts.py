@@ -9,11 +9,12 @@ from sqlalchemy import select
 
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.job_records import jobs
-from workbench.mode_specs import ComposeMode
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_expert import TrainExpert
 from workbench.registry import experts, mixtures
 from workbench.registry.tables import Artifact, Job
-from workbench.specs import Evaluate, MixtureSpec
-from workbench.training_specs import TrainExpert
+from workbench.specs import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
-from engine.config import GateConfig
 from engine.errors import MixtureError
+from engine.mixing.gates.cluster import ClusterGateConfig
+from engine.mixing.gates.cluster_posterior import ClusterPosteriorGateConfig
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from workbench.errors import BadSpec, InUse, NameTaken, NotFound
 from workbench.generation import plan
 from workbench.job_records import jobs
-from workbench.registry import corpora, experts, mixtures
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.mixture_request import MixtureRequest
+from workbench.registry import corpora, experts, mixtures, priors
 from workbench.registry.cards import MixtureCard
 from workbench.registry.tables import Cluster, Clustering, Expert, MixtureMember
-from workbench.specs import Evaluate, MixtureSpec
+from workbench.specs import MixtureSpec
 
 if TYPE_CHECKING:
     from tests.workbench.conftest import World
@@ -28,7 +33,7 @@ def mix(world: World, *names: str, **wish: Any) -> MixtureCard:
 
 def test_a_mixture_keeps_its_members_in_their_order(world: World) -> None:
     law, *_ = world.experts("law", "news", "code")
-    card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=GateConfig(top_k=2))
+    card = mix(world, "code", "law", "news", weights=[0.5, 0.25, 0.25], gate=PosteriorGateConfig(top_k=2))
     assert [(one.expert, one.weight) for one in card.members] == [("code", 0.5), ("law", 0.25), ("news", 0.25)]
     assert (card.base_ids, card.gate["top_k"]) == ([law.base_id], 2)
     assert mixtures.list_mixtures(world.session) == [card] == [mixtures.get_mixture(world.session, "mix")]
@@ -93,6 +98,25 @@ def test_experts_of_several_bases_mix_when_they_share_a_tokenizer(world: World) 
     assert planned.base.sha256 == told[0]["base_sha256"]
 
 
+def test_a_request_reads_its_mixture_once(world: World) -> None:
+    world.experts("law", "news", "code")
+    mix(world, "law", "news", "code")
+    priors.give_prior(world.session, "even", {"law": 0.5, "news": 0.5})
+    world.session.flush()
+    statements: list[str] = []
+
+    def see(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    connection = world.session.connection()
+    event.listen(connection, "before_cursor_execute", see)
+    request = MixtureRequest("mix", active=["law", "news"], gate={"evidence": "last_token"}, prior="even")
+    planned = plan(world.session, world.storage, request)
+    assert sum("FROM mixtures" in statement for statement in statements) == 1
+    assert [(one.name, one.weight) for one in planned.experts] == [("law", 0.5), ("news", 0.5)]
+    assert planned.gate == PosteriorGateConfig(evidence="last_token")
+
+
 def test_a_stranger_cannot_join(world: World) -> None:
     world.experts("law")
     world.expert("alien", "law", tokenizer_sha256="x" * 64)
@@ -133,50 +157,50 @@ def clustered(world: World) -> str:
 
 
 def test_a_cluster_gate_knows_the_cluster_of_each_expert(world: World, clustered: str) -> None:
-    mix(world, "news", "law", gate=GateConfig("cluster", clustering=clustered))
+    mix(world, "news", "law", gate=ClusterGateConfig(clustering=clustered))
     route = plan(world.session, world.storage, "mix").route
     assert route is not None
     assert route.clusters == (0, 1)
     assert route.clustering.folder.is_dir()
-    alone = plan(world.session, world.storage, "mix", active=["law"])
+    alone = plan(world.session, world.storage, MixtureRequest("mix", active=["law"]))
     assert alone.route is not None
     assert alone.route.clusters == (1,)
-    other = plan(world.session, world.storage, "mix", gate=GateConfig("fixed"))
+    other = plan(world.session, world.storage, MixtureRequest("mix", gate={"kind": "fixed"}))
     assert other.route is None
 
 
 def test_experts_of_no_cluster_are_refused_in_a_cluster_gate(world: World, clustered: str) -> None:
-    gate = GateConfig("cluster", clustering=clustered)
+    gate = ClusterGateConfig(clustering=clustered)
     with pytest.raises(BadSpec, match="“code” must be of a cluster of “topics”"):
         mix(world, "law", "code", gate=gate)
     mix(world, "law", "news", gate=gate)
     with pytest.raises(BadSpec, match="“code” must be of a cluster"):
         mixtures.add_member(world.session, "mix", "code")
-    mixtures.set_gate(world.session, "mix", GateConfig())
+    mixtures.set_gate(world.session, "mix", PosteriorGateConfig())
     mixtures.add_member(world.session, "mix", "code")
     with pytest.raises(BadSpec, match="“code” must be of a cluster"):
         mixtures.set_gate(world.session, "mix", gate)
     with pytest.raises(MixtureError, match="“code” must be of a cluster"):
-        plan(world.session, world.storage, "mix", gate=gate)
-    for odd, words in ((GateConfig("cluster"), "names none"), (GateConfig("cluster", clustering="f" * 32), "none has")):
+        plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(gate)))
+    for odd, words in ((ClusterGateConfig(), "names none"), (ClusterGateConfig(clustering="f" * 32), "none has")):
         with pytest.raises(MixtureError, match=words):
-            plan(world.session, world.storage, "mix", gate=odd)
+            plan(world.session, world.storage, MixtureRequest("mix", gate=asdict(odd)))
 
 
 def test_a_posterior_with_nearness_as_its_prior_takes_experts_of_no_cluster_too(world: World, clustered: str) -> None:
-    gate = GateConfig("cluster-posterior", clustering=clustered)
+    gate = ClusterPosteriorGateConfig(clustering=clustered)
     mix(world, "law", gate=gate)
     mixtures.add_member(world.session, "mix", "code")
     route = plan(world.session, world.storage, "mix").route
     assert route is not None
     assert route.clusters == (1, None)
-    alone = plan(world.session, world.storage, "mix", active=["code"])
+    alone = plan(world.session, world.storage, MixtureRequest("mix", active=["code"]))
     assert alone.route is not None
     assert alone.route.clusters == (None,)
     with pytest.raises(BadSpec, match="At least one expert must be of a cluster of “topics”"):
         mixtures.create_mixture(world.session, MixtureSpec(name="odd", experts=["code"], gate=gate))
     with pytest.raises(BadSpec, match="names none"):
-        mixtures.set_gate(world.session, "mix", GateConfig("cluster-posterior"))
+        mixtures.set_gate(world.session, "mix", ClusterPosteriorGateConfig())
 
 
 def test_members_leave_but_the_last(world: World) -> None:
@@ -218,7 +242,7 @@ def test_a_disabled_expert_takes_part_nowhere(world: World) -> None:
 def test_the_gate_can_change(world: World) -> None:
     world.experts("law")
     mix(world, "law")
-    card = mixtures.set_gate(world.session, "mix", GateConfig(evidence="last_token"))
+    card = mixtures.set_gate(world.session, "mix", PosteriorGateConfig(evidence="last_token"))
     assert card.gate["evidence"] == "last_token"
     assert mixtures.get_mixture(world.session, "mix") == card
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from workbench.replication_specs import ReplicateCbtm
+from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.replications.cbtm.plan import steps
-from workbench.specs import Classify, Evaluate, FindClusters, MakeClusterDomains, MakeMixture
-from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets"]
 WISH = ReplicateCbtm(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, tasks="/tasks")
@@ -94,10 +101,10 @@ def test_what_is_no_cluster_model_is_made_of_the_whole_text_and_the_main_arm() -
                 found[step.key] = (step.spec.seed, step.spec.domains)
             case MakeSeed(source="expert", expert=expert):
                 found[step.key] = (within(run, str(expert)),)
-            case TrainDemix(method="dense", seed_model=of, domains=domains, training=training):
+            case TrainJoint(method="dense", seed_model=of, domains=domains, training=training):
                 assert training == replace(WISH.budget.seeding, seed=seed)
                 found[step.key] = (within(run, of), domains)
-            case TrainDemix(method="moe", seed_model=of, domains=domains, training=training, moe=moe):
+            case TrainJoint(method="moe", seed_model=of, domains=domains, training=training, moe=moe):
                 assert (training, moe) == (
                     replace(WISH.budget.training, seed=seed, num_steps=training.num_steps),
                     WISH.budget.moe,

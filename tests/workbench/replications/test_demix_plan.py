@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workbench.replication_specs import ReplicateDemix
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.replications.replicate_demix import ReplicateDemix
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.replications.demix.plan import steps
-from workbench.specs import Evaluate
-from workbench.training_specs import MakeSeed, TrainDemix, TrainExpert
 
 KNOWN, NOVEL = ["law", "sea", "wiki"], ["tweets", "verse"]
 WISH = ReplicateDemix(name="rep", size="smoke", seeds=2, domains=KNOWN, novel=NOVEL, removed=["sea"])
@@ -43,7 +45,7 @@ def test_every_model_is_trained_as_its_table_says_in_every_seed() -> None:
         match step.spec:
             case MakeSeed():
                 assert (step.spec.seed, step.spec.domains) == (run, KNOWN)
-            case TrainDemix(method=method, domains=domains, seed_model=seed, training=training):
+            case TrainJoint(method=method, domains=domains, seed_model=seed, training=training):
                 assert training == replace(WISH.budget.training, seed=run)
                 found[step.key] = (method, domains, seed)
             case TrainExpert(whole=whole, domain=domain, mixture=mixture, training=training):

@@ -52,7 +52,7 @@ def training(system: str, seed: int, *values: float) -> Curve:
 
 def test_marks_are_counted_and_jobs_that_are_not_done_named_with_their_state() -> None:
     jobs = (
-        JobFacts("Train", "train-demix", "failed", 1.0),
+        JobFacts("Train", "train-joint", "failed", 1.0),
         JobFacts("Score", "evaluate", "queued", None),
         JobFacts("Report", "replicate", "running", None),
         JobFacts("Import", "import-corpus", "done", 1.0),
@@ -154,7 +154,7 @@ def test_a_text_with_few_documents_or_blocks_is_named() -> None:
 
 def test_what_the_time_leaves_out_is_said() -> None:
     jobs = (
-        JobFacts("Train", "train-demix", "done", 90.0),
+        JobFacts("Train", "train-joint", "done", 90.0),
         JobFacts("Import", "import-corpus", "done", 600.0, is_own=False),
     )
     text = markdown(findings({}, jobs=jobs))

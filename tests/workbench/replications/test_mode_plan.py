@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from engine.config import TrainingConfig
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.plans import Step
-from workbench.replication_specs import ReplicateMode
 from workbench.replications.mode.names import roles
 from workbench.replications.mode.plan import steps
-from workbench.specs import Evaluate
-from workbench.training_specs import MakeSeed, TrainDemix
 
 DOMAINS = ["books", "cs", "law", "wiki"]
 WISH = ReplicateMode(name="rep", size="smoke", seeds=2, domains=DOMAINS, novel=["tweets"], **roles(DOMAINS))
@@ -64,16 +66,16 @@ SCORED: dict[str, tuple[list[str], list[str]]] = {  # on which domains, and whic
 }
 
 
-def trainings(wish: ReplicateMode = WISH) -> list[tuple[Step, TrainDemix | TrainMode | ComposeMode]]:
-    return [(step, step.spec) for step in steps(wish) if isinstance(step.spec, TrainDemix | TrainMode | ComposeMode)]
+def trainings(wish: ReplicateMode = WISH) -> list[tuple[Step, TrainJoint | TrainMode | ComposeMode]]:
+    return [(step, step.spec) for step in steps(wish) if isinstance(step.spec, TrainJoint | TrainMode | ComposeMode)]
 
 
-def what(spec: TrainDemix | TrainMode | ComposeMode) -> str:
+def what(spec: TrainJoint | TrainMode | ComposeMode) -> str:
     """What a job trains, in the words of the table above."""
     match spec:
-        case TrainDemix(method="lora-mixed", lora=lora):
+        case TrainJoint(method="lora-mixed", lora=lora):
             return f"LoRA of {lora.rank} in {lora.targets}, scaled by {lora.alpha / lora.rank:g}"
-        case TrainDemix(method=method):
+        case TrainJoint(method=method):
             return method
         case TrainMode(num_parts=number, shape=shape):
             how = {"random": "", "copy": "copied "}[shape.init]
@@ -110,7 +112,7 @@ def test_whatever_is_drawn_follows_the_seed_of_its_run(own_starts: bool) -> None
         match step.spec:
             case MakeSeed(source="fresh"):
                 assert step.spec.seed == run
-            case TrainDemix(training=TrainingConfig(seed=seed)) | ComposeMode(training=TrainingConfig(seed=seed)):
+            case TrainJoint(training=TrainingConfig(seed=seed)) | ComposeMode(training=TrainingConfig(seed=seed)):
                 assert seed == run
             case TrainMode():
                 assert step.spec.training.seed == run

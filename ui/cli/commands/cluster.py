@@ -13,14 +13,12 @@ from ui.cli.output import day, print_done, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.cli.printing.clustering import print_branches, print_cluster, print_clustering
 from ui.present.text.formatting import pluralize
-from workbench.cluster_specs import (
-    FindClusters,
-    MakeClusterDomains,
-    MakeDomain,
-    MergeClusters,
-    PinDocuments,
-    SplitCluster,
-)
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.clusters.merge_clusters import MergeClusters
+from workbench.kinds.clusters.pin_documents import PinDocuments
+from workbench.kinds.clusters.split_cluster import SplitCluster
+from workbench.kinds.data.make_domain import MakeDomain
 from workbench.registry.cards import ClusteringCard
 from workbench.specs import TrainClusters
 

@@ -9,7 +9,7 @@ from ui.cli.job_progress import submit
 from ui.cli.options import How, Json, takes
 from ui.cli.output import day, harmless, print_done, print_fields, print_json, print_table, say
 from ui.present.text.formatting import size
-from workbench.corpus_specs import ImportCorpus
+from workbench.kinds.data.import_corpus import ImportCorpus
 
 app = typer.Typer(no_args_is_help=True, help="Bring in text, look at what came of it.")
 

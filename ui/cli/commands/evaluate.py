@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from engine.config import MOST, GateConfig
+from engine.config import MOST
+from engine.mixing.gates.cluster import DistanceConfig
 from ui.cli.commands.mix import Blocks
 from ui.cli.job_progress import submit
 from ui.cli.mix_options import GateEvidence, NewestWeight
@@ -33,8 +34,9 @@ from ui.present.text.retention import (
     verdict_title,
 )
 from ui.present.text.token_comparison import contrast_words
-from workbench.classify_specs import Classify
-from workbench.specs import Evaluate, MeasureOverlap
+from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.analysis.evaluate import Evaluate
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 
 app = typer.Typer(
     no_args_is_help=True, help="Evaluate: perplexities and specialization of experts, and why they differ."
@@ -96,7 +98,7 @@ def grid(
 ) -> None:
     """A cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
     for one in temperatures:
-        GateConfig(temperature=one)  # refuses what no gate can have
+        DistanceConfig("", temperature=one)  # refuses what no gate can have
     from workbench.analysis.cluster_grid import cluster_grid
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage

@@ -15,8 +15,8 @@ from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
 from ui.present.text.formatting import size
 from ui.present.text.parents import proposal_words
-from workbench.specs import CertifyRemoval
-from workbench.training_specs import CertifyAddition
+from workbench.kinds.analysis.certify_addition import CertifyAddition
+from workbench.kinds.analysis.certify_removal import CertifyRemoval
 
 app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, certify, delete.")
 

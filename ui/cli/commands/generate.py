@@ -13,25 +13,26 @@ import typer
 from engine.config import SamplingConfig
 from engine.events import BACKBONE
 from ui.cli.mix_options import (
+    NO_CHANGES,
     Experts,
-    Gate,
-    GateEvidence,
+    GateOptions,
     MaxTokens,
     Off,
     Parts,
     Prior,
     Seed,
     Temperature,
-    TopK,
     TopP,
     members_of,
     mix_request,
+    takes_gate,
 )
 from ui.cli.options import Json
 from ui.cli.output import harmless, print_json, tell
 from ui.errors import ServerDown, ServerRefused
-from ui.generation.model_host import GenerationRequest, ModelHost
+from ui.generation.model_host import ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
+from workbench.mixture_request import MixtureRequest
 
 if TYPE_CHECKING:
     from ui.client import Client
@@ -72,14 +73,13 @@ class Said:
         return found
 
 
+@takes_gate
 def say(
     model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
     prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
-    gate: Gate = None,
-    evidence: GateEvidence = None,
-    top_k: TopK = None,
+    gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
     parts: Parts = [],  # noqa: B006 (Typer reads the default and never changes it)
     max_tokens: MaxTokens = SamplingConfig.max_tokens,
@@ -89,8 +89,7 @@ def say(
     as_json: Json = False,
 ) -> None:
     """Go on from a prompt; words are coloured by the expert with the greatest weight."""
-    told = {"kind": gate, "evidence": evidence, "top_k": top_k}
-    wish = mix_request(model, members_of(model), experts, off, told, prior, parts)
+    wish = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
     said, palette = Said(), Palette(plain=not sys.stdout.isatty())
     with closing(_pieces(wish, prompt, sampling, said)) as pieces:
@@ -121,7 +120,7 @@ def _finish(said: Said, palette: Palette, as_json: bool) -> None:
         tell(f"Inside {expert}: {inside}.")
 
 
-def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+def _pieces(wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -140,7 +139,7 @@ def _pieces(wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said
 
 
 def _from_server(
-    client: Client, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    client: Client, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
@@ -151,7 +150,7 @@ def _from_server(
 
 
 def _from_here(
-    generations: ModelHost, wish: GenerationRequest, prompt: str, sampling: SamplingConfig, said: Said
+    generations: ModelHost, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -167,7 +166,7 @@ def _from_here(
                 yield Piece(one.text, {})
 
 
-def request_of(wish: GenerationRequest) -> dict[str, Any]:
+def request_of(wish: MixtureRequest) -> dict[str, Any]:
     """A wish as the API's extra fields."""
     body: dict[str, Any] = {"model": wish.model}
     if wish.weights is not None:

@@ -8,32 +8,34 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.config import MOST, MOST_TOKENS, Evidence, GateConfig, GateKind
+from engine.config import MOST, MOST_TOKENS
 from ui.cli.job_progress import submit
 from ui.cli.mix_options import (
+    NO_CHANGES,
     Experts,
-    Gate,
     GateEvidence,
+    GateOptions,
     NewestWeight,
     Off,
     Prior,
-    TopK,
     find,
     members_of,
     mix_request,
     number,
-    option,
+    takes_gate,
     weight_of,
+    with_clustering_id,
 )
 from ui.cli.options import How, Json, split_commas, takes
 from ui.cli.output import print_done, print_json, print_table, say, shown
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import ALONE, inside_words
+from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
 from ui.present.throughput import cost_words, counted_as
+from workbench.kinds.training.average_experts import AverageExperts
 from workbench.registry.cards import MixtureCard
-from workbench.specs import MixtureSpec, Spec
-from workbench.training_specs import AverageExperts
+from workbench.spec_base import Spec
+from workbench.specs import MixtureSpec
 
 app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
 
@@ -80,75 +82,42 @@ def show(name: MixtureName, as_json: Json = False) -> None:
 
 
 @app.command("create")
+@takes_gate
 def create(
     name: Annotated[str, typer.Argument(help=_sentence(MixtureSpec, "name"))],
     experts: Annotated[list[str], typer.Option(help=_sentence(MixtureSpec, "experts"))],
     weights: Annotated[str, typer.Option(help=_sentence(MixtureSpec, "weights"))] = "",
-    gate: Annotated[GateKind, option(GateConfig, "kind", "--gate")] = "posterior",
-    evidence: Annotated[Evidence, option(GateConfig, "evidence")] = "prefix",
-    top_k: TopK = None,
-    clustering: Annotated[str, typer.Option(help="Cluster gates: the clustering, by its name.")] = "",
-    temperature: Annotated[float, option(GateConfig, "temperature")] = 0.1,
-    distance_power: Annotated[float, option(GateConfig, "distance_power")] = 2.0,
-    freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,
+    gate: GateOptions = NO_CHANGES,
     as_json: Json = False,
 ) -> None:
     """Compose a mixture of experts that share a tokenizer."""
     from ui.cli.options import parse_mixture
-    from workbench.registry.clusterings import get_clustering
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import create_mixture
 
     numbers = [number(one) for one in split_commas([weights])] or None
-    settings = {
-        "kind": gate,
-        "evidence": evidence,
-        "top_k": top_k,
-        "temperature": temperature,
-        "distance_power": distance_power,
-        "freeze_after": freeze_after,
-    }
+    spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=with_clustering_id(gate))
     with transaction() as session:
-        told = {"clustering": get_clustering(session, clustering).id} if clustering else {}
-        spec = parse_mixture(name=name, experts=split_commas(experts), weights=numbers, gate=settings | told)
         card = create_mixture(session, spec)
     _print(card, as_json)
 
 
 @app.command("gate")
+@takes_gate
 def change_gate(
     name: MixtureName,
-    gate: Gate = None,
-    evidence: GateEvidence = None,
-    top_k: TopK = None,
-    clustering: Annotated[str, typer.Option(help="Cluster gates: the clustering, by its name.")] = "",
-    temperature: Annotated[float | None, option(GateConfig, "temperature")] = None,
-    distance_power: Annotated[float | None, option(GateConfig, "distance_power")] = None,
-    freeze_after: Annotated[int | None, option(GateConfig, "freeze_after")] = None,
+    gate: GateOptions = NO_CHANGES,
     as_json: Json = False,
 ) -> None:
-    """Change how a mixture's weights come about; what is not named stays as it is."""
-    from ui.cli.options import parse_mixture
-    from workbench.registry.clusterings import get_clustering
+    """Change the gate of a mixture; what is not named stays as it is."""
+    from workbench.gate_configs import changed_gate, load_gate
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import get_mixture, set_gate
 
-    settings = {
-        "kind": gate,
-        "evidence": evidence,
-        "top_k": top_k,
-        "temperature": temperature,
-        "distance_power": distance_power,
-        "freeze_after": freeze_after,
-    }
+    changes = with_clustering_id(gate)
     with transaction() as session:
-        before = get_mixture(session, name)
-        told: dict[str, Any] = {field: value for field, value in settings.items() if value is not None}
-        if clustering:
-            told["clustering"] = get_clustering(session, clustering).id
-        experts = [member.expert for member in before.members]
-        spec = parse_mixture(name=name, experts=experts, gate={**before.gate, **told})
-        card = set_gate(session, name, spec.gate)
+        before = load_gate(get_mixture(session, name).gate)
+        card = set_gate(session, name, changed_gate(before, changes))
     _print(card, as_json)
 
 
@@ -222,13 +191,12 @@ def weights(
 
 
 @app.command("perplexity")
+@takes_gate
 def perplexity(
     name: MixtureName,
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
-    gate: Gate = None,
-    evidence: GateEvidence = None,
-    top_k: TopK = None,
+    gate: GateOptions = NO_CHANGES,
     prior: Prior = None,
     split: Split = "test",
     as_json: Json = False,
@@ -238,7 +206,7 @@ def perplexity(
     from workbench.settings import get_settings
 
     members = members_of(name)
-    wish = mix_request(name, members, experts, off, {"kind": gate, "evidence": evidence, "top_k": top_k}, prior)
+    wish = mix_request(name, members, experts, off, gate, prior)
     found = mix_scores(get_settings(), wish, split)
     print_json(found) if as_json else _print_scores(found, name, wish.active or members.active, split)
 
@@ -282,7 +250,7 @@ def modes(
     for sentence in [*legend(), trained_words(found)] if rows else []:
         say(sentence)
     if len(found["experts"]) == 1:
-        say(ALONE)
+        say(SINGLE_EXPERT)
     if any(None in (row["label"], row["cached"]) for row in found["domains"]):
         say(NO_CACHED.format(num_blocks=blocks))
 

@@ -10,7 +10,8 @@ import typer
 from ui.cli.job_progress import submit
 from ui.cli.options import How, Json, takes
 from ui.cli.output import print_json, print_table
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 
 app = typer.Typer(no_args_is_help=True, help="MoDE: experts of layers beside a frozen model, trained and put together.")
 

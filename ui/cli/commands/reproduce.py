@@ -14,7 +14,10 @@ from ui.cli.output import day, print_json, print_table, say
 from ui.cli.plan_progress import show_progress
 from ui.errors import BadUsage, JobFailed
 from ui.present.text.formatting import pluralize
-from workbench.replication_specs import Replicate, ReplicateCbtm, ReplicateDemix, ReplicateMode
+from workbench.kinds.replications.replicate import Replicate
+from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.kinds.replications.replicate_demix import ReplicateDemix
+from workbench.kinds.replications.replicate_mode import ReplicateMode
 from workbench.replications.sizes import SizeName
 
 if TYPE_CHECKING:

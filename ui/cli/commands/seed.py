@@ -9,7 +9,7 @@ from ui.cli.options import Here, How, Json, Wait, build, takes
 from ui.cli.output import day, print_done, print_fields, print_json, print_table
 from ui.errors import BadUsage
 from ui.present.text.formatting import size
-from workbench.training_specs import MakeSeed
+from workbench.kinds.training.make_seed import MakeSeed
 
 app = typer.Typer(no_args_is_help=True, help="Seed models: make a fresh one, or take one that exists.")
 

@@ -36,7 +36,7 @@ def _keep(found: dict[str, Any]) -> None:
     """Puts the verdicts where the page Self-check finds them; nowhere without a registry, which no law needs."""
     from jobs.queue.submit import keep_done
     from workbench.errors import NoRegistry
-    from workbench.specs import SelfCheck
+    from workbench.kinds.analysis.selfcheck import SelfCheck
 
     with suppress(NoRegistry):
         keep_done(SelfCheck(), found)

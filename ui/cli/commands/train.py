@@ -9,7 +9,9 @@ import typer
 from ui.cli.job_progress import queue, run_here, submit
 from ui.cli.options import How, takes
 from ui.cli.output import tell
-from workbench.training_specs import CertifyAddition, TrainDemix, TrainExpert
+from workbench.kinds.analysis.certify_addition import CertifyAddition
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 
 app = typer.Typer(no_args_is_help=True, help="Train experts: several at once, or one more beside those you have.")
 
@@ -20,8 +22,8 @@ Certificate = Annotated[
 
 
 @app.command("demix")
-@takes(TrainDemix, "name")
-def demix(spec: TrainDemix, how: How) -> None:
+@takes(TrainJoint, "name")
+def demix(spec: TrainJoint, how: How) -> None:
     """Train a DEMix model: one expert per domain, everything else shared. Or a baseline of it: see --method."""
     submit(spec, how)
 

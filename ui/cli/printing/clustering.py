@@ -84,7 +84,8 @@ def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
 
     by_name = {one.name: one for one in card.clusters} | {str(one.number): one for one in card.clusters}
     if cluster not in by_name:
-        raise NotFound(f"cluster in “{card.name}”", cluster, [f"{one.number} ({one.name})" for one in card.clusters])
+        known = [f"{one.number} ({one.name})" for one in card.clusters]
+        raise NotFound("cluster", cluster, known, where=f"in “{card.name}”")
     return by_name[cluster]
 
 

@@ -51,9 +51,15 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TB"
 
 
-def duration(seconds: float) -> str:
-    """Seconds in the unit a person would choose: `8 s`, `3 min 20 s`, `2 h 5 min`."""
-    whole = max(0, round(seconds))
+def duration(seconds: float, *, to_minutes: bool = False) -> str:
+    """Seconds in the unit a person would choose: `8 s`, `3 min 20 s`, `2 h 5 min`.
+
+    `to_minutes` is for estimates: never `0 s`, and from 90 seconds on no seconds.
+    """
+    whole = max(1 if to_minutes else 0, round(seconds))
+    if to_minutes and whole >= 90:
+        minutes = round(seconds / 60)
+        return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:

@@ -1,15 +1,15 @@
-"""What mixes in a mixture: its gate, or of MoDE the gates inside an expert. Pure."""
+"""Sentences on a mixture's gate, and on the gates inside MoDE experts. Pure."""
 
 from __future__ import annotations
 
 from ui.present.text.formatting import listed
 from workbench.registry.cards import MixtureCard
 
-ALONE = "One expert takes part, so all ways to weigh experts are the same: that expert's own perplexity."
+SINGLE_EXPERT = "One expert takes part, so all ways to weigh experts are the same: that expert's own perplexity."
 
 
 def inside_words(mixture: MixtureCard) -> str:
-    """What is mixed inside experts of MoDE, and what this mixture adds to it; empty where it holds none."""
+    """A sentence on the gates inside MoDE experts of a mixture; empty where it has none."""
     inside = [f"{one.expert} ({', '.join(one.parts)})" for one in mixture.members if one.parts]
     if not inside:
         return ""

@@ -15,10 +15,10 @@ from ui.studio.job_views.pending_jobs import coming, unfinished_jobs
 from ui.studio.shared.notices import empty, explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.affinity import affinity
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 from workbench.registry.database import reading
-from workbench.specs import MeasureOverlap
 
-KIND = "overlap"
+KIND = "measure-overlap"
 
 
 def show_affinity(mixture: str | None, split: str) -> None:

@@ -13,15 +13,17 @@ from ui.present.text.posteriors import posterior_title, short_words
 from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.show_chart import show_chart
+from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
-_ROLES = {"train": "Training domains", "novel": "Novel domains"}
+_TITLES = {"train": "Training domains", "novel": "Novel domains"}
+_KEYS = {"train": "training", "novel": "novel"}
 
 
-def show_domains(mixture: str, state: str) -> None:
-    """Heatmaps of training and of novel domains, and how the belief came about block by block."""
-    wish = {"mixture": mixture, **_ask_how()}
-    found = _ask(wish, state)
+def show_domains(saved: MixtureRequest) -> None:
+    """Heatmaps of training and of novel domains, and how the posterior changed block by block."""
+    mixture = saved.model
+    found = _fetch(saved, _ask_how())
     if found is None:
         return
     if not found["domains"]:
@@ -31,13 +33,13 @@ def show_domains(mixture: str, state: str) -> None:
     st.markdown(f"**{plain(posterior_title(found))}**")
     if short := short_words(found):
         st.caption(plain(short))
-    groups = {title: [row for row in found["domains"] if row["role"] == role] for role, title in _ROLES.items()}
-    for title, rows in groups.items():
+    by_role = {role: [row for row in found["domains"] if row["role"] == role] for role in _TITLES}
+    for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_heatmap(found, rows, title), f"posterior_map_{title.split()[0].lower()}")
-    for title, rows in groups.items():
+            show_chart(posterior_heatmap(found, rows, _TITLES[role]), f"posterior_map_{_KEYS[role]}")
+    for role, rows in by_role.items():
         if rows:
-            show_chart(posterior_paths(found, rows, title), f"posterior_paths_{title.split()[0].lower()}")
+            show_chart(posterior_paths(found, rows, _TITLES[role]), f"posterior_paths_{_KEYS[role]}")
 
 
 def _ask_how() -> dict[str, Any]:
@@ -65,14 +67,14 @@ def _ask_how() -> dict[str, Any]:
     return {"evidence": evidence, "estimate": estimate, "split": split, "num_blocks": int(blocks)}
 
 
-def _ask(wish: dict[str, Any], state: str) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any]:
+def _fetch(saved: MixtureRequest, options: dict[str, Any]) -> dict[str, Any] | None:
+    def fetch() -> dict[str, Any]:
         with Client(get_settings()) as client:
-            return client.posteriors(**wish)
+            return client.posteriors(mixture=saved.model, **options)
 
     doing = "Reading the stored scores block by block"
-    found: dict[str, Any] | None = fetch_in_background("posterior_map", {**wish, "state": state}, ask, doing)
-    return found
+    answer: dict[str, Any] | None = fetch_in_background("posterior_map", (saved, options), fetch, doing)
+    return answer
 
 
 def _how_to_score(mixture: str, split: str) -> str:

@@ -17,9 +17,9 @@ from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.retention import retention, suggest_defaults
+from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.registry.cards import ExpertCard
 from workbench.registry.database import reading
-from workbench.specs import Evaluate
 
 COMPARED = "specialization.compared"  # the names of the experts
 

@@ -25,7 +25,7 @@ def show() -> None:
         cards, scores = experts.list_experts(session), evaluations.list_evaluations(session)
     if not cards:
         empty_until(
-            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
         return
     shown, split = _filtered(cards)

@@ -12,17 +12,18 @@ from ui.present.missing_scores import gap_words
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain
 from ui.present.text.measures import measure_words
-from ui.present.text.mixtures import ALONE
+from ui.present.text.mixtures import SINGLE_EXPERT
 from ui.present.throughput import cost_words, counted_as
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_modes
-from ui.studio.mixtures.mixture_controls import Choice, choose, reset, saved_choice, state_of
+from ui.studio.mixtures.mixture_controls import choose, reset, saved_request
 from ui.studio.mixtures.mixture_edit import save_choice, show_deletion, show_new_mixture
 from ui.studio.mixtures.prior_editor import show_priors
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.costs import mixture_costs
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
@@ -41,7 +42,7 @@ def show() -> None:
         _show_mixture(by_name[name])
     else:
         empty_until(
-            "train-demix",
+            "train-joint",
             "There is no mixture yet.",
             "A DEMix model makes one of all its experts.",
             TRAIN.script,
@@ -59,25 +60,28 @@ def _show_mixture(mixture: MixtureCard) -> None:
         required=True,
         help="Which stored scores the perplexities come from.",
     )
+    saved = saved_request(mixture)
     desk, effect = st.columns(2, gap="large")
     with desk:
         choice = choose(mixture)
-        _offer_saving(mixture, choice)
+        _offer_saving(mixture, choice, is_saved=choice == saved)
     with effect:
-        _show_effect(mixture, choice, split)
-        _show_cost(mixture, choice)
+        if choice.active:
+            _show_effect(saved, choice, split)
+            _show_cost(choice)
+        else:
+            st.warning("Nobody takes part. Switch on at least one expert.")
     with st.expander("Priors: keep, estimate, put one on the desk", icon=":material/balance:"):
         show_priors(mixture, choice)
-    if len(saved_choice(mixture).active) == 1:
-        st.caption(ALONE)
+    if len(saved.active or ()) == 1:
+        st.caption(SINGLE_EXPERT)
     else:
         st.markdown("##### Which way to use the experts is best? Read a row; the lowest is bold")
-        show_modes(mixture.name, split, state_of(mixture))
+        show_modes(saved, split)
     show_deletion(mixture)
 
 
-def _offer_saving(mixture: MixtureCard, choice: Choice) -> None:
-    is_saved = choice == saved_choice(mixture)
+def _offer_saving(mixture: MixtureCard, choice: MixtureRequest, *, is_saved: bool) -> None:
     st.caption("This is what is saved." if is_saved else "Not saved: only this screen sees it.")
     with st.container(horizontal=True):
         can_save = bool(choice.active) and not is_saved
@@ -86,37 +90,32 @@ def _offer_saving(mixture: MixtureCard, choice: Choice) -> None:
         st.button("Back to what is saved", disabled=is_saved, key="mixture.reset", on_click=reset, args=(mixture,))
 
 
-def _show_effect(mixture: MixtureCard, choice: Choice, split: str) -> None:
-    if not choice.active:
-        st.warning("Nobody takes part. Switch on at least one expert.")
-        return
-    before = _mixed("mix_saved", {"mixture": mixture.name, "split": split, "as saved": state_of(mixture)})
-    now = _mixed("mix_now", choice.wish(mixture, split)) if before else None
+def _show_effect(saved: MixtureRequest, choice: MixtureRequest, split: str) -> None:
+    before = _mix("mix_saved", saved, split)
+    now = before if choice == saved else _mix("mix_now", choice, split) if before else None
     if not before or not now:
         return
     if not now["domains"]:
-        empty_until_scored(gap_words(choice.active, split), "Evaluate the mixture once.", mixture.name, split)
+        empty_until_scored(gap_words(choice.active or (), split), "Evaluate the mixture once.", choice.model, split)
         return
     show_chart(mixture_bars(before["domains"], now["domains"]), "mixture_bars")
     took = f"in {now['seconds'] * 1000:.0f} ms"
     st.caption(plain(f"Exact, from stored scores of the {split} split, {took}. {measure_words(now['domains'])}"))
 
 
-def _show_cost(mixture: MixtureCard, choice: Choice) -> None:
-    if choice.active:
-        with explained(), reading() as session:
-            found = mixture_costs(session, get_storage(get_settings()), mixture.name, active=choice.active)
-            st.caption(plain(cost_words(found)), help=counted_as(found))
+def _show_cost(choice: MixtureRequest) -> None:
+    active = MixtureRequest(choice.model, choice.active)  # every expert that is on is computed, whatever it weighs here
+    with explained(), reading() as session:
+        costs = mixture_costs(session, get_storage(get_settings()), active)
+        st.caption(plain(cost_words(costs)), help=counted_as(costs))
 
 
-def _mixed(key: str, wish: dict[str, Any]) -> dict[str, Any] | None:
-    body = {name: value for name, value in wish.items() if name != "as saved"}
-
-    def ask() -> dict[str, Any]:
+def _mix(key: str, request: MixtureRequest, split: str) -> dict[str, Any] | None:
+    def fetch() -> dict[str, Any]:
         with Client(get_settings()) as client:
-            return client.mix(**body)
+            return client.mix(mixture=request.model, **request.changes(), split=split)
 
-    return fetch_in_background(key, wish, ask, "Mixing the stored scores")
+    return fetch_in_background(key, (request, split), fetch, "Mixing the stored scores")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from ui.present.pages import CORPORA, EXPERTS, JOBS, MIXTURES, TRAIN
 from ui.present.text.formatting import ago, plain, pluralize, spoken
 from ui.studio.job_views.job_view import show_line
 from ui.studio.job_views.pending_jobs import unfinished_jobs
+from ui.studio.shared.glossary import show_glossary
 from ui.studio.shared.health import Sign, signs_of_health
 from ui.studio.shared.notices import explained
 from workbench.analysis import evaluations
@@ -34,6 +35,7 @@ def show() -> None:
     """Draws the page."""
     st.title("Overview")
     _live()
+    show_glossary()
 
 
 def holdings() -> Holdings:

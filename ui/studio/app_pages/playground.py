@@ -29,7 +29,7 @@ def show() -> None:
         st.button("Look again", icon=":material/refresh:")
         return
     if not _is_anybody_there():
-        empty_until("train-demix", "There is nobody to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
+        empty_until("train-joint", "There is nobody to talk to yet.", "Train a DEMix model.", TRAIN.script, "Train")
         return
     address = playground_address(settings, _name_in_browser())
     st.link_button("Open it in a window of its own", address, icon=":material/open_in_new:")

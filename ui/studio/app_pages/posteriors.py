@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
 
 from ui.client import Client
 from ui.present.charts.trajectories import Weights, average_weights, leaders, legend, posterior_lines, tinted_words
+from ui.present.gate_questions import setting_questions
 from ui.present.pages import TRAIN
 from ui.present.text.formatting import plain, pluralize
 from ui.studio.analysis.posterior_view import show_domains
 from ui.studio.forms.widgets import ask
 from ui.studio.job_views.pending_jobs import empty_until
-from ui.studio.mixtures.mixture_controls import gate_questions, state_of
+from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.mixtures.mode_gates_view import ask_parts, show_inside
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import explained
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.sample_texts import example
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading
@@ -29,6 +32,14 @@ from workbench.store.storage import get_storage
 _VIEWS = ("One text", "All domains")
 
 
+@dataclass(frozen=True)
+class TextRequest:
+    """A text to read, and with which experts."""
+
+    request: MixtureRequest
+    text: str
+
+
 def show() -> None:
     """Draws the page."""
     st.title("Posteriors")
@@ -36,7 +47,7 @@ def show() -> None:
         cards = {card.name: card for card in mixtures.most_useful_first(session)}
     if not cards:
         empty_until(
-            "train-demix",
+            "train-joint",
             "There is no mixture yet.",
             "A DEMix model makes one of all its experts.",
             TRAIN.script,
@@ -47,27 +58,28 @@ def show() -> None:
     name = columns[0].selectbox("Mixture", list(cards), key="posterior.mixture")
     view = columns[1].segmented_control("Of what", _VIEWS, default=_VIEWS[0], key="posterior.view", required=True)
     if view == _VIEWS[1]:
-        show_domains(name, state_of(cards[name]))
-    elif wish := _ask(cards[name]):
-        asked = cards.get(wish["model"])  # which may be gone by now
-        _show_answer(wish, {one.expert: one.parts for one in asked.members if one.parts} if asked else {})
+        show_domains(saved_request(cards[name]))
+    elif sent := _draw_form(cards[name]):
+        mixture = cards.get(sent.request.model)  # which may be gone by now
+        _show_answer(sent, {one.expert: one.parts for one in mixture.members if one.parts} if mixture else {})
 
 
-def _ask(mixture: MixtureCard) -> dict[str, Any] | None:
-    """The wish that was last sent; None before the first."""
+def _draw_form(mixture: MixtureCard) -> TextRequest | None:
+    """The request that was last sent; None before the first."""
     model = mixture.name
     text = st.text_area("Text", key="posterior.text", height=160, placeholder="Paste or write a text of any domain.")
     st.button("Take an example from held-out text", icon=":material/ink_pen:", on_click=_take_example, args=(model,))
-    evidence = ask("posterior", next(q for q in gate_questions() if q.path[-1] == "evidence"))
+    questions = [one for one in setting_questions(mixture.gate["kind"], {}) if one.path[-1] == "evidence"]
+    gate = {one.path[-1]: ask("posterior", one) for one in questions}
     parts = ask_parts(mixture)
     if st.button("Show the posterior", type="primary", key="posterior.send", icon=":material/send:"):
         if text.strip():
-            told = {"model": model, "text": text, "gate": {"evidence": evidence}}
-            st.session_state["posterior.wish"] = told | ({"parts": parts} if parts else {})
+            request = MixtureRequest(model, gate=gate, parts=parts)
+            st.session_state["posterior.request"] = TextRequest(request, text)
         else:
             st.warning("There is no text yet. Write or paste some above.")
-    wish: dict[str, Any] | None = st.session_state.get("posterior.wish")
-    return wish
+    sent: TextRequest | None = st.session_state.get("posterior.request")
+    return sent
 
 
 def _take_example(model: str) -> None:
@@ -76,12 +88,12 @@ def _take_example(model: str) -> None:
         st.session_state["posterior.text"] = example(session, get_storage(get_settings()), model)
 
 
-def _show_answer(wish: dict[str, Any], parts: Mapping[str, list[str]]) -> None:
-    def send() -> dict[str, Any]:
+def _show_answer(sent: TextRequest, parts: Mapping[str, list[str]]) -> None:
+    def fetch() -> dict[str, Any]:
         with Client(get_settings()) as client:
-            return client.posterior(**wish)
+            return client.posterior(model=sent.request.model, text=sent.text, **sent.request.changes())
 
-    answer = fetch_in_background("posterior", wish, send, "Reading the text (the first time also loads the experts)")
+    answer = fetch_in_background("posterior", sent, fetch, "Reading the text (the first time also loads the experts)")
     if answer:
         _draw(answer, parts)
 

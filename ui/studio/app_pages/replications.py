@@ -30,10 +30,10 @@ from ui.studio.shared.notices import empty, explained, keep, show_problem
 from ui.studio.shared.show_chart import show_chart
 from workbench.analysis.replication_data import newest_report
 from workbench.errors import BadSpec
+from workbench.kinds.replications.replicate import Replicate
 from workbench.registry import corpora
 from workbench.registry.cards import DomainCard, JobCard, ReportCard
 from workbench.registry.database import reading
-from workbench.replication_specs import Replicate
 from workbench.replications.charts import charts
 from workbench.replications.findings import summary
 from workbench.replications.papers import PAPERS, Paper

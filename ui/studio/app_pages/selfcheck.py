@@ -15,9 +15,9 @@ from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.data_table import as_csv
 from ui.studio.shared.notices import empty, explained, show_problem
 from workbench.job_records import jobs as rows
+from workbench.kinds.analysis.selfcheck import SelfCheck
 from workbench.registry.cards import JobCard
 from workbench.registry.database import reading
-from workbench.specs import SelfCheck
 
 KIND = "selfcheck"
 _SIGNS = {True: ":green[:material/check: {}]", False: ":red[:material/error: **{}**]"}

@@ -16,7 +16,7 @@ from ui.studio.analysis.token_comparison_view import choose_cell, show_contrast
 from ui.studio.experts.removal import show_removal
 from ui.studio.job_views.pending_jobs import empty_until, empty_until_scored
 from ui.studio.mixtures.inference_modes_view import show_oracle_gap
-from ui.studio.mixtures.mixture_controls import state_of
+from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.show_chart import clicked, show_chart
 from workbench.analysis import evaluations
@@ -36,7 +36,7 @@ def show() -> None:
         cards = experts.list_experts(session)
     if not cards:
         empty_until(
-            "train-demix", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
+            "train-joint", "There is no expert yet.", "Train a DEMix model: one for each domain.", TRAIN.script, "Train"
         )
         return
     mixture, split = _ask(names)
@@ -84,7 +84,7 @@ def _show_gap(mixture: str | None, split: str, _: Scores) -> None:
         return
     with reading() as session:
         card = mixtures.get_mixture(session, mixture)
-    show_oracle_gap(mixture, split, state_of(card))
+    show_oracle_gap(saved_request(card), split)
 
 
 def _show_removal(mixture: str | None, _split: str, _scores: Scores) -> None:

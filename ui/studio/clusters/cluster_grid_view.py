@@ -11,7 +11,7 @@ from ui.present.charts.cluster_grid import grid_picture
 from ui.present.missing_scores import gap_words
 from ui.present.text.formatting import plain
 from ui.studio.job_views.pending_jobs import empty_until_scored
-from ui.studio.mixtures.mixture_controls import state_of
+from ui.studio.mixtures.mixture_controls import saved_request
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.notices import empty
 from ui.studio.shared.show_chart import show_chart
@@ -45,7 +45,7 @@ def _ask(mixture: MixtureCard, split: str) -> dict[str, Any] | None:
         with Client(get_settings()) as client:
             return client.cluster_grid(mixture=mixture.name, split=split)
 
-    wish = (mixture.name, split, state_of(mixture))
+    wish = (saved_request(mixture), split)
     found: dict[str, Any] | None = fetch_in_background(
         "cluster_grid", wish, ask, "Mixing the stored scores in every way"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from jobs.plans.clusterings import submit_training
-from ui.present.cli_command import command_for
+from ui.present.cli_command import command_line
 from ui.present.form_choices import missing, offers_now
 from ui.present.pages import TRAIN
 from ui.present.questions import Question, assemble, changed, questions_of
@@ -70,7 +70,10 @@ def _ask(card: ClusteringCard, questions: Sequence[Question], seed: str) -> None
     answers = ask_all(_FORM, shown) | {("clustering",): card.name}
     told = changed(questions, answers) | {("clustering",): card.name}
     wish = assemble(answers)
-    show_command(command_for(_FORM, told), json.dumps(wish, indent=2, ensure_ascii=False))
+    show_command(
+        command_line("train clusters", TrainClusters, ("clustering", "name"), told),
+        json.dumps(wish, indent=2, ensure_ascii=False),
+    )
     st.caption(
         "Asked again under the same name it goes on: models that are there stay, those of changed clusters do not."
     )

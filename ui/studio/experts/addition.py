@@ -11,9 +11,9 @@ from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained
 from workbench.analysis.additions import additions_of, can_be_certified
+from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.registry.cards import ExpertCard, ReportCard
 from workbench.registry.database import reading
-from workbench.training_specs import CertifyAddition
 
 
 def show_additions(card: ExpertCard) -> None:

@@ -44,7 +44,7 @@ def show_expert(card: ExpertCard) -> None:
             icon=":material/history:",
         )
     parts = _PARTS
-    if card.method == experts.MODE:
+    if experts.has_parts(card):
         offer_composition(card)
         parts = {"Parts": show_parts} | parts
     for tab, draw in zip(st.tabs(list(parts)), parts.values(), strict=True):

@@ -20,12 +20,12 @@ from ui.studio.shared.show_chart import show_chart
 from workbench.analysis import removal
 from workbench.analysis.retrained_baselines import candidates
 from workbench.analysis.unlearning import what_stays
+from workbench.kinds.analysis.certify_removal import CertifyRemoval
 from workbench.registry import mixtures
 from workbench.registry.cards import ExpertCard, MixtureCard, ReportCard
 from workbench.registry.database import reading
 from workbench.registry.experts import expert_row
 from workbench.settings import get_settings
-from workbench.specs import CertifyRemoval
 
 KIND = "certify-removal"
 _ASKED = ("expert", "mixture", "retrained")  # of the form's fields, those that this page asks for itself

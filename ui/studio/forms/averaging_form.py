@@ -10,7 +10,7 @@ from ui.present.questions import Offers, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.forms.job_form import ask_for
 from ui.studio.forms.widgets import Answers, ask
-from workbench.training_specs import AverageExperts
+from workbench.kinds.training.average_experts import AverageExperts
 
 _KIND = "average-experts"
 

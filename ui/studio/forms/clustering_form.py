@@ -11,7 +11,7 @@ from ui.studio.forms.job_form import ask_for
 from ui.studio.job_views.pending_jobs import empty_until
 from ui.studio.job_views.plan_view import show_plan
 from ui.studio.shared.notices import empty
-from workbench.cluster_specs import FindClusters
+from workbench.kinds.clusters.find_clusters import FindClusters
 
 _KIND = "find-clusters"
 _SELDOM = (

@@ -2,56 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import streamlit as st
 
 from ui.present.text.formatting import duration, millions, plain, size
 from ui.present.throughput import operations
-from workbench.job_records.forecasts import forecast
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.job_records.forecasts import Forecast, forecast
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.registry.database import reading
 
 
 def show_forecast(spec: TrainMode | ComposeMode) -> None:
     """Parameters, memory, disk and time of a training of MoDE; nothing while it cannot be known."""
     with reading() as session:
-        found = forecast(session, spec)
-    if found is None:
+        expected = forecast(session, spec)
+    if expected is None:
         return
     with st.container(border=True):
         numbers = {
-            "Learned parameters": millions(found["num_learning"]) if found["num_learning"] else "nothing",
-            "Memory, at least": size(found["memory"]),
-            "Disk": size(found["disk"]),
-            "Time, about": _time(found),
+            "Learned parameters": millions(expected.num_trained) if expected.num_trained else "nothing",
+            "Memory, at least": size(expected.memory_bytes),
+            "Disk": size(expected.disk_bytes),
+            "Time, about": _time(expected),
         }
         with st.container(horizontal=True, gap="large"):  # in columns of one width a long time would be cut off
             for label, value in numbers.items():
                 st.metric(label, value, width="content")
-        st.caption(plain(forecast_words(found)))
+        st.caption(plain(forecast_words(expected)))
 
 
-def _time(found: Mapping[str, Any]) -> str:
-    if not found["seconds"]:
-        return "not known yet" if found["num_flops"] else "moments"
-    least, most = map(duration, found["seconds_between"] or (found["seconds"], found["seconds"]))
-    return least if least == most else f"{least} to {most}"
+def _time(expected: Forecast) -> str:
+    if not expected.seconds:
+        return "not known yet" if expected.num_flops else "moments"
+    shortest, longest = map(duration, expected.seconds_between or (expected.seconds, expected.seconds))
+    return shortest if shortest == longest else f"{shortest} to {longest}"
 
 
-def forecast_words(found: Mapping[str, Any]) -> str:
+def forecast_words(expected: Forecast) -> str:
     """How the numbers come about. Pure."""
-    frozen = f"{millions(found['num_frozen'])} parameters of the backbone stay as they are and are not saved again."
-    if not found["num_flops"]:
+    frozen = f"{millions(expected.num_frozen)} parameters of the backbone stay as they are and are not saved again."
+    if not expected.num_flops:
         return f"Nothing is trained: the experts' parts are copied. {frozen}"
-    told = (
+    costs = (
         f"{frozen} Memory is that of weights, gradients and moments; activations come on top. While it trains, "
-        f"checkpoints take {size(found['checkpoints'])}. {found['num_tokens']:,} tokens cost "
-        f"{operations(found['num_flops'])}"
+        f"checkpoints take {size(expected.checkpoint_bytes)}. {expected.num_tokens:,} tokens cost "
+        f"{operations(expected.num_flops)}"
     )
-    if found["measured_by"] is None:
-        return f"{told}: how long that takes is known after the first training on this machine."
-    if not found["is_alike"]:
-        return f"{told}. The time is a guess from another kind of training or backbone, “{found['measured_by']}”."
-    return f"{told}, at the speeds of such trainings here, “{found['measured_by']}” last; evaluations are not counted."
+    if expected.measured_by is None:
+        return f"{costs}: how long that takes is known after the first training on this machine."
+    if not expected.is_alike:
+        return f"{costs}. The time is a guess from another kind of training or backbone, “{expected.measured_by}”."
+    return f"{costs}, at the speeds of such trainings here, “{expected.measured_by}” last; evaluations are not counted."

@@ -14,7 +14,7 @@ from ui.present.uploads import keep_uploads
 from ui.studio.forms.job_form import ask_for, show_last
 from ui.studio.forms.widgets import Answers
 from ui.studio.shared.notices import explained
-from workbench.corpus_specs import ImportCorpus
+from workbench.kinds.data.import_corpus import ImportCorpus
 from workbench.settings import get_settings
 
 _SELDOM = ("text_field", "domain_field", "group_field", "max_bytes", "skip_bad")

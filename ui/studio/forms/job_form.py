@@ -1,4 +1,4 @@
-"""A form for a wish: questions from its spec, the same wish as a command, and the button that asks for it."""
+"""A form for a job: questions from its spec, the same job as a command, and the button that submits it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 import streamlit as st
 
 from jobs.queue.submit import submit
-from ui.present.cli_command import command_for
+from ui.kinds.catalog import screen_of
 from ui.present.questions import Offers, assemble, changed, limited, questions_of
 from ui.present.readable_folders import require_readable
 from ui.studio.forms.widgets import Answers, ask_all, ask_preset, show_command
 from ui.studio.job_views.job_view import show_job
 from ui.studio.shared.notices import explained
 from workbench.errors import BadSpec
-from workbench.specs import SPECS, Spec, parse_spec
+from workbench.kinds.catalog import kind_named
+from workbench.spec_base import Spec
+from workbench.specs import parse_spec
 
 
 def ask_for(
@@ -34,19 +36,18 @@ def ask_for(
     foretell: Callable[[Any], None] | None = None,
     limits: Mapping[tuple[str, ...], int] | None = None,
 ) -> None:
-    """The whole form of a kind of job. `skip` are fields not asked for, `given` those answered elsewhere.
+    """The form of a kind of job. `skip` are fields without a question, `given` those answered elsewhere.
 
-    `complaints` say what is wrong with the answers given elsewhere, `beside` holds what the command line has to say
-    beyond the spec; `send` asks for the wish, and for what belongs to it, and gives the id of the job to show;
-    `foretell` shows what a wish will take, once it is one; `limits` are the most that whole numbers may be here.
+    `complaints` say what is wrong with the answers given elsewhere; `beside` are options of the command that are not in
+    the spec; `send` submits the spec, with jobs that belong to it, and returns the id of the job to show; `foretell`
+    shows what a valid spec will take; `limits` are upper bounds of whole numbers.
     """
-    questions = questions_of(SPECS[kind], offers, skip=("kind", *skip))
+    questions = questions_of(kind_named(kind).spec, offers, skip=("kind", *skip))
     ask_preset(kind, questions)
     answers = ask_all(kind, limited(questions, limits or {}), tucked) | (given or {})
-    told = changed(questions, answers) | (given or {})
-    show_command(
-        command_for(kind, told | (beside or {})), json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False)
-    )
+    to_command = screen_of(kind).command
+    command = to_command(changed(questions, answers) | (given or {}) | (beside or {})) if to_command else ""
+    show_command(command, json.dumps(_spec_json(kind, answers), indent=2, ensure_ascii=False))
     if foretell is not None:
         with suppress(BadSpec):
             foretell(parse_spec(_spec_json(kind, answers)))
@@ -56,7 +57,7 @@ def ask_for(
 
 
 def show_last(kind: str) -> None:
-    """The job that this form asked for last, live."""
+    """The job that this form submitted last, live."""
     if job_id := st.session_state.get(f"{kind}.job"):
         show_job(job_id, key=f"{kind}_job")
 
@@ -67,12 +68,12 @@ def _submit(kind: str, answers: Answers, complaints: Sequence[str], send: Callab
 
 
 def _checked(kind: str, answers: Answers, complaints: Sequence[str]) -> Spec:
-    """The spec of all answers; what is wrong with any of them is told at once."""
+    """The spec of all answers. Raises BadSpec with all complaints at once."""
     try:
         spec: Spec = parse_spec(_spec_json(kind, answers))
     except BadSpec as bad:
-        # Without the spec's own word on what was answered elsewhere: it is told better already.
-        own = [one for one in bad.complaints if not (complaints and one.startswith("spec:"))]
+        # `complaints` say better what a check of the spec as a unit says of answers given elsewhere.
+        own = bad.field_complaints if complaints else bad.complaints
         raise BadSpec([*own, *complaints]) from None
     if complaints:
         raise BadSpec(complaints)

@@ -37,7 +37,6 @@ GROUP_TITLES = {
     "train-mode.shape": "Shape of the expert: blocks, layers, how it starts",
     "lora": "Adapters",
     "moe": "Mixture of experts",
-    "gate": "How weights come about",
 }
 
 
@@ -71,7 +70,7 @@ def ask(form: str, question: Question) -> Any:
     The widget has its default of its own. Written into the session alone it would be sent to the browser once, with a
     drawing that the next click may overtake; the browser then showed, and sent back, the least number there can be.
     """
-    return _WIDGETS[question.kind](key_of(form, question), question)
+    return _WIDGETS[question.answer_type](key_of(form, question), question)
 
 
 def key_of(form: str, question: Question) -> str:
@@ -88,16 +87,16 @@ def _whole(key: str, q: Question) -> int | None:
 
 
 def _real(key: str, q: Question) -> float | None:
-    step = 0.01 if q.most == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
+    step = 0.01 if q.maximum == 1 else abs(q.default or 1e-3) / 10  # an empty one is a learning rate
     told: float | None = _number(key, q, float, step=step, format="%g")
     return told
 
 
 def _number(key: str, q: Question, kind: type[Any], **options: Any) -> Any:
-    least, most = (None if bound is None else kind(bound) for bound in (q.least, q.most))
+    lowest, highest = (None if bound is None else kind(bound) for bound in (q.minimum, q.maximum))
     if q.default is not None or q.optional:
         options["value"] = None if q.default is None else kind(q.default)
-    return st.number_input(q.label, min_value=least, max_value=most, key=key, help=q.help, **options)
+    return st.number_input(q.label, min_value=lowest, max_value=highest, key=key, help=q.help, **options)
 
 
 def _switch(key: str, q: Question) -> bool:
@@ -135,13 +134,13 @@ def _wholes(key: str, q: Question) -> list[int]:
 
 _WIDGETS: Mapping[str, Callable[[str, Question], Any]] = {
     "text": _text,
-    "whole": _whole,
-    "real": _real,
-    "switch": _switch,
+    "integer": _whole,
+    "number": _real,
+    "toggle": _switch,
     "choice": _choice,
     "name": _name,
     "names": _names,
-    "wholes": _wholes,
+    "integers": _wholes,
 }
 
 
@@ -166,9 +165,20 @@ def ask_preset(form: str, questions: Sequence[Question]) -> None:
 
 
 def show_command(command: str, spec_json: str) -> None:
-    """The same wish for the terminal and as JSON."""
+    """The same job for the terminal and as JSON; an empty command is left out."""
     with st.expander("The same from the command line, and as JSON", icon=":material/terminal:"):
-        st.caption(plain("Run this in a terminal instead of pressing the button:"))
-        st.code(command, language="bash", wrap_lines=True)
+        if command:
+            st.caption(plain("Run this in a terminal instead of pressing the button:"))
+            st.code(command, language="bash", wrap_lines=True)
         st.caption(plain("The spec that is stored with the job:"))
         st.code(spec_json, language="json")
+
+
+def drop_unknown(key: str, names: Collection[str | None]) -> None:
+    """Removes choices that are no longer offered; writing the same value again would undo a pending click."""
+    chosen = st.session_state.get(key)
+    if isinstance(chosen, list):
+        if not set(chosen) <= set(names):
+            st.session_state[key] = [name for name in chosen if name in names]
+    elif chosen not in names:
+        st.session_state.pop(key, None)

@@ -11,7 +11,7 @@ import streamlit as st
 from jobs.attempt.work import log_path
 from jobs.queue import submit
 from ui.present.failure_text import cause_of, next_step_of
-from ui.present.job_results import Sight, result_words, sight_of
+from ui.present.job_results import ResultPlace, result_place, result_sentence
 from ui.present.job_status import is_over, look_of, percent_of, places_of, sentence_of
 from ui.present.text.formatting import ago, clock, duration, plain, spoken
 from ui.present.throughput import COUNTED_AS, throughput_words
@@ -88,20 +88,20 @@ def _times(job: JobCard) -> str:
 def _show_ending(job: JobCard) -> None:
     if job.error:
         show_problem(spoken(cause_of(job)), next_step_of(job))
-    if words := result_words(job):
-        st.markdown(plain(words))
+    if sentence := result_sentence(job):
+        st.markdown(plain(sentence))
     if measured := job.result.get("throughput"):
         st.caption(plain(throughput_words(measured)), help=COUNTED_AS)
-    if sight := sight_of(job):
-        _show_way(job, sight)
+    if place := result_place(job):
+        _show_link(job, place)
 
 
-def _show_way(job: JobCard, sight: Sight) -> None:
-    # A callback, because on the room's own page its widgets cannot be set once they are drawn.
+def _show_link(job: JobCard, place: ResultPlace) -> None:
+    # A callback, because on the result's own page its widgets cannot be set once they are drawn.
     if st.button(
-        sight.label, icon=sight.room.icon, key=f"see_{job.id}", on_click=st.session_state.update, args=(sight.chosen,)
+        place.label, icon=place.page.icon, key=f"see_{job.id}", on_click=st.session_state.update, args=(place.state,)
     ):
-        st.switch_page(sight.room.script)
+        st.switch_page(place.page.script)
 
 
 def _cancel(job_id: str) -> None:

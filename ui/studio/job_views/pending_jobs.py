@@ -7,9 +7,9 @@ from typing import Any
 
 import streamlit as st
 
-from ui.present.job_status import is_over
+from ui.present.job_status import is_over, time_left
 from ui.present.pages import EVALUATION, JOBS, TRAIN
-from ui.present.text.formatting import duration, plain, pluralize
+from ui.present.text.formatting import plain, pluralize
 from ui.studio.job_views.job_view import show_line
 from ui.studio.shared.notices import empty, explained
 from workbench.job_records import jobs as rows
@@ -36,7 +36,7 @@ def coming_words(job: JobCard, jobs: Sequence[JobCard]) -> str:
     if job.state == "paused":
         return f"“{job.title}” is paused: resume it."
     if job.state != "queued":
-        left = "" if job.eta_seconds is None else f", about {duration(job.eta_seconds)} left"
+        left = f", {time_left(job)}" if job.eta_seconds is not None else ""
         return f"“{job.title}” is {job.state}{left}."
     before = by_turn(jobs).index(job)
     return f"“{job.title}” waits for its turn" + (f" behind {pluralize(before, 'job')}." if before else ".")

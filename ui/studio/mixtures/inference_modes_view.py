@@ -15,11 +15,12 @@ from ui.studio.job_views.pending_jobs import empty_until_scored
 from ui.studio.shared.background import fetch_in_background
 from ui.studio.shared.data_table import as_csv
 from ui.studio.shared.show_chart import show_chart
+from workbench.mixture_request import MixtureRequest
 from workbench.settings import get_settings
 
 
-def show_modes(mixture: str, split: str, state: str) -> None:
-    """Perplexities on every domain under each mode, and their means; `state` tells what is saved now."""
+def show_modes(saved: MixtureRequest, split: str) -> None:
+    """Perplexities of a saved mixture on every domain under each mode, and their means."""
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     evidence = left.segmented_control(
         "Evidence",
@@ -32,8 +33,8 @@ def show_modes(mixture: str, split: str, state: str) -> None:
     blocks = right.number_input(
         "Dev blocks behind a cached prior", 1, 10_000, 100, key="modes.blocks", help="Exactly so many. The paper: 100."
     )
-    found = _ask(mixture, split, evidence, state, int(blocks))
-    if found is None or _is_empty(found, mixture, split):
+    found = _fetch(saved, split, evidence, int(blocks))
+    if found is None or _is_empty(found, saved.model, split):
         return
     st.table(
         [*(_row(row["domain"], row) for row in found["domains"]), *(_row(m.title, m.by_way) for m in means(found))]
@@ -55,22 +56,24 @@ def show_modes(mixture: str, split: str, state: str) -> None:
     )
 
 
-def show_oracle_gap(mixture: str, split: str, state: str) -> None:
+def show_oracle_gap(saved: MixtureRequest, split: str) -> None:
     """How far the mixture is from the best choice of one expert for each block."""
-    found = _ask(mixture, split, "prefix", state)
-    if found is not None and not _is_empty(found, mixture, split):
+    found = _fetch(saved, split, "prefix")
+    if found is not None and not _is_empty(found, saved.model, split):
         show_chart(oracle_gap(found["domains"]), "oracle_gap")
         st.caption(plain(f"The oracle is {ORACLE}. It is no mode one could use: it sees the text before it chooses."))
 
 
-def _ask(mixture: str, split: str, evidence: str, state: str, blocks: int = 100) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any]:
+def _fetch(saved: MixtureRequest, split: str, evidence: str, blocks: int = 100) -> dict[str, Any] | None:
+    def fetch() -> dict[str, Any]:
         with Client(get_settings()) as client:
-            return client.modes(mixture=mixture, split=split, evidence=evidence, num_blocks=blocks)
+            return client.modes(mixture=saved.model, split=split, evidence=evidence, num_blocks=blocks)
 
-    wish = (mixture, split, evidence, state, blocks)  # once something else is saved, the answer is another
-    found: dict[str, Any] | None = fetch_in_background("modes", wish, ask, "Comparing the modes on the stored scores")
-    return found
+    request = (saved, split, evidence, blocks)
+    answer: dict[str, Any] | None = fetch_in_background(
+        "modes", request, fetch, "Comparing the modes on the stored scores"
+    )
+    return answer
 
 
 def _is_empty(found: dict[str, Any], mixture: str, split: str) -> bool:

@@ -1,68 +1,40 @@
-"""Toggles, weights and the gate of a mixture, as chosen on this screen; nothing is saved by moving them."""
+"""The toggles, weights and gate settings of a mixture on this page; moving them saves nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import streamlit as st
 
-from engine.config import GateConfig
-from ui.present.form_choices import with_clusterings
 from ui.present.pages import PLAYGROUND, POSTERIORS
-from ui.present.questions import Question, questions_of
 from ui.present.text.formatting import plain
 from ui.present.text.mixtures import inside_words
-from ui.studio.forms.widgets import ask
+from ui.studio.mixtures.gate_form import ask_gate
+from workbench.mixture_request import MixtureRequest
 from workbench.registry.cards import MemberCard, MixtureCard
-from workbench.specs import MixtureSpec
 
 HEAVIEST = 5.0
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What is chosen now for one mixture."""
-
-    active: tuple[str, ...]
-    weights: Mapping[str, float]
-    gate: Mapping[str, Any]
-
-    def wish(self, mixture: MixtureCard, split: str) -> dict[str, Any]:
-        """The body of a request to `/v1/workbench/mix`."""
-        weights = {name: self.weights[name] for name in self.active}
-        gate = dict(self.gate)
-        return {"mixture": mixture.name, "active": list(self.active), "weights": weights, "gate": gate, "split": split}
-
-
-def saved_choice(mixture: MixtureCard) -> Choice:
-    """What the registry holds."""
+def saved_request(mixture: MixtureCard) -> MixtureRequest:
+    """The mixture as the registry holds it, spelled out: once something else is saved, this is another request."""
     active = tuple(m.expert for m in mixture.members if m.active and m.enabled)
-    gate = asdict(GateConfig()) | mixture.gate
-    return Choice(active, {m.expert: m.weight for m in mixture.members}, gate)
+    weights = {m.expert: m.weight for m in mixture.members}
+    return MixtureRequest(mixture.name, active, weights, mixture.gate)
 
 
-def state_of(mixture: MixtureCard) -> str:
-    """What is saved, as part of a question's identity: once something else is saved, the answer is another."""
-    saved = saved_choice(mixture)
-    return f"{saved.active} {saved.weights} {saved.gate}"
-
-
-def choose(mixture: MixtureCard) -> Choice:
-    """Draws the controls; what they say now."""
+def choose(mixture: MixtureCard) -> MixtureRequest:
+    """Draws the controls; the request that they stand for now."""
     st.markdown("##### Who takes part, with which weight")
-    told = [_ask_member(mixture, member) for member in mixture.members]
-    active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, told, strict=True) if is_on)
+    controls = [_ask_member(mixture, member) for member in mixture.members]
+    active = tuple(m.expert for m, (is_on, _) in zip(mixture.members, controls, strict=True) if is_on)
     _point_to_parts(mixture)
-    weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, told, strict=True)}
-    with st.expander("How weights come about (gate)", icon=":material/tune:"):
-        gate = {q.path[-1]: ask(_desk(mixture), _with_saved(q, mixture)) for q in with_clusterings(gate_questions())}
-    return Choice(active, weights, gate)
+    weights = {m.expert: weight for m, (_, weight) in zip(mixture.members, controls, strict=True)}
+    return MixtureRequest(mixture.name, active, weights, ask_gate(_form_key(mixture), mixture.gate))
 
 
 def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
-    key = f"{_desk(mixture)}.{member.expert_id}"
+    key = f"{_form_key(mixture)}.{member.expert_id}"
     switch, slider = st.columns([3, 2], vertical_alignment="center")
     away = "" if member.enabled else " (disabled in the registry)"
     is_on = switch.toggle(
@@ -86,40 +58,31 @@ def _ask_member(mixture: MixtureCard, member: MemberCard) -> tuple[bool, float]:
 
 
 def _point_to_parts(mixture: MixtureCard) -> None:
-    """What the parts of experts do, and where they are switched, since it is not here."""
+    """Explains the parts of MoDE experts, and links to the pages where they are switched."""
     if words := inside_words(mixture):
-        told = (
+        explanation = (
             f"{words} Stored scores are of all parts together: what switching one does needs a forward pass, and is "
             "computed on a text of yours on these pages."
         )
-        st.caption(plain(told))
+        st.caption(plain(explanation))
         with st.container(horizontal=True):
-            for room in (POSTERIORS, PLAYGROUND):
-                st.page_link(room.script, label=f"Switch parts: {room.title}", icon=room.icon)
+            for page in (POSTERIORS, PLAYGROUND):
+                st.page_link(page.script, label=f"Switch parts: {page.title}", icon=page.icon)
 
 
 def reset(mixture: MixtureCard) -> None:
-    """Puts the controls back to what the registry holds."""
-    for key in [key for key in st.session_state if str(key).startswith(f"{_desk(mixture)}.")]:
+    """Resets the controls to the saved choice."""
+    for key in [key for key in st.session_state if str(key).startswith(f"{_form_key(mixture)}.")]:
         del st.session_state[key]
 
 
 def set_weights(mixture: MixtureCard, shares: Mapping[str, float]) -> None:
-    """Puts shares onto the sliders, the largest at 1; an expert without a share keeps its place."""
+    """Sets the sliders to shares, the largest at 1; an expert without a share keeps its weight."""
     largest = max(shares.values())
     for member in mixture.members:
         if member.expert in shares:
-            st.session_state[f"{_desk(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
+            st.session_state[f"{_form_key(mixture)}.{member.expert_id}.weight"] = shares[member.expert] / largest
 
 
-def gate_questions() -> list[Question]:
-    """The gate's fields."""
-    return [question for question in questions_of(MixtureSpec, {}) if question.group == "gate"]
-
-
-def _with_saved(question: Question, mixture: MixtureCard) -> Question:
-    return replace(question, default=mixture.gate.get(question.path[-1], question.default))
-
-
-def _desk(mixture: MixtureCard) -> str:
+def _form_key(mixture: MixtureCard) -> str:
     return f"desk.{mixture.id}"

@@ -1,4 +1,4 @@
-"""What changes a mixture in the registry: saving a choice, a new mixture, deletion."""
+"""Changes of mixtures in the registry: save a choice, make a mixture, delete one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any
 import streamlit as st
 from pydantic import ValidationError
 
-from engine.config import GateConfig
-from ui.present.form_choices import with_clusterings
-from ui.present.questions import assemble, questions_of
+from ui.present.questions import DERIVED_FIELDS, assemble, questions_of
 from ui.present.text.formatting import plain
 from ui.studio.forms.widgets import ask_all
-from ui.studio.mixtures.mixture_controls import Choice, reset
+from ui.studio.mixtures.gate_form import ask_gate
+from ui.studio.mixtures.mixture_controls import reset
 from ui.studio.shared.notices import explained, keep
 from workbench.errors import BadSpec
+from workbench.gate_configs import default_gate, dump_gate, load_gate
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import experts, mixtures
 from workbench.registry.cards import MixtureCard
 from workbench.registry.database import reading, transaction
-from workbench.specs import MixtureSpec, sentences
+from workbench.specs import MixtureSpec, complaints_of
 
 
-def save_choice(mixture: MixtureCard, choice: Choice) -> None:
-    """Makes what is chosen the mixture's state, in one transaction."""
+def save_choice(mixture: MixtureCard, choice: MixtureRequest) -> None:
+    """Saves a choice in one transaction."""
     with explained():
         with transaction() as session:
-            mixtures.arrange(session, mixture.name, choice.active, choice.weights)
-            mixtures.set_gate(session, mixture.name, GateConfig(**choice.gate))
+            mixtures.arrange(session, mixture.name, choice.active or (), choice.weights or {})
+            mixtures.set_gate(session, mixture.name, load_gate(choice.gate))
         reset(mixture)
         keep(f"{mixture.name} is saved.")
         st.rerun()
@@ -39,18 +40,19 @@ def show_new_mixture() -> None:
     if not names:
         return
     with st.expander("New mixture", icon=":material/add:"):
-        questions = [q for q in questions_of(MixtureSpec, {"experts": names}) if q.path[-1] != "weights"]
-        answers = ask_all("mixture.new", with_clusterings(questions))
+        skip = (*DERIVED_FIELDS, "weights", "gate")
+        answers = ask_all("mixture.new", questions_of(MixtureSpec, {"experts": names}, skip))
+        gate = ask_gate("mixture.new", dump_gate(default_gate()))
         if st.button("Make the mixture", key="mixture.make", type="primary"):
             with explained():
-                _make(assemble(answers))
+                _make(assemble(answers) | {"gate": gate})
 
 
 def _make(data: dict[str, Any]) -> None:
     try:
         spec = MixtureSpec.model_validate(data)
     except ValidationError as error:
-        raise BadSpec(sentences(error)) from None
+        raise BadSpec(complaints_of(error)) from None
     with transaction() as session:
         mixtures.create_mixture(session, spec)
     keep(f"{spec.name} is made.")

@@ -9,16 +9,17 @@ import streamlit as st
 
 from ui.client import Client
 from ui.present.text.formatting import plain, pluralize
-from ui.studio.mixtures.mixture_controls import Choice, set_weights
+from ui.studio.mixtures.mixture_controls import set_weights
 from ui.studio.shared.data_table import show_table
 from ui.studio.shared.notices import explained, keep
+from workbench.mixture_request import MixtureRequest
 from workbench.registry import corpora, priors
 from workbench.registry.cards import MixtureCard, PriorCard
 from workbench.registry.database import reading, transaction
 from workbench.settings import get_settings
 
 
-def show_priors(mixture: MixtureCard, choice: Choice) -> None:
+def show_priors(mixture: MixtureCard, choice: MixtureRequest) -> None:
     """Stored priors and what can be done with them; the effect of one on the desk is seen at once."""
     with reading() as session:
         cards = priors.list_priors(session)
@@ -76,15 +77,20 @@ def _delete(name: str) -> None:
     st.rerun()
 
 
-def _offer_keeping(choice: Choice) -> None:
+def _offer_keeping(choice: MixtureRequest) -> None:
     with st.form("prior.keep", border=False):
         name = st.text_input("Keep the desk's weights as the prior", key="prior.keep.name", placeholder="its name")
         if st.form_submit_button("Keep", icon=":material/bookmark_add:"):
             with explained():
                 with transaction() as session:
-                    priors.give_prior(session, name, {expert: choice.weights[expert] for expert in choice.active})
+                    priors.give_prior(session, name, _shares(choice))
                 keep(f"The prior {name} is kept.")
                 st.rerun()
+
+
+def _shares(choice: MixtureRequest) -> dict[str, float]:
+    weights = choice.weights or {}
+    return {expert: weights[expert] for expert in choice.active or ()}
 
 
 def _offer_estimate(mixture: MixtureCard, domains: list[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from engine.errors import Problem
+from ui.present.next_step_text import next_step_text
 from ui.present.text.formatting import plain, spoken
 from workbench.errors import BadSpec
 
@@ -42,20 +43,15 @@ def nothing_hidden() -> Iterator[None]:
 
 def tell(problem: Problem) -> None:
     """A Problem as a box: what is wrong, every complaint on its own line, what to do next."""
-    complaints = problem.complaints if isinstance(problem, BadSpec) else [_cause(problem)]
+    complaints = problem.complaints if isinstance(problem, BadSpec) else [problem.cause or type(problem).__name__]
     body = "\n".join(f"- {spoken(one)}" for one in complaints) if len(complaints) > 1 else spoken(complaints[0])
     show_problem(body, problem.next_step)
 
 
 def show_problem(body: str, next_step: str) -> None:
     """A box with a cause (as Markdown) and the next step (as text)."""
-    told = f"\n\n**Next step:** {spoken(next_step)}" if next_step else ""
-    st.error(body + told, icon=":material/error:")
-
-
-def _cause(problem: Problem) -> str:
-    # str() of some errors adds a place (file and line) before the cause, and the next step after it.
-    return str(problem).removesuffix(problem.next_step).strip() or type(problem).__name__
+    advice = f"\n\n**Next step:** {spoken(next_step_text(next_step))}" if next_step else ""
+    st.error(body + advice, icon=":material/error:")
 
 
 def empty(why: str, next_step: str, page: str = "", label: str = "", chosen: Mapping[str, Any] | None = None) -> None:

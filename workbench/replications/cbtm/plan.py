@@ -13,14 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.config import MoeConfig, TrainingConfig
-from workbench.classify_specs import Classify
-from workbench.cluster_specs import FindClusters, MakeClusterDomains
+from workbench.kinds.analysis.classify import Classify
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.kinds.clusters.make_cluster_domains import MakeClusterDomains
+from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.kinds.training.average_experts import AverageExperts
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.plans import Step
-from workbench.replication_specs import ReplicateCbtm
 from workbench.replications.cbtm.names import DENSE, DENSE_AT_LESS, Arm, CbtmRun, arms_of, balanced
 from workbench.replications.making import Maker, seeded
-from workbench.specs import MakeMixture
-from workbench.training_specs import AverageExperts, MakeSeed, TrainDemix, TrainExpert
 
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
@@ -49,7 +53,7 @@ class _Maker(Maker):
 
     def seed(self, run: CbtmRun) -> Step:
         """The seed model, trained on all training text."""
-        spec = TrainDemix(
+        spec = TrainJoint(
             name=run.seed_mixture,
             seed_model=run.seed_model,
             domains=self.spec.domains,
@@ -123,7 +127,7 @@ class _Maker(Maker):
         )
         for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, self.spec.budget.less)):
             training = seeded(shared(self.spec.budget.training, 1, share), run)
-            spec = TrainDemix(
+            spec = TrainJoint(
                 name=run.moe(arm),
                 seed_model=run.copied_seed,
                 domains=run.domains(arm, self.spec.domains),

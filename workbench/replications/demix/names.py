@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.config import Evidence, MethodName
+from engine.config import Evidence
 from workbench.replications.runs import Run
 
 Mode = Literal[
@@ -28,7 +28,7 @@ Mode = Literal[
     "dense-dapt",
     "demix-dapt",
 ]
-METHODS: tuple[MethodName, ...] = ("demix", "dense", "dense-balanced", "domain-token")
+METHODS: tuple[str, ...] = ("demix", "dense", "dense-balanced", "domain-token")
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ READINGS = (PAPER, CODE, Reading("prefix", 0.3), Reading("last_token", 0.7))
 class DemixRun(Run):
     """One seed: names of what it makes."""
 
-    def mixture(self, method: MethodName) -> str:
+    def mixture(self, method: str) -> str:
         """The mixture that a method trains."""
         return self.seed_model if method == "demix" else f"{self.seed_model}-{method}"
 
-    def expert(self, method: MethodName, domain: str) -> str:
+    def expert(self, method: str, domain: str) -> str:
         """The expert of a method that knows a training domain; the dense ones have one for all."""
         own = "dense" if method in ("dense", "dense-balanced") else domain
         return f"{self.mixture(method)}/{own}"
 
-    def experts(self, method: MethodName, domains: Sequence[str]) -> list[str]:
+    def experts(self, method: str, domains: Sequence[str]) -> list[str]:
         """All experts of a method, once each."""
         return list(dict.fromkeys(self.expert(method, domain) for domain in domains))
 

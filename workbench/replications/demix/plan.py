@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.config import MethodName
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.kinds.replications.replicate_demix import ReplicateDemix
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
 from workbench.plans import Step
-from workbench.replication_specs import ReplicateDemix
 from workbench.replications.demix.names import METHODS, DemixRun
 from workbench.replications.making import Maker, seeded
-from workbench.specs import MeasureOverlap
-from workbench.training_specs import TrainDemix, TrainExpert
 
 
 def steps(spec: ReplicateDemix) -> list[Step]:
@@ -43,7 +43,7 @@ class _Maker(Maker):
         spec = MeasureOverlap(domains=self.spec.domains)
         return Step("overlap", spec, f"{self.spec.name}: measure the bigram overlap", needs)
 
-    def models(self, methods: Sequence[MethodName]) -> Iterator[Step]:
+    def models(self, methods: Sequence[str]) -> Iterator[Step]:
         """Trainings from the seed model by these methods in every seed, and their scores."""
         for run in self.runs:
             for method in methods:
@@ -79,8 +79,8 @@ class _Maker(Maker):
                 for split in ("test", "dev"):
                     yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
-    def _train(self, run: DemixRun, method: MethodName, name: str, domains: Sequence[str], key: str) -> Step:
-        spec = TrainDemix(
+    def _train(self, run: DemixRun, method: str, name: str, domains: Sequence[str], key: str) -> Step:
+        spec = TrainJoint(
             name=name,
             seed_model=run.seed_model,
             domains=list(domains),

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.config import LoraConfig, TrainingConfig
-from workbench.mode_specs import ComposeMode, TrainMode
+from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
 from workbench.plans import Step
-from workbench.replication_specs import ReplicateMode
 from workbench.replications.making import Maker, seeded
 from workbench.replications.mode.arms import STAGE_1, Group, groups_of, single
 from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, trained_on
-from workbench.training_specs import MakeSeed, TrainDemix
 
 COPIED = "copied backbone"
 
@@ -43,7 +45,7 @@ class _Maker(Maker):
 
     def backbone(self, run: ModeRun) -> Iterator[Step]:
         """A dense model of all that is no target, its scores, and its copy as a seed model."""
-        trained = TrainDemix(
+        trained = TrainJoint(
             name=run.backbone,
             seed_model=run.seed_model,
             domains=self.spec.known,
@@ -64,7 +66,7 @@ class _Maker(Maker):
         after = [*(self.key(run, one) for one in needs), *self.imports(trained_on(arm, self.spec.targets))]
         return self.step(run, arm.key, self._spec(run, arm), f"train {run.mixture(arm)}", after)
 
-    def _spec(self, run: ModeRun, arm: Arm) -> TrainDemix | TrainMode | ComposeMode:
+    def _spec(self, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:
         domains, training = trained_on(arm, self.spec.targets), training_of(self.spec.budget.training, arm, run)
         if arm.method in ("frozen", "composed"):
             experts = [run.expert(single(self.spec.budget, on), self.spec.targets) for on in STAGE_1]
@@ -84,7 +86,7 @@ class _Maker(Maker):
                 shape=replace(arm.shape, seed=self._start(run, arm)),
                 training=training,
             )
-        return TrainDemix(
+        return TrainJoint(
             name=run.mixture(arm),
             seed_model=run.backbone,
             domains=domains,

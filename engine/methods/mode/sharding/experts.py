@@ -36,6 +36,7 @@ from engine.training.checkpoint import (
 )
 from engine.training.distributed import ProcessGroup
 from engine.training.optimizer import GradientGroup, clip_and_step, make_optimizer
+from engine.training.step_seed import step_seed
 
 
 def serve(model: ModeModel, base_sha256: str, folder: Path | None = None) -> bool:
@@ -175,7 +176,7 @@ class _Training:
 
         Experts that are all in one process draw what they would beside the backbone, which draws nothing.
         """
-        torch.manual_seed(hash((self.config.seed, self.step)) + dist.get_rank() - 1)
+        torch.manual_seed(step_seed(self.config.seed, self.step) + dist.get_rank() - 1)
 
     def keep_best(self) -> None:
         self.best = {name: one.detach().to("cpu", copy=True) for name, one in self.parameters.items()}

@@ -20,7 +20,7 @@ from engine.training.distributed import ProcessGroup
 
 
 class ShardedProcessGroup(ProcessGroup):
-    """For `train(active, …, team=ShardedTeam(shards, active, config))`. One object serves one training."""
+    """For `train(active, …, team=ShardedProcessGroup(shards, active, config))`. One object serves one training."""
 
     def __init__(self, shards: Sequence[Shard], active: ActiveExperts, config: TrainingConfig) -> None:
         self.shards = [shard for shard in shards if set(shard.keys) & set(active.active)]
@@ -28,10 +28,12 @@ class ShardedProcessGroup(ProcessGroup):
             keys = [key for key in active.active if key in shard.keys]
             shard.wire.send("learn", keys=keys, learning=active.learning, config=asdict(config))
 
-    def all_sum(self, value: float) -> float:
-        """Called at each update, with this process's part of the squared norm."""
+    def step(self) -> None:
+        """The experts update, too; each process of theirs joins the next `all_sum`."""
         for shard in self.shards:
             shard.wire.send("update")
+
+    def all_sum(self, value: float) -> float:
         total = math.fsum([value, *(float(shard.wire.receive()["value"]) for shard in self.shards)])
         for shard in self.shards:
             shard.wire.send("sum", value=total)

@@ -17,12 +17,12 @@ from engine.files import ArtifactRef, new_folder, verify_folder
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel
+from engine.methods.registry import new_placement
 from engine.models.composite import CompositeModel
 from engine.models.demix import MultiExpertModel, Rows
 from engine.models.demix_files import save_expert as save_demix_expert
 from engine.models.expert_model import ExpertModel
 from engine.models.loaded import LoadedBase, load_base
-from engine.training.build_model import adapted
 from tests.engine.methods.mode.backbones import FAMILIES, SHAPE, backbone, mode_model, some_ids
 
 
@@ -101,7 +101,7 @@ def test_parts_of_an_expert_are_switched_off_per_request(tmp_path: Path) -> None
 @torch.no_grad()
 def test_an_adapter_and_an_expert_of_one_seed_answer_side_by_side(tmp_path: Path) -> None:
     base, experts = save(tmp_path, {"law": ["law"]})
-    adapters = adapted(backbone(), ["lora"], LoraConfig(rank=2))
+    adapters = new_placement("adapter").build(backbone(), ["lora"], LoraConfig(rank=2))
     for parameter in adapters.expert_parameters("lora").values():
         parameter.add_(0.1)
     with new_folder(tmp_path / "lora") as folder:
@@ -179,7 +179,7 @@ def test_an_expert_of_another_backbone_is_refused_and_nothing_is_added(tmp_path:
 def test_an_expert_of_another_method_is_refused(tmp_path: Path) -> None:
     base, _ = save(tmp_path, ONE_EACH)
     with new_folder(tmp_path / "ffn") as folder:
-        model = MultiExpertModel(backbone(), ["a"])
+        model = MultiExpertModel(backbone(), ["a"], new_placement())
         save_demix_expert(model, "a", folder, base_sha256=str(base.sha256), tokenizer_sha256="t")
     with pytest.raises(ModelError, match="must be one of MoDE, but is one of “demix”"):
         read_parts(kept(tmp_path / "ffn"), str(base.sha256))

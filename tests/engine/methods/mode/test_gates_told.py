@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import GateConfig, SamplingConfig
+from engine.config import SamplingConfig
 from engine.events import GateWeights, Token
 from engine.inference.ensemble import Ensemble, group_of
 from engine.inference.generate import generate, read_text
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.mixing.fixed import FixedGate
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate, gate_type
 from engine.models.composite import CompositeModel
 from engine.models.demix import Rows
 from engine.models.expert_model import ExpertModel
@@ -48,7 +48,7 @@ def told(
     events = generate(
         model,
         keys,
-        make_gate(GateConfig(kind), [1.0] * len(keys)),
+        build_gate(gate_type(kind).config(kind), [1.0] * len(keys)),
         tokenizer,
         PROMPT,  # type: ignore[arg-type]
         SamplingConfig(max_tokens=12, seed=3),
@@ -76,7 +76,7 @@ def test_a_text_that_is_read_tells_them_too_in_whatever_pieces(
 ) -> None:
     monkeypatch.setattr("engine.inference.generate._CHUNK_ELEMENTS", chunk * 300)
     ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
-    found = read_text(both(), ["both"], make_gate(GateConfig(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
+    found = read_text(both(), ["both"], build_gate(gate_type(kind).config(kind), [1.0]), tokenizer, PROMPT)["gates"]  # type: ignore[arg-type]
     gates_KPT = torch.stack([as_tensor(gates["both"]) for gates in found], -1)
     torch.testing.assert_close(gates_KPT, plain(ids)[:, :, :-1], atol=1e-5, rtol=0)
 

@@ -146,13 +146,13 @@ def watched(model: ModeModel, shards: list[Shard], keys: list[str]) -> dict[str,
     """What the backbone's process does in a pass, in order."""
     seen_here: list[int] = []
     wire: Any = shards[0].wire
-    send, expect = wire.send, wire.expect
+    send, expect = wire.send_tensor, wire.receive_tensor
 
     def noted(wait: Any) -> Any:
         return lambda: (wait(), seen_here.append(THERE))[0]
 
-    wire.send = lambda tensor: (seen_here.append(SENT), send(tensor))
-    wire.expect = lambda *asked: noted(expect(*asked))
+    wire.send_tensor = lambda tensor: (seen_here.append(SENT), send(tensor))
+    wire.receive_tensor = lambda *asked: noted(expect(*asked))
     for block in model.lm.model.layers:
         for layer in block.backbone:
             layer.register_forward_hook(lambda *_: seen_here.append(LAYER))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import GateConfig, SamplingConfig, TrainingConfig
+from engine.config import SamplingConfig, TrainingConfig
 from engine.errors import ModelError
 from engine.events import Evaluated, Step, Token
 from engine.inference.generate import Mixing, generate
@@ -19,7 +19,8 @@ from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.fixed import FixedGateConfig
 from engine.models.demix import Rows
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import eval_sample
@@ -38,7 +39,7 @@ CONFIG = TrainingConfig(
     seed=1,
 )
 LONG = replace(CONFIG, num_steps=60, evaluate_every=60, learning_rate=2e-2, clip=1.0)
-ALONE = GateConfig("fixed")
+ALONE = FixedGateConfig()
 
 
 def new_model(family: str = "llama", config: ModeConfig = SHAPE, dropout: float = 0.0) -> ModeModel:
@@ -240,7 +241,7 @@ def test_generations_distribution_is_the_scorers(family: str) -> None:  # L13
     model, ids = mode_model(["law", "code"], family), some_ids(1, 10)[0].tolist()
     for keys in ([], ["law"], ["law", "code"]):
         active = ActiveExperts(model, keys, "chosen")
-        mixing = Mixing(active, ["chosen"], make_gate(ALONE, [1.0]))  # type: ignore[arg-type]
+        mixing = Mixing(active, ["chosen"], build_gate(ALONE, [1.0]))  # type: ignore[arg-type]
         observed = [float(after[0]) for token in ids for _, after in mixing.read([token])]
         torch.testing.assert_close(
             torch.tensor(observed),
@@ -257,7 +258,7 @@ def test_generation_draws_from_the_active_experts_and_shows_their_weights(tokeni
     for keys in ((), ("law",), ("law", "code")):
         active = ActiveExperts(model, keys, "chosen")
         events = generate(
-            active, ["chosen"], make_gate(ALONE, [1.0]), tokenizer, "the court", SamplingConfig(8, temperature=0)
+            active, ["chosen"], build_gate(ALONE, [1.0]), tokenizer, "the court", SamplingConfig(8, temperature=0)
         )
         said[keys] = [event.logprob for event in events if isinstance(event, Token)]
         assert active.weights is not None

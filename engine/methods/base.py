@@ -1,0 +1,132 @@
+"""What a method is: how experts of one kind are built, stored, opened and counted, and what can be done with them.
+
+Each method has a folder with a module `descriptor` that holds its `METHOD`: one descriptor, or several that
+differ in a choice or two. Importing a descriptor loads no torch: what needs it is imported when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import EngineError, ModelError
+from engine.files import ArtifactRef
+from engine.models import flops
+from engine.models.flops import Shape
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.models.expert_model import ExpertHost
+    from engine.training.trainable_model import TrainableModel
+
+
+@dataclass(frozen=True)
+class StoredExpert:
+    """What counting needs to know of a trained expert; no tensor is read."""
+
+    num_parameters: int
+    config: Mapping[str, Any] = field(default_factory=dict)  # of its row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One way to give a domain something of its own. The fields say what jobs, pages and files may do with it."""
+
+    name: str  # in specs, in the registry and in files
+    title: str  # in sentences
+    sentence: str  # what a domain has of its own, for those who choose
+    paper: str
+    expert_words: str = "feed-forward networks"  # what an expert consists of
+    shared_words: str = "attention, embeddings and everything else that the experts share"
+    only_expert: str = ""  # name of the one expert that all domains train; empty: each domain has its own
+    balanced: bool = True  # as many sequences of each domain in every batch
+    is_trainable: bool = True  # False: made of trained experts
+    is_joint: bool = True  # experts of several domains are trained together, by the job that does so
+    base_is_frozen: bool = False  # the seed stays as it is, and is the base of the experts
+    can_be_copied: bool = True  # a copy of an expert can be trained on another domain
+    method_of_copy: str = ""  # the method of that copy; empty: the same
+    no_decoder_because: str = ""  # why an expert with its base is no plain decoder; empty: it is one
+    has_parts: bool = False  # an expert is made of parts beside its base, which can be composed and switched
+    artifact_kind: str = "demix-expert"
+    config: type[Any] | None = None  # dataclass of the settings that only this method has
+    config_field: str = "options"  # the field of a spec that holds them
+
+    @property
+    def copy_name(self) -> str:
+        """The name of the method of an expert that is trained from a copy."""
+        return self.method_of_copy or self.name
+
+    @property
+    def is_full_model(self) -> bool:
+        """Whether an expert with its base is a plain decoder: it can be averaged and become a seed."""
+        return not self.no_decoder_because
+
+    @property
+    def host_key(self) -> str:
+        """Experts of one base whose methods have the same key lie in one host."""
+        return self.name
+
+    def config_from(self, values: Mapping[str, Any]) -> Any:
+        """The method's own settings from their values; raises EngineError that says what is wrong."""
+        if self.config is None:
+            if values:
+                raise EngineError(f"The method {self.name} has no options.", f"Remove: {', '.join(values)}.")
+            return None
+        try:
+            return self.config(**values)
+        except TypeError as error:
+            known = ", ".join(asdict(self.config()))
+            raise EngineError(f"Wrong options of the method {self.name}: {error}.", f"It takes: {known}.") from None
+
+    def opens(self, card: Mapping[str, Any], base: Path) -> bool:
+        """Whether an expert with this card, on the base in this folder, is one of this method."""
+        del base
+        return card.get("method") == self.name
+
+    def build(self, seed_folder: Path, keys: Sequence[str], config: Any = None, seed: int = 0) -> TrainableModel:
+        """A model of the seed with these experts, all alike; `seed` is that of what the seed model does not hold.
+
+        `config` is one of `config`, None for its defaults. Raises ModelError when the seed cannot be used.
+        """
+        raise self._refusal("trained")
+
+    def load(self, base: ArtifactRef, experts: Mapping[str, ArtifactRef]) -> TrainableModel:
+        """A model with these experts by key, to train a copy of them; every byte is checked."""
+        raise self._refusal("copied")
+
+    def load_full_model(self, base: ArtifactRef, expert: ArtifactRef) -> Any:
+        """The plain decoder that an expert is with its base."""
+        raise self._refusal("made a model of its own")
+
+    def save_base(self, model: Any, folder: Path) -> None:
+        """Writes what the experts of a model share. Methods with a frozen base need none: it is the seed."""
+        raise self._refusal("saved with a base")
+
+    def save_expert(self, model: Any, key: str, folder: Path, *, base_sha256: str, tokenizer_sha256: str) -> None:
+        """Writes an expert with its card, which names its base and tokenizer."""
+        raise self._refusal("saved")
+
+    def open(self, base: ArtifactRef, device: torch.device | str) -> ExpertHost:
+        """An empty host for experts of this base."""
+        raise self._refusal("loaded")
+
+    def forward_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
+        """Operations per token that an expert reads in a context of so many tokens."""
+        del expert
+        return flops.forward_flops(shape, context)
+
+    def adapting_flops(self, shape: Shape, context: int, expert: StoredExpert) -> int:
+        """Operations per token that a new expert is trained on alone, all else frozen."""
+        del expert
+        return flops.training_flops(shape, context)
+
+    def composing_flops(self, shape: Shape, context: int, expert: StoredExpert) -> dict[str, int] | None:
+        """Operations per token that all parts of an expert are trained on together, by what learns; None: no parts."""
+        del shape, context, expert
+        return None
+
+    def _refusal(self, what: str) -> ModelError:
+        return ModelError(f"Experts of the method {self.name} cannot be {what}.", "Choose another method.")

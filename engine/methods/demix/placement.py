@@ -1,0 +1,73 @@
+"""Feed-forward networks of an expert's own: every linear map of every FFN becomes one per expert (DEMix §3).
+
+Shapes: B rows, T positions, E experts.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.models.demix import Placement, Rows, current_rows
+from engine.models.families import ffn_places
+
+_STACKED_BYTES = 16 << 20  # of one map of all experts: a copy that the backward pass keeps
+
+
+class ExpertLinear(nn.Module):
+    """One linear map per expert in the place of a single one; the rows of the call choose."""
+
+    def __init__(self, original: nn.Module, keys: Iterable[str]) -> None:
+        super().__init__()
+        self.experts = nn.ModuleDict({key: copy.deepcopy(original) for key in keys})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x is [B, T, in], or [B·T, in] from a family that flattens; so is the answer."""
+        rows = current_rows()
+        if len(rows.keys) == 1:
+            return self.experts[rows.keys[0]](x)  # type: ignore[no-any-return]
+        if torch.is_grad_enabled() and self._stacks(rows):
+            return self._together(x, rows)
+        per_row = x.shape[0] // sum(rows.num_rows)
+        # split, not slices: its backward pass is one concatenation instead of E padded copies
+        parts = x.split([count * per_row for count in rows.num_rows])
+        return torch.cat([self.experts[key](part) for key, part in zip(rows.keys, parts, strict=True)])
+
+    def merged(self, key: str) -> nn.Module:
+        """The map of this expert, to replace the layer with."""
+        return self.experts[key]
+
+    def _stacks(self, rows: Rows) -> bool:
+        """Whether every expert has as many rows, and the weights of all are small enough to copy at each call."""
+        weights: list[Any] = [getattr(self.experts[key], "weight", None) for key in rows.keys]
+        if weights[0] is None:  # a mixture of experts in the place of a map
+            return False
+        return len(set(rows.num_rows)) == 1 and sum(weight.nbytes for weight in weights) <= _STACKED_BYTES
+
+    def _together(self, x: Tensor, rows: Rows) -> Tensor:
+        """The same by one batched product: training copies fewer activations this way."""
+        maps: list[Any] = [self.experts[key] for key in rows.keys]
+        weight = torch.stack([one.weight for one in maps])
+        if isinstance(maps[0], nn.Linear):
+            weight = weight.transpose(1, 2)
+        groups = x.reshape(len(maps), -1, x.shape[-1])
+        if maps[0].bias is None:
+            out = torch.bmm(groups, weight)
+        else:
+            out = torch.baddbmm(torch.stack([one.bias for one in maps])[:, None], groups, weight)
+        return out.view(*x.shape[:-1], -1)
+
+
+class FeedForward(Placement):
+    """Experts in the place of the feed-forward networks; each starts as a copy of the decoder's."""
+
+    def insert(self, lm: Any, keys: Sequence[str]) -> dict[str, Any]:
+        layers = {}
+        for name, holder, attribute in list(ffn_places(lm)):
+            layers[name] = ExpertLinear(getattr(holder, attribute), keys)
+            setattr(holder, attribute, layers[name])
+        return layers

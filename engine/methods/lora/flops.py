@@ -1,0 +1,12 @@
+"""Operations of training adapters alone, counted as in `engine/models/flops.py`."""
+
+from __future__ import annotations
+
+from engine.models.flops import Shape, forward_flops
+
+
+def training_flops(shape: Shape, context: int, expert_size: int) -> int:
+    """Per token trained on: the loss goes back to the first adapter; at most its first maps cost less than counted."""
+    first = shape.ffn + 2 * shape.scores(context) + 2 * shape.width * shape.attention_width  # up to the values
+    above = (shape.num_layers - 1) * shape.through_layer(context)
+    return forward_flops(shape, context) + above + first + shape.ends + 3 * 2 * expert_size

@@ -1,0 +1,98 @@
+"""All methods by name: those in the folders beside this file, and those of installed packages.
+
+A package of anybody's offers one as an entry point:
+
+    [project.entry-points."expert_workbench.methods"]
+    my-method = "my_method.descriptor:METHOD"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ModelError
+from engine.files import EXPERT_CARD
+from engine.methods.base import Method
+from engine.methods.rows import RowMethod
+from engine.plugins import find_plugins
+
+if TYPE_CHECKING:
+    from engine.models.demix import Placement
+
+ENTRY_POINTS = "expert_workbench.methods"
+
+
+@cache
+def methods() -> dict[str, Method]:
+    """All methods by name, those of this package first."""
+    return find_plugins("engine.methods", ENTRY_POINTS, "METHOD", Method, lambda method: method.name)
+
+
+def joint_methods() -> dict[str, Method]:
+    """Those whose experts the job for joint training makes."""
+    return {name: method for name, method in methods().items() if method.is_trainable and method.is_joint}
+
+
+def get_method(name: str) -> Method:
+    """The method of this name; raises ModelError where it is not installed."""
+    if name not in methods():
+        raise ModelError(f"There is no method “{name}”; there are: {', '.join(methods())}.", "Install its package.")
+    return methods()[name]
+
+
+def method_of(name: str) -> Method:
+    """The same for describing experts: where it is not installed, one that can do nothing."""
+    return methods().get(name) or _missing(name)
+
+
+def row_method(experts_in: str) -> RowMethod:
+    """The method whose files say that experts lie there; raises ModelError where it is not installed."""
+    of_rows = [method for method in methods().values() if isinstance(method, RowMethod)]
+    matches = [method for method in of_rows if method.experts_in == experts_in]
+    if not matches:
+        raise ModelError(f"No method is installed that reads experts in “{experts_in}”.", "Install its package.")
+    return min(matches, key=lambda method: bool(method.method_of_copy))
+
+
+def new_placement(experts_in: str = "ffn") -> Placement:
+    """Where the experts of a new model lie."""
+    return row_method(experts_in).new_placement()
+
+
+def method_of_card(card: Mapping[str, Any], base: Path) -> Method:
+    """The method that an expert's files are of; raises ModelError where it is not installed.
+
+    Files do not tell apart methods that store the same: it is then the one of an expert that was trained alone.
+    """
+    for method in methods().values():
+        if method.opens(card, base):
+            return method
+    stored = card.get("experts_in") or card.get("method")
+    raise ModelError(f"No method is installed that reads an expert of “{stored}”.", "Install its package.")
+
+
+def method_of_files(expert: Path, base: Path) -> Method:
+    """The same from the folder of an expert. A card that cannot be read is left to those who check it."""
+    try:
+        card = json.loads((expert / EXPERT_CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        card = {}
+    return method_of_card(card if isinstance(card, dict) else {}, base)
+
+
+@cache
+def _missing(name: str) -> Method:
+    return Method(
+        name=name,
+        title=name,
+        sentence="a method that is not installed",
+        paper="",
+        is_trainable=False,
+        is_joint=False,
+        can_be_copied=False,
+        no_decoder_because="is of a method that is not installed",
+    )

@@ -1,0 +1,58 @@
+"""Weights by the distance of the text to each expert's cluster (C-BTM §2.2): `engine.mixing.cluster.ClusterGate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from engine.config import MOST, knob
+from engine.mixing.gate_type import ClusteringGateConfig, GateType
+
+if TYPE_CHECKING:
+    from engine.mixing.base import Gate
+    from engine.mixing.cluster import Routing
+
+
+@dataclass(frozen=True)
+class DistanceConfig(ClusteringGateConfig):
+    """The settings of a gate that weighs by distances to clusters."""
+
+    temperature: float = knob(
+        0.1,
+        "How soft the choice between clusters is (paper: 0.1; clusters of standardised vectors need 1 to 3); lower is "
+        "sharper.",
+        ge=1e-12,
+        le=1e6,
+    )
+    distance_power: float = knob(2.0, "The power of the distance to a cluster (paper: 2; code: 4).", gt=0, le=100)
+    freeze_after: int | None = knob(
+        None,
+        "Tokens of a text after which distances to clusters stay (paper: after half of a document nothing is lost); "
+        "empty: never.",
+        ge=1,
+        le=MOST,
+    )
+
+
+@dataclass(frozen=True)
+class ClusterGateConfig(DistanceConfig):
+    """Distances alone."""
+
+    kind: Literal["cluster"] = "cluster"
+
+
+def _build(config: ClusterGateConfig, weights: Sequence[float], routing: Routing) -> Gate:
+    from engine.mixing.cluster import ClusterGate
+
+    return ClusterGate(
+        weights,
+        routing,
+        temperature=config.temperature,
+        distance_power=config.distance_power,
+        top_k=config.top_k,
+        freeze_after=config.freeze_after,
+    )
+
+
+GATE = GateType("Clusters", "by the distance of the text so far to each expert's cluster", ClusterGateConfig, _build)

@@ -1,0 +1,37 @@
+"""Weights by Bayes' rule (DEMix §5.1, Eq. 7): `engine.mixing.posterior.PosteriorGate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from engine.config import Evidence, knob
+from engine.mixing.gate_type import GateConfig, GateType
+
+if TYPE_CHECKING:
+    from engine.mixing.base import Gate
+    from engine.mixing.cluster import Routing
+
+
+@dataclass(frozen=True)
+class EvidenceConfig(GateConfig):
+    """The settings of a gate that follows the evidence."""
+
+    evidence: Evidence = knob("prefix", "What a posterior sees: the whole prefix (paper) or the last token (code).")
+
+
+@dataclass(frozen=True)
+class PosteriorGateConfig(EvidenceConfig):
+    """A posterior under a prior that stays."""
+
+    kind: Literal["posterior"] = "posterior"
+
+
+def _build(config: PosteriorGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
+    from engine.mixing.posterior import PosteriorGate
+
+    return PosteriorGate(weights, config.evidence, config.top_k)
+
+
+GATE = GateType("Posterior", "by Bayes' rule from the text so far", PosteriorGateConfig, _build)

@@ -1,0 +1,43 @@
+"""A posterior whose prior learns as the text goes on (DEMix §5.1, Eq. 9): `engine.mixing.posterior.UpdatingGate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from engine.config import knob
+from engine.mixing.gate_type import GateType
+from engine.mixing.gates.posterior import EvidenceConfig
+
+if TYPE_CHECKING:
+    from engine.mixing.base import Gate
+    from engine.mixing.cluster import Routing
+
+
+@dataclass(frozen=True)
+class UpdatingGateConfig(EvidenceConfig):
+    """A posterior, and how its prior learns."""
+
+    kind: Literal["updating"] = "updating"
+    newest_weight: float = knob(0.7, "Share of the newest block in the prior (paper: 0.7; code: 0.3).", gt=0, le=1)
+    update_every: int = knob(
+        256, "Tokens after which the prior learns (paper: 1024), in generation and in scores alike.", ge=1
+    )
+
+
+def _build(config: UpdatingGateConfig, weights: Sequence[float], _routing: Routing | None) -> Gate:
+    from engine.mixing.posterior import UpdatingGate
+
+    return UpdatingGate(
+        weights,
+        config.evidence,
+        config.top_k,
+        newest_weight=config.newest_weight,
+        update_every=config.update_every,
+    )
+
+
+GATE = GateType(
+    "Updating posterior", "as posterior, with a prior that learns as the text goes on", UpdatingGateConfig, _build
+)

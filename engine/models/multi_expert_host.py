@@ -1,0 +1,45 @@
+"""Experts of one base that lie in one model, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from engine.files import ArtifactRef
+from engine.models.demix import MultiExpertModel
+from engine.models.demix_files import load_demix, read_expert
+from engine.models.expert_model import ExpertModel
+
+
+class MultiExpertHost:
+    """The model is loaded with its first expert; the others are added to it."""
+
+    def __init__(self, base: ArtifactRef, device: torch.device | str) -> None:
+        self._base, self._device = base, device
+        self._model: MultiExpertModel | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        return self._model.keys if self._model else []
+
+    def add(self, experts: Mapping[str, ArtifactRef]) -> None:
+        if self._model is None:
+            self._model = load_demix(self._base, experts).to(self._device)
+            return
+        for key, kept in experts.items():
+            self._model.add_expert(key, state=read_expert(kept, str(self._base.sha256)))
+
+    def view(self, keys: Sequence[str], parts: Mapping[str, Sequence[str]]) -> list[ExpertModel]:
+        del keys, parts
+        return [self._model] if self._model else []
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self._model.state_dict() if self._model else {}
+
+    def num_bodies_to_load(self, experts: Mapping[str, ArtifactRef]) -> int:
+        return int(self._model is None and bool(experts))
+
+    def num_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self._model.parameters()) if self._model else 0

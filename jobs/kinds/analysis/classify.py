@@ -1,0 +1,268 @@
+"""Classify few-shot (C-BTM §5 and A.7): every expert scores every option once, then each routing answers.
+
+What an expert said of the prompts of a task and seed is an artifact that the registry finds by its key: another
+temperature, top-k or mixture of the same experts needs no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from engine.analysis.fewshot.comparison import ROUTINGS, Answered, compare_routings
+from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, max_prompt_tokens
+from engine.analysis.fewshot.routing import Answers, divisors
+from engine.analysis.fewshot.scoring import score_options
+from engine.analysis.fewshot.tasks import Task, read_tasks
+from engine.clusters.artifact import open_clustering
+from engine.errors import MixtureError
+from engine.events import Event, Progress
+from engine.files import ArtifactRef
+from engine.mixing.cluster import ClusterGate, Routing
+from engine.mixing.gates.cluster import DistanceConfig
+from engine.models.demix_files import read_limits
+from engine.models.expert_model import ExpertModel
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.artifact_cache import made_once
+from jobs.kinds.shared.classification_report import EpisodeFacts, Measured, findings
+from jobs.kinds.shared.model_loading import load_experts
+from workbench.analysis.cluster_routing import ClusterWords, cluster_words
+from workbench.errors import BadSpec
+from workbench.generation import Plan, PlannedExpert, plan
+from workbench.kinds.analysis.classify import Classify
+from workbench.registry.mixtures import mixture_row
+from workbench.registry.reports import register_report
+from workbench.registry.tokenizers import with_another_tokenizer
+from workbench.store.artifacts import find_artifact
+
+KIND = "classification"
+_LEAST_BLOCK = 2  # tokens that any model must read at once
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The mixture, experts beside it, and what its clusters are about, by their numbers."""
+
+    mixture_id: str
+    plan: Plan
+    beside: tuple[PlannedExpert, ...]
+    words: Mapping[int, ClusterWords]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """All experts' names by their ids, those of the mixture first."""
+        return {one.id: one.name for one in (*self.plan.experts, *self.beside)}
+
+    def by_base(self) -> dict[ArtifactRef, dict[str, ArtifactRef]]:
+        """The files of all experts."""
+        files = {base: dict(kept) for base, kept in self.plan.files().items()}
+        for expert in self.beside:
+            files.setdefault(expert.base, {})[expert.id] = expert.kept
+        return files
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One task with one seed: what every expert is asked.
+
+    Prompts are made again by who reads them: those of all tasks and seeds would be too many to hold.
+    """
+
+    task: Task
+    options: tuple[Ids, ...]
+    make: Callable[[], Episode]
+    sha256: str  # what decides the answers: all prompts and options, as tokens
+    facts: EpisodeFacts
+
+    @classmethod
+    def of(cls, task: Task, options: tuple[Ids, ...], make: Callable[[], Episode]) -> _Asked:
+        episode, told = make(), hashlib.sha256(repr(options).encode())
+        for part, prompts in episode.parts.items():
+            told.update(repr((part, [prompt.ids for prompt in prompts])).encode())
+        return cls(task, options, make, told.hexdigest(), EpisodeFacts.of(episode))
+
+    def key(self, expert_id: str) -> str:
+        """The key of an expert's answers."""
+        return f"answers:{expert_id}:{self.sha256}"
+
+
+def run(work: Work, spec: Classify) -> Generator[Event, None, Register]:
+    """Scores what nothing holds yet, base by base, then compares the routings; the report is made at the end."""
+    with work.reading() as session:
+        inputs = _read(session, work, spec)
+    tasks = read_tasks(Path(spec.path))
+    inputs.plan.base.check()
+    tokenizer = load_tokenizer(inputs.plan.base.folder)
+    asked = list(_ask(spec, inputs, tasks, tokenizer))
+    folders = yield from _score(work, inputs, asked)
+    nearness = _Nearness(inputs.plan, tokenizer)
+    measured = []
+    for number, one in enumerate(asked):
+        measured.append(_measure(spec, inputs, one, folders, nearness))
+        yield Progress(number + 1, len(asked), "comparisons")
+    found = findings(spec, inputs.plan, inputs.names, measured, inputs.words)
+
+    def register(session: Session) -> dict[str, Any]:
+        title = f"Few-shot classification by {spec.mixture}"
+        report = register_report(session, KIND, title, found, about_id=inputs.mixture_id, job_id=work.job_id)
+        return {"mixture": spec.mixture, "report": report.id, "sentence": found["sentence"]}
+
+    return register
+
+
+def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
+    planned = plan(session, work.storage, spec.mixture)
+    beside = [plan(session, work.storage, name) for name in spec.experts]
+    if mismatched := with_another_tokenizer(planned, beside):
+        raise MixtureError(
+            f"“{mismatched[0].model}” must share its tokenizer with “{spec.mixture}” to read the same prompts, "
+            "but does not.",
+            "Leave it out.",
+        )
+    if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
+        raise BadSpec(
+            [f"“{spec.mixture}” must have a cluster gate and none but experts of its clusters, but has not."],
+            "For cluster routing choose a mixture that workbench cluster train made; or choose other routings.",
+        )
+    members = {one.id for one in planned.experts}
+    others = {one.id: one for single in beside for one in single.experts if one.id not in members}
+    mixture_id = mixture_row(session, spec.mixture).id
+    return _Inputs(mixture_id, planned, tuple(others.values()), cluster_words(session, planned.gate))
+
+
+def _ask(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Tokenizer) -> Iterator[_Asked]:
+    """Every task with every seed."""
+    max_positions = min(read_limits(base.folder).max_positions for base in inputs.by_base())
+    shots = Shots(spec.num_shots, spec.num_validation, spec.max_examples)
+    for task in tasks:
+        options = encode_options(task, tokenizer)
+        room = max_prompt_tokens(task, options, max_positions)
+        for seed in range(spec.num_seeds):
+            yield _Asked.of(task, options, partial(make_episode, task, tokenizer, shots, seed, room))
+
+
+def _score(work: Work, inputs: _Inputs, asked: Sequence[_Asked]) -> Generator[Event, None, dict[str, Path]]:
+    """The folders of all answers, by their keys; one base is in memory at a time."""
+    folders: dict[str, Path] = {}
+    of_expert = sum(one.facts.num_prompts for one in asked)
+    start = Progress(0, len(inputs.names) * of_expert, "prompts")
+    for base, experts in inputs.by_base().items():
+        folders |= yield from _score_base(work, base, experts, asked, start)
+        start = replace(start, done=start.done + len(experts) * of_expert)
+    return folders
+
+
+def _score_base(
+    work: Work, base: ArtifactRef, experts: Mapping[str, ArtifactRef], asked: Sequence[_Asked], start: Progress
+) -> Generator[Event, None, dict[str, Path]]:
+    """Those of the experts on one base, whose model is read only where an answer is missing."""
+    model = load_experts(work, base, experts, _LEAST_BLOCK) if _is_missing(work, experts, asked) else None
+    folders: dict[str, Path] = {}
+    for one in asked:
+        episode = cache(one.make)  # made for the first of the experts that is to read it
+        for expert_id in experts:
+            begun = replace(start, note=f"asking about {one.task.name}")
+            fill = partial(_fill, model, expert_id, episode, one.options, begun)
+            folders[one.key(expert_id)] = yield from made_once(work, one.key(expert_id), "answers", fill)
+            start = replace(start, done=start.done + one.facts.num_prompts)
+    return folders
+
+
+def _is_missing(work: Work, experts: Mapping[str, ArtifactRef], asked: Sequence[_Asked]) -> bool:
+    with work.reading() as session:
+        return any(find_artifact(session, one.key(expert_id)) is None for expert_id in experts for one in asked)
+
+
+def _fill(
+    model: ExpertModel | None,
+    expert_id: str,
+    episode: Callable[[], Episode],
+    options: Sequence[Ids],
+    start: Progress,
+    folder: Path,
+) -> Iterator[Event]:
+    """Writes one expert's answers [N, O, T] to each part of an episode."""
+    assert model is not None, "answers were there a moment ago"
+    done = start.done
+    for part, prompts in episode().parts.items():
+        for news in score_options(model, expert_id, prompts, options):
+            if isinstance(news, Progress):
+                yield Progress(done + news.done, start.total, start.unit, start.note)
+            else:
+                np.save(folder / f"{part}.npy", news.numpy())
+        done += len(prompts)
+
+
+class _Nearness:
+    """Cluster routing: Eq. 3 on whole prompts, demonstrations and example together; nothing without clusters."""
+
+    def __init__(self, planned: Plan, tokenizer: Tokenizer) -> None:
+        self._plan, self._tokenizer = planned, tokenizer
+        self._clusters, self._clustering = planned.clusters, None
+        if planned.route is not None and self._clusters is not None and isinstance(planned.gate, DistanceConfig):
+            self._config: DistanceConfig = planned.gate
+            self._clustering = open_clustering(planned.route.clustering, planned.route.seed)
+
+    def squared_distances(self, prompts: Sequence[Prompt]) -> Tensor | None:
+        """The squared distances [E, N] of prompts to the cluster of each expert."""
+        if self._clustering is None or self._clusters is None:
+            return None
+        texts = [self._tokenizer.decode(prompt.ids) for prompt in prompts]
+        squared_NK = self._clustering.place(texts).squared_distances_NK
+        return torch.from_numpy(squared_NK[:, list(self._clusters)].T)
+
+    def log_weights(self, squared_EN: Tensor, top_k: int | None) -> Tensor:
+        """Eq. 3 with the temperature and the weights of the mixture, and another top-k."""
+        assert self._clusters is not None
+        gate = ClusterGate(
+            [expert.weight for expert in self._plan.experts],
+            Routing(self._clusters),
+            temperature=self._config.temperature,
+            distance_power=self._config.distance_power,
+            top_k=top_k,
+        )
+        return gate.log_weights_of(squared_EN)
+
+
+def _measure(
+    spec: Classify, inputs: _Inputs, one: _Asked, folders: Mapping[str, Path], nearness: _Nearness
+) -> Measured:
+    episode = one.make()
+    answered = partial(_answered, spec, one, episode, folders)
+    squared_EN = nearness.squared_distances(episode.test)
+    routings = spec.routings or [name for name in ROUTINGS if name != "cluster" or squared_EN is not None]
+    found = compare_routings(
+        answered([expert.id for expert in inputs.plan.experts]),
+        routings,
+        spec.top_k,
+        newest_weight=spec.newest_weight,
+        nearness=None if squared_EN is None else partial(nearness.log_weights, squared_EN),
+    )
+    beside = [expert.id for expert in inputs.beside]
+    others = answered(beside).test.is_right_EN.mean(1).tolist() if beside else []
+    shares_E = None if squared_EN is None else nearness.log_weights(squared_EN, None).exp().mean(1).tolist()
+    return Measured(one.task, one.facts, found, others, shares_E)
+
+
+def _answered(
+    spec: Classify, one: _Asked, episode: Episode, folders: Mapping[str, Path], experts: Sequence[str]
+) -> Answered:
+    lengths_O = torch.tensor([len(option) for option in one.options])
+
+    def answers(part: str) -> Answers:
+        files = [folders[one.key(expert_id)] / f"{part}.npy" for expert_id in experts]
+        scores_ENOT = torch.from_numpy(np.stack([np.load(file, allow_pickle=False) for file in files]))
+        labels_N = torch.tensor([prompt.label for prompt in episode.parts[part]])
+        return Answers(scores_ENOT, labels_N, divisors(lengths_O, spec.normalise))
+
+    return Answered(answers("test"), answers("permuted"), answers("validation"))

@@ -1,0 +1,55 @@
+"""Measure the bigram overlap of every two domains (DEMix §4.4); the matrix is kept as a report."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from engine.errors import CorpusError
+from engine.events import Event, Progress
+from engine.text.overlap import NUM_BIGRAMS, SAMPLE_BYTES, Bigrams, domain_bigrams, overlap_matrix
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.kinds.analysis.measure_overlap import MeasureOverlap
+from workbench.registry.reports import register_report
+from workbench.registry.tables import Domain
+
+
+def run(work: Work, spec: MeasureOverlap) -> Generator[Event, None, Register]:
+    """One step for each domain: its bigrams are counted once, then compared with all others'."""
+    with work.reading() as session:
+        domains = _read(session, work, spec)
+    bigrams: list[Bigrams] = []
+    for domain in domains:
+        yield Progress(len(bigrams), len(domains), "domains", f"counting the bigrams of {domain.name}")
+        bigrams.append(domain_bigrams(domain.documents()))
+    yield Progress(len(domains), len(domains), "domains")
+    return _register(work, domains, bigrams)
+
+
+def _read(session: Session, work: Work, spec: MeasureOverlap) -> list[DomainFiles]:
+    names = spec.domains or list(session.scalars(select(Domain.name).order_by(Domain.name)))
+    if len(names) < 2:
+        raise CorpusError(f"There must be two domains to compare, but there are {len(names)}.", "Import more text.")
+    return [domain_files(session, work.storage, name) for name in names]
+
+
+def _register(work: Work, domains: list[DomainFiles], bigrams: list[Bigrams]) -> Register:
+    findings = {
+        "domains": [domain.name for domain in domains],
+        "data_sha256": [domain.data_sha256 for domain in domains],
+        "overlap": overlap_matrix(bigrams, bigrams).tolist(),
+        "num_bigrams": [len(one) for one in bigrams],
+        "most_bigrams": NUM_BIGRAMS,
+        "sample_bytes": SAMPLE_BYTES,
+    }
+
+    def register(session: Session) -> dict[str, Any]:
+        title = f"Bigram overlap of {len(domains)} domains"
+        report = register_report(session, "overlap", title, findings, job_id=work.job_id)
+        return {"report": report.id, "domains": findings["domains"]}
+
+    return register

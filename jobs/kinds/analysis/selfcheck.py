@@ -1,0 +1,29 @@
+"""Check the engine's laws on a tiny model, on this machine; the verdicts are the job's result."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event, Progress
+from engine.selfcheck.law import Checked
+from engine.selfcheck.laws import LAWS, run_laws
+from engine.selfcheck.report import report
+from jobs.attempt.work import Register, Work
+from workbench.kinds.analysis.selfcheck import SelfCheck
+
+
+def run(work: Work, _: SelfCheck) -> Generator[Event, None, Register]:
+    """One step for each law. A law that fails is a result; the job itself is done."""
+    checked: list[Checked] = []
+    for one in run_laws(work.settings.device):
+        checked.append(one)
+        yield Progress(len(checked), len(LAWS), "laws", f"{one.law} {'ok' if one.passed else 'FAILED'}")
+    found = report(checked, work.settings.device)
+
+    def register(_: Session) -> dict[str, Any]:
+        return found
+
+    return register

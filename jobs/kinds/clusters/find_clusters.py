@@ -1,0 +1,114 @@
+"""Find clusters, put every document into one, draw the map, describe what was found (C-BTM §2.1)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.clusters.artifact import load_clustering
+from engine.clusters.documents import ClusteredDocuments, Mapped, join
+from engine.clusters.fitting import Fitted, words_of
+from engine.clusters.umap_projection import FEWEST, Map, project
+from engine.events import Event, forward_progress
+from engine.files import MANIFEST
+from jobs.attempt.work import Register, Work
+from jobs.kinds.clusters.cluster_part import Inputs, fitted, forget_parts, open_part, placed, read_inputs
+from jobs.kinds.shared.cluster_description import facts, measures
+from jobs.kinds.shared.stable_ids import made_by
+from workbench.kinds.clusters.find_clusters import FindClusters
+from workbench.registry.clusterings import register_clustering
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Clustering
+from workbench.store.artifacts import register_artifact
+from workbench.words import pluralize
+
+
+def run(work: Work, spec: FindClusters) -> Generator[Event, None, Register]:
+    """Makes the parts that no other job has made, and one folder of them all."""
+    with work.reading() as session:
+        ensure_free(session, Clustering, "clustering", spec.name)
+        inputs = read_inputs(session, work, spec)
+    fit_folder = yield from fitted(work, inputs)
+    folders = []
+    for shard in range(inputs.num_shards):
+        folders.append((yield from placed(work, inputs, shard)))
+    documents, mapped = join([open_part(folder) for folder in folders])
+    chart = yield from _draw(mapped, spec)
+    artifact_id = made_by(work.job_id, "clustering")
+    with work.storage.new(artifact_id) as folder:
+        shutil.copytree(fit_folder, folder, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
+        documents.save(folder)
+        if chart:
+            chart.save(folder)
+            mapped.without_vectors().save(folder)
+    return _register(work, inputs, fit_folder, artifact_id, documents, chart)
+
+
+def _draw(mapped: Mapped, spec: FindClusters) -> Generator[Event, None, Map | None]:
+    """The map; None where it was not asked for, or there are too few documents to draw one."""
+    if len(mapped.documents_M) < FEWEST:
+        return None
+    return (yield from forward_progress(project(mapped.vectors_MD, seed=spec.seed)))
+
+
+def _register(
+    work: Work, inputs: Inputs, fit_folder: Path, artifact_id: str, documents: ClusteredDocuments, chart: Map | None
+) -> Register:
+    spec = inputs.wish
+    clustering = load_clustering(fit_folder, inputs.seed)
+    clusters = facts(Fitted(clustering, words_of(clustering, fit_folder)), documents)
+    metrics = {
+        **measures(documents, spec.num_clusters, [domain.name for domain in inputs.domains]),
+        "costs": list(clustering.clusters.costs),
+        "num_duplicates": inputs.num_documents - len(documents),
+        "map": chart
+        and {
+            "num_points": len(chart.coordinates_N2),
+            "num_fitted": int(chart.is_fitted_N.sum()),
+            "seed": chart.seed,
+        },
+    }
+    embedder = {"kind": spec.embedder, "sha256": clustering.embedder.sha256, "words": asdict(spec.words)}
+    config = {"clusters": asdict(spec.clusters), "embedder": {**embedder, "max_tokens": spec.max_tokens}}
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "clustering", job_id=work.job_id)
+        card = register_clustering(
+            session,
+            id=made_by(work.job_id, "row"),
+            name=spec.name,
+            config=config,
+            metrics=metrics,
+            clusters=clusters,
+            sources=[{"id": one.id, "name": one.name, "data_sha256": one.data_sha256} for one in inputs.domains],
+            num_fitted=len(clustering.document_ids),
+            artifact=artifact,
+            seed_id=inputs.seed_id,
+            job_id=work.job_id,
+        )
+        forget_parts(session, inputs)
+        return _result(card.name, metrics, len(documents))
+
+    return register
+
+
+def _result(name: str, metrics: dict[str, Any], num_documents: int) -> dict[str, Any]:
+    sizes, blank = metrics["sizes"], metrics["num_blank"]
+    span = f" of {min(sizes):,} to {max(sizes):,}" if len(sizes) > 1 else ""
+    sentence = f"{pluralize(num_documents, 'document')} in {pluralize(len(sizes), 'cluster')}{span}."
+    if blank:
+        sentence += f" {blank:,} of them hold no word that is known: they all lie in one place."
+    if metrics["num_duplicates"]:
+        sentence += f" {metrics['num_duplicates']:,} that stand in several domains count once."
+    return {
+        "clustering": name,
+        "num_documents": num_documents,
+        "num_blank": blank,
+        "sizes": sizes,
+        "sentence": sentence,
+    }

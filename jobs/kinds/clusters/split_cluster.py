@@ -1,0 +1,57 @@
+"""Split a cluster: find clusters within it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.clusters import edits
+from engine.clusters.centroids import Clusters, squared_distances
+from engine.clusters.clusterer_registry import find_clusters
+from engine.clusters.config import ClusterConfig
+from engine.clusters.documents import ClusteredDocuments
+from engine.clusters.edits import Part
+from engine.clusters.fitting import Fitted, embed, means, require_enough
+from engine.clusters.sources import write_sample
+from engine.events import Event, forward_progress
+from engine.text.split import SPLITS
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.cluster_edits import open_to_edit, store_edit
+from jobs.kinds.shared.clustered_text_files import folders_of
+from workbench.kinds.clusters.split_cluster import SplitCluster
+
+
+def run(work: Work, spec: SplitCluster) -> Generator[Event, None, Register]:
+    """Several clusters of one."""
+    opened = open_to_edit(work, spec.clustering)
+    number = opened.files.number(spec.cluster)
+    members_M = opened.documents.members(number)
+    table = work.folder / "members.parquet"
+    yield from write_sample(folders_of(opened.files), opened.documents.ids_N[members_M], table, SPLITS)
+    part = yield from _divide(table, opened.fitted, _to_fit(opened.documents, members_M, spec), spec)
+    return store_edit(work, opened, edits.split(opened.fitted, opened.documents, number, part))
+
+
+def _to_fit(documents: ClusteredDocuments, members_M: np.typing.NDArray[np.intp], spec: SplitCluster) -> Any:
+    """Which members the new centres are fitted on: training documents that are not pinned, at most a sample."""
+    may_M = (documents.splits_N[members_M] == SPLITS.index("train")) & ~documents.is_pinned_N[members_M]
+    chosen = np.random.default_rng(spec.seed).permutation(np.flatnonzero(may_M))[: spec.sample_size]
+    require_enough(len(chosen), spec.num_clusters)
+    return np.sort(chosen)
+
+
+def _divide(table: Path, fitted: Fitted, chosen: Any, spec: SplitCluster) -> Generator[Event, None, Part]:
+    """Clusters within a cluster: fitted on the chosen documents of its table, the others go to the nearest."""
+    vectors_MD = yield from embed(table, fitted.clustering.embedder)
+    config = ClusterConfig(spec.method, spec.num_clusters, seed=spec.seed)
+    clusters: Clusters = yield from forward_progress(find_clusters(vectors_MD[chosen], config))
+    labels_M = squared_distances(vectors_MD, clusters.centres_KD).argmin(1).astype(np.int32)
+    labels_M[chosen] = clusters.labels_N
+    words_PD = clusters.centres_KD
+    if fitted.words.embedder is not fitted.clustering.embedder:
+        in_words_MD = yield from embed(table, fitted.words.embedder)
+        words_PD = means(in_words_MD, labels_M, spec.num_clusters)
+    return Part(vectors_MD, labels_M, clusters.centres_KD, words_PD)

@@ -1,0 +1,89 @@
+"""Read text, refuse what is broken, split it, and keep it as the domains of one corpus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.errors import CorpusError
+from engine.events import Event
+from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
+from engine.text.local_sources import SOURCES, local_documents
+from engine.text.split import store_documents
+from engine.text.streams import size_on_disk
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.stable_ids import made_by
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.registry.corpora import register_corpus
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Corpus
+from workbench.store.artifacts import register_artifact
+
+
+def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
+    """One artifact holds the documents of all domains; a fault leaves neither row nor file."""
+    with work.reading() as session:
+        ensure_free(session, Corpus, "corpus", spec.name)
+    report = Report()
+    documents, total_bytes = _source(spec, report)
+    artifact_id = made_by(work.job_id, "documents")
+    with work.storage.new(artifact_id) as folder:
+        yield from store_documents(
+            documents,
+            folder,
+            total_bytes=spec.max_bytes or total_bytes,
+            done_bytes=lambda: report.num_bytes if spec.max_bytes or not total_bytes else report.bytes_read,
+        )
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
+        card = register_corpus(
+            session,
+            name=spec.name,
+            role=spec.role,
+            source=_said_source(spec),
+            artifact=artifact,
+            summary=summary,
+            report=report.as_dict(),
+            licence=spec.licence or _licence(spec),
+            job_id=work.job_id,
+        )
+        return {"corpus": card.name, "domains": card.domains, "num_documents": report.num_documents}
+
+    return register
+
+
+def _source(spec: ImportCorpus, report: Report) -> tuple[Iterator[Document], int | None]:
+    """The documents, and how many bytes they take on disk where that is known."""
+    options = ReadOptions(
+        spec.text_field,
+        spec.domain_field,
+        spec.group_field,
+        spec.max_bytes,
+        spec.skip_bad,
+        spec.anonymize,
+        spec.piece_length,
+    )
+    if spec.dataset:
+        return read_dataset(spec.dataset, options, report), None
+    if spec.found:
+        return local_documents(spec.found, options, report), None
+    path = Path(spec.path)
+    if not path.exists():
+        raise CorpusError("There is no such file or folder.", "Check the path.", path=path)
+    return read_documents(path, options, report), size_on_disk(path)
+
+
+def _said_source(spec: ImportCorpus) -> str:
+    if spec.found:
+        return f"found on this machine: {SOURCES[spec.found].title}"
+    return f"data set {spec.dataset}" if spec.dataset else spec.path
+
+
+def _licence(spec: ImportCorpus) -> str:
+    return SOURCES[spec.found].licence if spec.found else ""

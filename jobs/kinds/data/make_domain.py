@@ -1,0 +1,109 @@
+"""Make a domain of documents chosen on the map of a clustering: the same documents in the same splits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.orm import Session
+
+from engine.clusters.documents import ClusteredDocuments, load_documents, load_mapped
+from engine.clusters.map_polygons import lies_in_any
+from engine.clusters.umap_projection import load_map
+from engine.errors import CorpusError
+from engine.events import Event, Progress
+from engine.text.split import store_documents
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
+from jobs.kinds.shared.clustered_text_files import folders_of
+from jobs.kinds.shared.stable_ids import made_by
+from workbench.kinds.data.make_domain import MakeDomain
+from workbench.registry.clusterings import ClusteringFiles, clustering_files
+from workbench.registry.corpora import register_corpus
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Corpus, Domain
+from workbench.store.artifacts import register_artifact
+from workbench.words import pluralize
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    spec: MakeDomain
+    files: ClusteringFiles
+    num_documents: int
+
+
+def run(work: Work, spec: MakeDomain) -> Generator[Event, None, Register]:
+    """One corpus with one domain, of what lies in the areas and belongs to the clusters."""
+    with work.reading() as session:
+        ensure_free(session, Corpus, "corpus", spec.name)
+        ensure_free(session, Domain, "domain", spec.name)
+        files = clustering_files(session, work.storage, spec.clustering)
+    yield Progress(0, None, "documents", "listing what was chosen")
+    files.kept.check()
+    documents = load_documents(files.kept.folder)
+    is_chosen_N = _choose(spec, files, documents)
+    chosen = _Chosen(spec, files, int(is_chosen_N.sum()))
+    artifact_id = made_by(work.job_id, "documents")
+    with work.storage.new(artifact_id) as folder:
+        numbers_N = np.where(is_chosen_N, 0, NONE).astype(np.int32)
+        found = read_documents(folders_of(files), documents, numbers_N, {0: spec.name})
+        total = int(is_chosen_N.mean() * sum(source.num_bytes for source in files.sources))
+        yield from store_documents(found, folder, total_bytes=total, split_of=Splits(documents))
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return _register(work, chosen, artifact_id, summary)
+
+
+def _choose(spec: MakeDomain, files: ClusteringFiles, documents: ClusteredDocuments) -> NDArray[np.bool_]:
+    """Which documents are wanted; raises CorpusError when none is, or there is no map to find an area on."""
+    is_chosen_N = np.ones(len(documents), dtype=np.bool_)
+    if spec.areas:
+        is_chosen_N = _in_areas(spec, files.kept.folder, len(documents))
+    if spec.clusters:
+        is_chosen_N &= np.isin(documents.labels_N, [files.number(one) for one in spec.clusters])
+    if not is_chosen_N.any():
+        raise CorpusError("A domain must hold documents, but none lies there.", "Draw a larger area on the map.")
+    return is_chosen_N
+
+
+def _in_areas(spec: MakeDomain, folder: Path, num_documents: int) -> NDArray[np.bool_]:
+    if not (folder / "map.safetensors").is_file():
+        problem = f"An area must lie on a map, but “{spec.clustering}” has none."
+        raise CorpusError(problem, "Choose clusters, or cluster again with a map size above 0.")
+    is_inside_M = lies_in_any(load_map(folder).coordinates_N2, spec.corners)
+    is_chosen_N = np.zeros(num_documents, dtype=np.bool_)
+    is_chosen_N[load_mapped(folder).documents_M[is_inside_M]] = True
+    return is_chosen_N
+
+
+def _register(work: Work, chosen: _Chosen, artifact_id: str, summary: dict[str, Any]) -> Register:
+    files, name = chosen.files, chosen.spec.name
+    licences = sorted({source.licence for source in files.sources} - {""})
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "documents", job_id=work.job_id)
+        register_corpus(
+            session,
+            name=name,
+            role="train",
+            source=f"chosen in the clustering {files.name}",
+            artifact=artifact,
+            summary=summary,
+            report={"clustering": files.name},
+            licence="; ".join(licences),
+            job_id=work.job_id,
+        )
+        told = {split: counts["documents"] for split, counts in summary["domains"][0]["splits"].items()}
+        held_out = told["dev"] + told["test"]
+        return {
+            "domain": name,
+            "num_documents": chosen.num_documents,
+            "sentence": f"{pluralize(chosen.num_documents, 'document')} in the domain {name}, {held_out:,} held out.",
+        }
+
+    return register

@@ -1,0 +1,110 @@
+"""Write the report of a replication of C-BTM from the scores, distances and clusters that its jobs left.
+
+Nothing is trained or scored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from engine.clusters.documents import load_documents
+from engine.clusters.sources import first_in_group
+from engine.events import Event, Progress
+from engine.statistics.bootstrap import Resampled
+from engine.text.split import SPLITS
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.replication_report import (
+    Asked,
+    Texts,
+    asked_for,
+    check_all,
+    circumstances,
+    job_ids,
+    keep_report,
+    tokens_of_update,
+    with_wholes,
+)
+from jobs.kinds.shared.tokens import domain_files
+from workbench.analysis.replication_data import (
+    FoundClusters,
+    classifications,
+    found_clusters,
+    stored_distances,
+    stored_scores,
+)
+from workbench.kinds.replications.replicate_cbtm import ReplicateCbtm
+from workbench.replications.cbtm.evidence import CbtmEvidence
+from workbench.replications.cbtm.findings import findings_of
+from workbench.replications.cbtm.plan import TASKS
+from workbench.replications.cbtm.scored import CbtmMeasured, CbtmSubject, DistanceKey, Grouping, measure
+from workbench.replications.scored import Scores, Stored
+
+
+def run(work: Work, spec: ReplicateCbtm) -> Generator[Event, None, Register]:
+    """Reads, judges, writes."""
+    subject = CbtmSubject(spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget)
+    homes = [home for one in subject.runs for home in one.domains(subject.main, subject.domains)]
+    with work.reading() as session:
+        asked = asked_for(session, spec)
+        ids = job_ids(asked)
+        scores = stored_scores(session, work.storage, spec.budget, [*subject.everywhere, *homes], ids)
+        clusterings = found_clusters(session, work.storage, ids)
+        distances = stored_distances(session, work.storage, list(clusterings), scores, spec.budget.block_size, ids)
+        answers = _answers(session, subject, asked)
+        names = {domain for _, domain, _ in scores} | {name for one in clusterings.values() for name in one.sources}
+        files = {name: domain_files(session, work.storage, name) for name in names}
+    texts = {name: one.documents() for name, one in files.items()}
+    measured = yield from _measure(subject, scores, distances, clusterings, texts)
+    measured.answers.update(answers)
+    yield Progress(1, 2, "parts", "judging the claims")
+    evidence = CbtmEvidence(subject, measured, Resampled(measured.losses))
+    trainings = {
+        "seeding": asdict(spec.budget.seeding),
+        "less": spec.budget.less,
+        "moe": asdict(spec.budget.moe) if spec.budget.moe else None,
+        "training_tokens": spec.budget.training.num_steps * tokens_of_update(spec.budget.training, 1),
+    }
+    return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
+
+
+def _answers(session: Session, subject: CbtmSubject, asked: Asked) -> dict[int, dict[str, Any]]:
+    """What the classification of each seed found, as far as there is one."""
+    found = classifications(session, job_ids(asked))
+    by_key = {step.key: found[card.id] for step, card in asked if card and card.id in found}
+    return {run.seed: by_key[key] for run in subject.runs if (key := f"s{run.seed} {TASKS}") in by_key}
+
+
+def _measure(
+    subject: CbtmSubject,
+    scores: Scores,
+    distances: Mapping[DistanceKey, Stored],
+    clusterings: Mapping[str, FoundClusters],
+    texts: Texts,
+) -> Generator[Event, None, CbtmMeasured]:
+    check_all([*scores.values(), *distances.values()])
+    measured = CbtmMeasured()
+    for run in subject.runs:
+        for arm in subject.arms:
+            if (found := clusterings.get(run.clustering(arm))) is not None:
+                measured.groupings[run.seed, arm.clustering] = _grouping(found, texts)
+    total = subject.seeds * (len(subject.everywhere) + subject.main.num_models)
+    scores = with_wholes(scores, texts)
+    for done, place in enumerate(measure(subject, scores, distances, measured), 1):
+        yield Progress(done, total, "texts", f"mixing stored scores: {place}")
+    return measured
+
+
+def _grouping(found: FoundClusters, texts: Texts) -> Grouping:
+    found.kept.check()
+    documents = load_documents(found.kept.folder)
+    labels, labels_N = np.unique(np.array(found.sources)[documents.sources_N], return_inverse=True)
+    wholes_N = first_in_group([texts[name] for name in found.sources], documents.ids_N)
+    is_held_out_N = documents.splits_N != SPLITS.index("train")
+    return Grouping(
+        tuple(labels.tolist()), labels_N, documents.labels_N, wholes_N, is_held_out_N, found.information, found.terms
+    )

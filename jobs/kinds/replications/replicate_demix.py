@@ -1,0 +1,82 @@
+"""Write the report of a replication of DEMix from the scores and curves that its jobs left.
+
+Nothing is trained or scored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event, Progress
+from engine.statistics.bootstrap import Resampled
+from engine.statistics.curves import Curve
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.replication_report import (
+    Texts,
+    asked_for,
+    check_all,
+    circumstances,
+    job_ids,
+    keep_report,
+    tokens_of_update,
+    tokens_per_step,
+    with_wholes,
+)
+from jobs.kinds.shared.tokens import domain_files
+from workbench.analysis.replication_data import held_out_losses, overlap_by, stored_scores
+from workbench.kinds.replications.replicate_demix import ReplicateDemix
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.plans import Step
+from workbench.replications.demix.evidence import DemixEvidence
+from workbench.replications.demix.findings import findings_of
+from workbench.replications.demix.names import METHODS
+from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
+from workbench.replications.scored import Scores
+
+
+def run(work: Work, spec: ReplicateDemix) -> Generator[Event, None, Register]:
+    """Reads, judges, writes."""
+    subject = DemixSubject(
+        spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget, tuple(spec.removed)
+    )
+    with work.reading() as session:
+        asked = asked_for(session, spec)
+        scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, job_ids(asked))
+        curves = [one for step, card in asked if card and (one := _curve(session, subject, step, card.id))]
+        files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
+        overlap = next((overlap_by(session, card.id) for step, card in asked if card and step.key == "overlap"), None)
+    measured = yield from _measure(subject, scores, {name: one.documents() for name, one in files.items()})
+    yield Progress(1, 2, "parts", "judging the claims")
+    evidence = DemixEvidence(subject, measured, Resampled(measured.losses), overlap)
+    size = spec.budget
+    trainings = {
+        "adapting": asdict(size.adapting),
+        "adapting_tokens": size.adapting.num_steps * tokens_of_update(size.adapting, 1),
+        "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.domains)),
+    }
+    return keep_report(work, findings_of(evidence, curves, circumstances(work, spec, asked, trainings)))
+
+
+def _curve(session: Session, subject: DemixSubject, step: Step, job_id: str) -> Curve | None:
+    """The held-out losses of a training; None for other jobs, and for models that only serve table 7."""
+    compared = {run.mixture(method) for run in subject.runs for method in METHODS}
+    match step.spec:
+        case TrainJoint(name=name, method=method, training=training) if name in compared:
+            return Curve(method, training.seed, held_out_losses(session, job_id), tokens_per_step(step))
+        case TrainExpert(domain=target, whole=whole, training=training):
+            system = "dense-DAPT" if whole else "DEMix-DAPT"
+            return Curve(system, training.seed, held_out_losses(session, job_id), tokens_per_step(step), target)
+    return None
+
+
+def _measure(subject: DemixSubject, scores: Scores, texts: Texts) -> Generator[Event, None, DemixMeasured]:
+    check_all(scores.values())
+    scores = with_wholes(scores, texts)
+    total, measured = subject.seeds * len(subject.everywhere), DemixMeasured()
+    for done, place in enumerate(measure(subject, scores, measured), 1):
+        yield Progress(done, total, "texts", f"mixing stored scores: {place}")
+    return measured

@@ -1,0 +1,63 @@
+"""Write the report of a replication of MoDE from the scores that its jobs left.
+
+Nothing is trained or scored here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict
+
+from engine.events import Event, Progress
+from engine.statistics.bootstrap import Resampled
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.replication_report import (
+    asked_for,
+    check_all,
+    circumstances,
+    job_ids,
+    keep_report,
+    tokens_of_update,
+    with_wholes,
+)
+from jobs.kinds.shared.tokens import domain_files
+from workbench.analysis.replication_data import num_parameters, stored_scores
+from workbench.kinds.replications.replicate_mode import ReplicateMode
+from workbench.replications.mode.evidence import ModeEvidence
+from workbench.replications.mode.findings import findings_of
+from workbench.replications.mode.scored import ModeMeasured, ModeSubject, measure
+from workbench.replications.scored import Scores
+
+
+def run(work: Work, spec: ReplicateMode) -> Generator[Event, None, Register]:
+    """Reads, judges, writes."""
+    first, second = spec.targets
+    subject = ModeSubject(
+        spec.name, spec.seeds, tuple(spec.domains), tuple(spec.novel), spec.budget, (first, second), spec.retention
+    )
+    with work.reading() as session:
+        asked = asked_for(session, spec)
+        ids = job_ids(asked)
+        scores = stored_scores(session, work.storage, spec.budget, subject.everywhere, ids)
+        measured = ModeMeasured(num_parameters=num_parameters(session, ids))
+        files = {name: domain_files(session, work.storage, name) for name in {domain for _, domain, _ in scores}}
+    texts = {name: one.documents() for name, one in files.items()}
+    yield from _measure(subject, with_wholes(scores, texts), measured)
+    yield Progress(1, 2, "parts", "judging the claims")
+    size = spec.budget
+    trainings = {
+        "seeding": asdict(size.seeding),
+        "mode": asdict(size.mode),
+        "lora": asdict(size.lora),
+        "seeding_tokens": size.seeding.num_steps * tokens_of_update(size.seeding, len(spec.known)),
+        "training_tokens": size.training.num_steps * tokens_of_update(size.training, len(spec.targets)),
+    }
+    evidence = ModeEvidence(subject, measured, Resampled(measured.losses))
+    return keep_report(work, findings_of(evidence, circumstances(work, spec, asked, trainings)))
+
+
+def _measure(subject: ModeSubject, scores: Scores, measured: ModeMeasured) -> Generator[Event, None, None]:
+    check_all(scores.values())
+    total = subject.seeds * len(subject.everywhere)
+    for done, place in enumerate(measure(subject, scores, measured), 1):
+        yield Progress(done, total, "texts", f"reading stored scores: {place}")

@@ -1,0 +1,72 @@
+"""What merging, splitting and pinning share: each edit leaves a new artifact in the place of the old one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.clusters.artifact import open_clustering
+from engine.clusters.documents import ClusteredDocuments, load_documents
+from engine.clusters.edits import Edited
+from engine.clusters.fitting import Fitted, words_of
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.cluster_description import facts_after, measures
+from jobs.kinds.shared.stable_ids import made_by
+from workbench.registry.clusterings import ClusteringFiles, clustering_files, replace_clusters, require_unedited
+from workbench.store.artifacts import register_artifact
+from workbench.words import pluralize
+
+
+@dataclass(frozen=True)
+class OpenClustering:
+    """A clustering, and which document is in which cluster."""
+
+    files: ClusteringFiles
+    fitted: Fitted
+    documents: ClusteredDocuments
+
+
+def open_to_edit(work: Work, name: str) -> OpenClustering:
+    """A clustering by name, with its documents."""
+    with work.reading() as session:
+        files = clustering_files(session, work.storage, name)
+    clustering = open_clustering(files.kept, files.seed)
+    fitted = Fitted(clustering, words_of(clustering, files.kept.folder))
+    return OpenClustering(files, fitted, load_documents(files.kept.folder))
+
+
+def store_edit(work: Work, opened: OpenClustering, edited: Edited) -> Register:
+    """A copy of the folder with what changed in it."""
+    artifact_id = made_by(work.job_id, "clustering")
+    with work.storage.new(artifact_id) as folder:
+        edited.fitted.save(folder)
+        edited.documents.save(folder)
+        for name in ("map.safetensors", "map.json", "mapped.safetensors"):
+            if (opened.files.kept.folder / name).is_file():
+                shutil.copy(opened.files.kept.folder / name, folder / name)
+    after = facts_after(edited)
+    measured = measures(edited.documents, len(after), [source.name for source in opened.files.sources])
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "clustering", job_id=work.job_id)
+        row = require_unedited(session, opened.files.id, opened.files.artifact_id)
+        metrics = {**row.metrics, **measured}
+        card = replace_clusters(session, row.id, opened.files.artifact_id, artifact, metrics, after)
+        return {
+            "clustering": card.name,
+            "sizes": measured["sizes"],
+            "stale_experts": card.stale_experts,
+            "sentence": _sentence(card.name, len(after), card.stale_experts),
+        }
+
+    return register
+
+
+def _sentence(name: str, num_clusters: int, stale: list[str]) -> str:
+    size = f"{name} has {pluralize(num_clusters, 'cluster')} now."
+    if not stale:
+        return f"{size} No expert was trained on what changed."
+    return f"{size} Stale, because their documents changed: {', '.join(stale)}. The others stay as they are."

@@ -1,0 +1,139 @@
+"""Put experts of MoDE side by side, and let their gates learn together (§3.2, stage 2). Makes expert and mixture.
+
+What it is made of stays as it is: the composition has copies of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.errors import TrainingError
+from engine.events import Event, PartOrder
+from engine.files import ArtifactRef
+from engine.methods.mode.config import ModeConfig
+from engine.methods.mode.expert_set import ExpertInit, ExpertSet
+from engine.text.tokenizer import load_tokenizer
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import keep_parts
+from jobs.kinds.shared.mode_training import load, registering, train_parts, write_parts
+from jobs.kinds.shared.resume_guard import read_inputs, require_same, write_inputs
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.analysis.mode_parts import ModePart, composition, num_blocks_of
+from workbench.analysis.retrained_baselines import name_now
+from workbench.kinds.training.compose_mode import ComposeMode
+from workbench.registry.experts import expert_row
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Expert, Mixture
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    experts: dict[str, ArtifactRef]  # by id, in their order
+    names: tuple[str, ...]  # of the experts
+    parts: tuple[ModePart, ...]
+    num_blocks: int
+    base: ArtifactRef
+    base_id: str
+    seed_id: str | None
+    domains: tuple[DomainFiles, ...]  # to train on now
+    known: tuple[DomainFiles, ...]  # that train any part, now or before
+    retained: tuple[DomainFiles, ...]
+
+
+def run(work: Work, spec: ComposeMode) -> Generator[Event, None, Register]:
+    """Reads the parts, trains them together where it is asked for, and keeps them as one expert."""
+    begun = read_inputs(work, "experts")  # ids by name
+    with work.reading() as session:
+        _require_named(session, begun or {})
+        inputs = _read(session, work, spec)
+    if begun is None:
+        write_inputs(work, "experts", dict(zip(inputs.names, inputs.experts, strict=True)))
+    require_same(work, inputs.domains)
+    inputs.base.check()
+    tokenizer = load_tokenizer(inputs.base.folder)
+    lineup = _lineup(work, spec, inputs)
+    if spec.domains:
+        yield PartOrder([part.name for part in inputs.parts])
+        write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
+    else:
+        write, loss = write_parts((yield from load(work, lineup)), lineup, tokenizer), None
+    expert = keep_parts(work, lineup.id, spec.expert, inputs.known, write, loss)
+    return registering(
+        work,
+        spec,
+        expert,
+        base_id=inputs.base_id,
+        seed_id=inputs.seed_id,
+        parent_id=next(iter(inputs.experts)),
+        tokenizer_sha256=tokenizer.sha256,
+        config=_config(spec, inputs),
+    )
+
+
+def _config(spec: ComposeMode, inputs: _Inputs) -> dict[str, Any]:
+    return {
+        "shape": {"num_blocks": inputs.num_blocks},
+        "parts": [part.told(spec.domains) for part in inputs.parts],
+        "composed_of": [{"id": id, "name": name} for id, name in zip(inputs.experts, inputs.names, strict=True)],
+        "composed_on": spec.domains,
+        "without": spec.without,
+        "learning": ("gates" if spec.frozen else "experts") if spec.domains else "nothing",
+    }
+
+
+def _lineup(work: Work, spec: ComposeMode, inputs: _Inputs) -> ExpertSet:
+    """All parts, each from the expert that has it."""
+    experts = tuple(
+        ExpertInit(f"part-{n}", part.name, ModeConfig(**part.shape), inputs.experts[part.expert_id], part.name_there)
+        for n, part in enumerate(inputs.parts)
+    )
+    return ExpertSet(made_by(work.job_id, "expert"), inputs.base, experts, "gates" if spec.frozen else "experts")
+
+
+def _require_named(session: Session, begun: Mapping[str, str]) -> None:
+    """Raises TrainingError unless each of these ids is still called by its name: checkpoints are of these experts."""
+    for name, id in begun.items():
+        row = session.get(Expert, id)
+        if row is None:
+            raise TrainingError(
+                f"The expert “{name}” that this composition began with must still be there, but is gone.",
+                "Start a new job.",
+            )
+        if row.name != name:
+            raise TrainingError(
+                f"“{name}” must be the expert that this composition began with, but that one is called “{row.name}” "
+                "now.",
+                "Give it its name back and try again, or start a new job.",
+            )
+
+
+def _named_as_now(session: Session, part: ModePart) -> ModePart:
+    """The part with its domains as they are called by now."""
+    row = session.get_one(Expert, part.expert_id)
+    return replace(part, domains=tuple(name_now(session, row, name) for name in part.domains))
+
+
+def _read(session: Session, work: Work, spec: ComposeMode) -> _Inputs:
+    ensure_free(session, Mixture, "mixture", spec.name)
+    ensure_free(session, Expert, "expert", spec.expert)
+    rows = [expert_row(session, name) for name in spec.experts]
+    parts = [_named_as_now(session, part) for part in composition(rows, spec)]
+    names = dict.fromkeys([*(domain for part in parts for domain in part.domains), *spec.domains])
+    files = {name: domain_files(session, work.storage, name) for name in [*names, *spec.retain]}
+    return _Inputs(
+        {row.id: work.storage.kept(row.artifact) for row in rows},
+        tuple(row.name for row in rows),
+        tuple(parts),
+        num_blocks_of(rows[0]),
+        work.storage.kept(rows[0].base),
+        rows[0].base_id,
+        rows[0].seed_id,
+        tuple(files[name] for name in spec.domains),
+        tuple(files[name] for name in names),
+        tuple(files[name] for name in spec.retain),
+    )

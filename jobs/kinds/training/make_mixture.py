@@ -1,0 +1,33 @@
+"""Compose a mixture once the jobs that train its experts are done."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event, Progress
+from engine.mixing.gates.cluster import ClusterGateConfig
+from jobs.attempt.work import Register, Work
+from workbench.gate_configs import changed_gate
+from workbench.kinds.training.make_mixture import MakeMixture
+from workbench.registry.clusterings import clustering_row
+from workbench.registry.mixtures import compose_mixture
+from workbench.specs import MixtureSpec
+
+
+def run(_: Work, spec: MakeMixture) -> Generator[Event, None, Register]:
+    """Nothing is computed: the row is the mixture."""
+    yield Progress(0, 1, "mixtures", "composing")
+
+    def register(session: Session) -> dict[str, Any]:
+        gate = spec.gate
+        if spec.clustering is not None:
+            clustering = clustering_row(session, spec.clustering).id
+            gate = changed_gate(gate, {"kind": ClusterGateConfig.kind, "clustering": clustering})
+        wish = MixtureSpec(name=spec.name, experts=spec.experts, weights=spec.weights, gate=gate)
+        card = compose_mixture(session, wish, replace=spec.replace)
+        return {"mixture": card.name, "experts": [member.expert for member in card.members]}
+
+    return register

@@ -1,0 +1,133 @@
+"""Make a seed model: a fresh small one with a tokenizer of its own, or one from a folder, the hub or an expert."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.errors import ModelError, TokenizerError
+from engine.events import Event, Progress
+from engine.files import ArtifactRef
+from engine.methods.registry import get_method, method_of
+from engine.models.families import download_model, fresh_model, import_model, num_parameters
+from engine.text.split import read_split
+from engine.text.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.kinds.training.make_seed import MakeSeed
+from workbench.registry.experts import expert_row
+from workbench.registry.names import ensure_free
+from workbench.registry.seeds import MADE_OF, register_seed
+from workbench.registry.tables import SeedModel
+from workbench.store.artifacts import register_artifact
+
+_TOKENIZER_BYTES = 4 << 20  # text of each domain that a fresh tokenizer sees
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """The expert that becomes a seed: where it and its base lie."""
+
+    id: str
+    method: str
+    base: ArtifactRef
+    kept: ArtifactRef
+
+    def parts(self) -> tuple[Tokenizer, Any]:
+        """Its tokenizer, and the plain decoder that it is."""
+        return load_tokenizer(self.base.folder), get_method(self.method).load_full_model(self.base, self.kept)
+
+
+def run(work: Work, spec: MakeSeed) -> Generator[Event, None, Register]:
+    """Writes config, weights and tokenizer as one folder that transformers could load by itself."""
+    with work.reading() as session:
+        ensure_free(session, SeedModel, "seed model", spec.name)
+        domains = [domain_files(session, work.storage, name) for name in spec.domains]
+        copied = _copied(session, work, spec.expert) if spec.expert else None
+    yield Progress(0, 2, "parts", "making tokenizer and weights")
+    tokenizer, lm = copied.parts() if copied else _parts(spec, domains)
+    yield Progress(1, 2, "parts", "saving")
+    if lm.config.vocab_size < tokenizer.vocab_size:
+        raise TokenizerError(
+            f"The tokenizer must fit the model's {lm.config.vocab_size} embeddings, but has "
+            f"{tokenizer.vocab_size} entries instead.",
+            "Give the tokenizer that the model was trained with.",
+        )
+    tokenizer.try_out()
+    for config in (lm.config, lm.generation_config):  # a generation_config.json among its own files replaces the latter
+        config.bos_token_id, config.eos_token_id = tokenizer.bos_id, _one_or_all(tokenizer.eos_ids)
+    artifact_id = made_by(work.job_id, "seed")
+    with work.storage.new(artifact_id) as folder:
+        lm.save_pretrained(folder, safe_serialization=True)
+        tokenizer.save(folder)
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    yield Progress(2, 2, "parts", "done")
+
+    def register(session: Session) -> dict[str, Any]:
+        artifact = register_artifact(session, work.storage, artifact_id, "seed", job_id=work.job_id)
+        register_seed(
+            session,
+            name=spec.name,
+            source=_source(spec),
+            family=lm.config.model_type,
+            config=told,
+            num_parameters=num_parameters(lm),
+            tokenizer_sha256=tokenizer.sha256,
+            artifact=artifact,
+            job_id=work.job_id,
+        )
+        return {
+            "seed_model": spec.name,
+            "num_parameters": num_parameters(lm),
+            "vocab_size": tokenizer.vocab_size,
+            **({MADE_OF: copied.id} if copied else {}),
+        }
+
+    return register
+
+
+def _copied(session: Session, work: Work, name: str) -> _Copied:
+    row = expert_row(session, name)
+    if reason := method_of(row.method).no_decoder_because:
+        raise ModelError(
+            f"An expert must be a plain decoder with what it shares to become a seed, but “{name}” {reason}.",
+            "Choose an expert of another method.",
+        )
+    return _Copied(row.id, row.method, work.storage.kept(row.base), work.storage.kept(row.artifact))
+
+
+def _source(spec: MakeSeed) -> str:
+    return "fresh" if spec.source == "fresh" else f"{spec.source}:{spec.expert or spec.location}"
+
+
+def _parts(spec: MakeSeed, domains: list[DomainFiles]) -> tuple[Tokenizer, Any]:
+    """The tokenizer and the model."""
+    if spec.source == "fresh":
+        tokenizer = train_tokenizer(
+            (text for domain in domains for text in _sample(domain.documents())), spec.vocab_size
+        )
+        return tokenizer, fresh_model(spec.shape, tokenizer.vocab_size, spec.seed)
+    folder = download_model(spec.location) if spec.source == "hub" else Path(spec.location)
+    return load_tokenizer(folder), import_model(folder)
+
+
+def _one_or_all(ids: Sequence[int]) -> int | list[int] | None:
+    """Token ids as configurations write them; said even if there is none, as transformers else makes one up."""
+    return ids[0] if len(ids) == 1 else list(ids) or None
+
+
+def _sample(documents: Path) -> Iterator[str]:
+    """The first few megabytes of a domain's training text: every domain has an equal say in the vocabulary."""
+    room = _TOKENIZER_BYTES
+    for row in islice(read_split(documents, "train"), 1_000_000):
+        if room <= 0:
+            return
+        yield row["text"]
+        room -= len(row["text"].encode("utf-8"))

@@ -1,0 +1,194 @@
+"""Add an expert: copy a parent, train only the copy on a domain, change nothing else (DEMix §6).
+
+Or adapt the whole model, the paper's baseline Dense-DAPT: a copy of what all share is trained, too, and kept as a base
+of its own, so that the model it began from stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from sqlalchemy.orm import Session
+
+from engine.analysis.parent_choice import with_rate
+from engine.config import TrainingConfig
+from engine.device import choose_device
+from engine.events import Evaluated, Event, Note, TrainingFinished
+from engine.methods.registry import get_method
+from engine.text.blocks import Tokens
+from engine.text.tokenizer import load_tokenizer
+from engine.training.data import DomainText
+from engine.training.loop import require_context, train
+from engine.training.trainable_model import TrainableModel
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.parents import Choice, Parent, choose_parent, possible_parents, require_parent
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.side_evaluation import Watch, Watched, start_watch
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stored_base import store_base
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.analysis.cluster_routing import cluster_numbers, clustering_of
+from workbench.generation import plan
+from workbench.kinds.training.train_expert import TrainExpert
+from workbench.registry.branching import share_of
+from workbench.registry.mixtures import add_member, average_weight, create_mixture, mixture_row, require_place
+from workbench.registry.names import ensure_free
+from workbench.registry.tables import Artifact, Expert, Mixture
+from workbench.specs import MixtureSpec
+from workbench.store.artifacts import register_artifact
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    domain: DomainFiles
+    mixture_id: str
+    parents: tuple[Parent, ...]
+    watched: Watched | None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is on disk and has no row yet: the expert, where it came from, and for a whole model its base."""
+
+    expert: NewExpert
+    choice: Choice
+    known: float  # share of the domain's documents that the parent was trained on
+    training: TrainingConfig
+    tokenizer_sha256: str
+    base_id: str | None
+
+
+def run(work: Work, spec: TrainExpert) -> Generator[Event, None, Register]:
+    """Trains the new expert from its parent; every other file stays what it was (law L8)."""
+    with work.reading() as session:
+        inputs = _read(session, work, spec)
+    require_same(work, [inputs.domain])
+    inputs.parents[0].base.check()
+    tokenizer = load_tokenizer(inputs.parents[0].base.folder)  # that of all
+    folder = yield from pack(work, inputs.domain, tokenizer)
+    key = made_by(work.job_id, "expert")
+    text = DomainText(inputs.domain.name, key, Tokens.open(folder, "train"), Tokens.open(folder, "dev"))
+    choice = yield from choose_parent(work, inputs.parents, text, spec.training.block_size)
+    parent, training = choice.parent, with_rate(spec.training, choice.parent.learning_rate)
+    known = share_of(inputs.domain.kept.folder / inputs.domain.folder, parent.documents)
+    yield from _tell(spec, choice, training)
+    method = get_method(parent.method)
+    model = method.load(parent.base, {key: parent.kept}).to(choose_device(work.settings.device))
+    require_context(model, spec.training.block_size)
+    watch = None
+    if inputs.watched is not None:
+        watch = yield from start_watch(work, spec, inputs.watched, tokenizer, model, key)
+    loss = yield from _train(work, spec.whole, training, model, text, watch)
+    base_id = store_base(work, method, model, tokenizer) if spec.whole else None
+    base_sha256 = work.storage.describe(base_id)[0] if base_id else str(parent.base.sha256)
+    expert = keep_expert(
+        work,
+        model,
+        key,
+        spec.expert,
+        [inputs.domain],
+        method=method.name if spec.whole else method.copy_name,
+        dev_loss=loss,
+        base_sha256=base_sha256,
+        tokenizer_sha256=tokenizer.sha256,
+    )
+    return _register(work, spec, inputs, _Made(expert, choice, known, training, tokenizer.sha256, base_id))
+
+
+def _read(session: Session, work: Work, spec: TrainExpert) -> _Inputs:
+    ensure_free(session, Expert, "expert", spec.expert)
+    if spec.whole:
+        ensure_free(session, Mixture, "mixture", spec.name)
+    mixture, domain = mixture_row(session, spec.mixture), domain_files(session, work.storage, spec.domain)
+    if spec.join and not spec.whole:
+        require_place(session, mixture.name, spec.name, domain.id)
+    return _Inputs(
+        domain=domain,
+        mixture_id=mixture.id,
+        parents=possible_parents(session, work.storage, mixture, spec.parent),
+        watched=_read_watched(session, work, spec, mixture, domain.id) if spec.watch else None,
+    )
+
+
+def _read_watched(session: Session, work: Work, spec: TrainExpert, mixture: Mixture, domain_id: str) -> Watched:
+    domains = tuple(domain_files(session, work.storage, name) for name in spec.watch)
+    weight = average_weight([member.weight for member in mixture.members])
+    planned = plan(session, work.storage, mixture.name)
+    return Watched(domains, planned, weight, cluster_numbers(session, clustering_of(planned.gate)).get(domain_id))
+
+
+def _tell(spec: TrainExpert, choice: Choice, training: TrainingConfig) -> Generator[Event, None, None]:
+    """What the job chose by itself."""
+    if sentence := choice.told(training.block_size):
+        yield Note(sentence)
+    if spec.training.learning_rate is None:
+        told = f"a tenth of what “{choice.parent.first}” was trained with"
+        yield Note(f"The peak learning rate is {training.learning_rate:g}: {told}.")
+
+
+def _train(
+    work: Work, whole: bool, config: TrainingConfig, model: TrainableModel, text: DomainText, watch: Watch | None
+) -> Generator[Event, None, float | None]:
+    """Trains the expert alone, or the whole model; gives the held-out loss of the weights that stay."""
+    loss = None
+    only = None if whole else [text.expert]
+    events = train(model, [text], config, work.folder, only_experts=only, watch=watch)
+    with closing(cast(Generator[Event, None, None], events)):
+        for event in events:
+            if isinstance(event, Evaluated | TrainingFinished):
+                loss = event.loss_by_domain.get(text.name, loss)
+            yield event
+    return loss
+
+
+def _register(work: Work, spec: TrainExpert, inputs: _Inputs, made: _Made) -> Register:
+    config = asdict(made.training) | ({"whole": True} if spec.whole else {})
+    parent = made.choice.parent
+    why = {
+        "parent_posterior": made.choice.posterior,
+        "parent_blocks": made.choice.num_blocks,
+        "parent_documents": made.known,
+    }
+
+    def register(session: Session) -> dict[str, Any]:
+        require_parent(session, parent)
+        register_new_expert(
+            session,
+            work,
+            made.expert,
+            base=_base(session, work, made),
+            seed_id=parent.seed_id,
+            parent_id=parent.id,
+            tokenizer_sha256=made.tokenizer_sha256,
+            config=config,
+            metrics=why,
+            trained_base=made.expert.domains if made.base_id else (),
+        )
+        return {
+            "expert": spec.expert,
+            "parent": parent.name,
+            **why,
+            "mixture": _put_into_mixture(session, spec, inputs),
+        }
+
+    return register
+
+
+def _base(session: Session, work: Work, made: _Made) -> Artifact:
+    if made.base_id is None:
+        return session.get_one(Artifact, made.choice.parent.base_id)
+    return register_artifact(session, work.storage, made.base_id, "demix-base", job_id=work.job_id)
+
+
+def _put_into_mixture(session: Session, spec: TrainExpert, inputs: _Inputs) -> str | None:
+    """The mixture that holds the new expert; None where it was not asked for, or is gone."""
+    if spec.whole:
+        return create_mixture(session, MixtureSpec(name=spec.name, experts=[spec.expert])).name
+    mixture = session.get(Mixture, inputs.mixture_id)  # by id: another one may have the name now
+    if not spec.join or mixture is None:
+        return None
+    return add_member(session, mixture.name, spec.expert).name

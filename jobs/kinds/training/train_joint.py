@@ -1,0 +1,190 @@
+"""Train a DEMix model or what it is compared with (DEMix §3, §4.2; C-BTM §6). Makes base, experts and mixture.
+
+Where a method leaves the seed as it is, the seed itself is the base, and only what was learnt is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from engine.analysis.parent_choice import losses_of
+from engine.device import choose_device
+from engine.events import Event, Note
+from engine.files import ArtifactRef
+from engine.methods.registry import get_method
+from engine.text.eval_sample import EvalSample
+from engine.text.tokenizer import load_tokenizer
+from engine.training.checkpoint import newest_step, restore
+from engine.training.data import PackedDomain
+from engine.training.launch import num_gpus, train_distributed
+from engine.training.layout import most_ranks
+from engine.training.loop import require_context, train, trainable
+from engine.training.recipe import Recipe
+from engine.training.trainable_model import TrainableModel
+from jobs.attempt.work import Register, Work, log_path
+from jobs.kinds.shared.expert_files import NewExpert, keep_expert, register_new_expert
+from jobs.kinds.shared.losses import last_losses, mean_loss
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.side_evaluation import pack_watched
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.stored_base import store_base
+from jobs.kinds.shared.tokens import DomainFiles, domain_files, pack
+from workbench.kinds.training.train_joint import TrainJoint
+from workbench.registry.mixtures import create_mixture
+from workbench.registry.names import ensure_free
+from workbench.registry.seeds import seed_row
+from workbench.registry.tables import Artifact, Expert, Mixture
+from workbench.specs import MixtureSpec
+from workbench.store.artifacts import register_artifact
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    seed_id: str
+    seed: ArtifactRef
+    seed_artifact_id: str
+    experts: dict[str, tuple[DomainFiles, ...]]  # by name, each with the domains that train it
+    retained: tuple[DomainFiles, ...]
+
+
+def run(work: Work, spec: TrainJoint) -> Generator[Event, None, Register]:
+    """Packs what is not packed, trains all experts together, and keeps base and experts apart."""
+    with work.reading() as session:
+        inputs = _read(session, work, spec)
+    inputs.seed.check()
+    read = [domain for domains in inputs.experts.values() for domain in domains]
+    require_same(work, read, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
+    tokenizer = load_tokenizer(inputs.seed.folder)
+    packed = []
+    for name, domains in inputs.experts.items():
+        for domain in domains:
+            folder = yield from pack(work, domain, tokenizer)
+            packed.append(PackedDomain(domain.name, made_by(work.job_id, name), folder))
+    retained = yield from pack_watched(work, inputs.retained, tokenizer, spec.training)
+    model, losses = yield from _train(work, spec, inputs.seed.folder, packed, retained)
+    method = get_method(spec.method)
+    base_id = inputs.seed_artifact_id if method.base_is_frozen else store_base(work, method, model, tokenizer)
+    base_sha256, _ = work.storage.describe(base_id)
+    experts = [
+        keep_expert(
+            work,
+            model,
+            made_by(work.job_id, name),
+            name,
+            domains,
+            method=spec.method,
+            dev_loss=mean_loss(losses, domains),
+            base_sha256=base_sha256,
+            tokenizer_sha256=tokenizer.sha256,
+        )
+        for name, domains in inputs.experts.items()
+    ]
+    return _register(work, spec, inputs, base_id, experts, tokenizer.sha256)
+
+
+def _train(
+    work: Work, spec: TrainJoint, seed_folder: Path, domains: Sequence[PackedDomain], retained: Mapping[str, EvalSample]
+) -> Generator[Event, None, tuple[TrainableModel, dict[str, float]]]:
+    """Trains in this process or on several; gives the model and its last losses on held-out text.
+
+    What is retained is looked at under the one expert there is then, and in one process.
+    """
+    settings, config, recipe = work.settings, spec.training, Recipe(spec.method, spec.method_config)
+    keys = list(dict.fromkeys(domain.expert for domain in domains))
+    method = recipe.descriptor
+    model = method.build(seed_folder, keys, recipe.config, config.seed)
+    usable = min(num_gpus(settings.device), most_ranks(domains, config.sequences_per_domain))
+    num_processes = settings.processes or max(1, usable)
+    if num_processes > 1 and retained:
+        yield Note("Domains to retain are looked at in one process: the training takes one.")
+        num_processes = 1
+    if num_processes > 1:
+        losses = yield from last_losses(
+            train_distributed(
+                num_processes,
+                seed_folder,
+                domains,
+                config,
+                work.folder,
+                recipe=recipe,
+                device=settings.device,
+                threads=settings.threads,
+                log=log_path(settings, work.job_id),
+            )
+        )
+        restore(work.folder, newest_step(work.folder, config), trainable(model, recipe.learns(keys)))
+    else:
+        model = model.to(choose_device(settings.device))
+        require_context(model, config.block_size)
+        texts = [domain.open() for domain in domains]
+        losses = yield from last_losses(
+            train(
+                model,
+                texts,
+                config,
+                work.folder,
+                only_experts=recipe.learns(keys),
+                balanced=method.balanced,
+                watch=(lambda: losses_of(model, keys[0], retained)) if retained else None,
+            )
+        )
+    return model, losses
+
+
+def _read(session: Session, work: Work, spec: TrainJoint) -> _Inputs:
+    ensure_free(session, Mixture, "mixture", spec.name)
+    for name in spec.experts:
+        ensure_free(session, Expert, "expert", name)
+    seed = seed_row(session, spec.seed_model)
+    experts = {
+        name: tuple(domain_files(session, work.storage, domain) for domain in domains)
+        for name, domains in spec.experts.items()
+    }
+    retained = tuple(domain_files(session, work.storage, name) for name in spec.retain)
+    return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, experts, retained)
+
+
+def _method_config(spec: TrainJoint) -> dict[str, Any]:
+    """The settings that only this method has, as the row of an expert keeps them."""
+    config = spec.method_config
+    return {} if config is None else {get_method(spec.method).config_field: asdict(config)}
+
+
+def _register(
+    work: Work,
+    spec: TrainJoint,
+    inputs: _Inputs,
+    base_id: str,
+    experts: Sequence[NewExpert],
+    tokenizer_sha256: str,
+) -> Register:
+    learned = (
+        () if get_method(spec.method).base_is_frozen else [one for read in inputs.experts.values() for one in read]
+    )
+
+    def register(session: Session) -> dict[str, Any]:
+        base = session.get(Artifact, base_id) or register_artifact(
+            session, work.storage, base_id, "demix-base", job_id=work.job_id
+        )
+        for expert in experts:
+            register_new_expert(
+                session,
+                work,
+                expert,
+                base=base,
+                seed_id=inputs.seed_id,
+                parent_id=None,
+                tokenizer_sha256=tokenizer_sha256,
+                config=asdict(spec.training) | _method_config(spec),
+                trained_base=learned,
+            )
+        names = [expert.name for expert in experts]
+        create_mixture(session, MixtureSpec(name=spec.name, experts=names))
+        return {"mixture": spec.name, "experts": names}
+
+    return register

@@ -1,0 +1,77 @@
+"""Train an expert of transformer layers beside a frozen backbone (MoDE §3.2, stage 1). Makes expert and mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import asdict, dataclass, replace
+
+from sqlalchemy.orm import Session
+
+from engine.events import Event
+from engine.files import ArtifactRef
+from engine.methods.mode.expert_set import ExpertInit, ExpertSet
+from engine.text.tokenizer import load_tokenizer
+from jobs.attempt.work import Register, Work
+from jobs.kinds.shared.expert_files import keep_parts
+from jobs.kinds.shared.mode_training import registering, train_parts
+from jobs.kinds.shared.resume_guard import require_same
+from jobs.kinds.shared.stable_ids import made_by
+from jobs.kinds.shared.tokens import DomainFiles, domain_files
+from workbench.kinds.training.train_mode import TrainMode
+from workbench.registry.names import ensure_free
+from workbench.registry.seeds import seed_row
+from workbench.registry.tables import Expert, Mixture
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    seed_id: str
+    seed: ArtifactRef
+    seed_artifact_id: str
+    domains: tuple[DomainFiles, ...]
+    retained: tuple[DomainFiles, ...]
+
+
+def run(work: Work, spec: TrainMode) -> Generator[Event, None, Register]:
+    """Divides the backbone, trains what is put beside it, and keeps that alone."""
+    with work.reading() as session:
+        inputs = _read(session, work, spec)
+    inputs.seed.check()
+    require_same(work, inputs.domains, {f"seed model “{spec.seed_model}”": str(inputs.seed.sha256)})
+    tokenizer = load_tokenizer(inputs.seed.folder)
+    lineup = ExpertSet(made_by(work.job_id, "expert"), inputs.seed, _beginnings(spec))
+    write, loss = yield from train_parts(work, lineup, inputs.domains, inputs.retained, spec.training, tokenizer)
+    expert = keep_parts(work, lineup.id, spec.expert, inputs.domains, write, loss)
+    domain = spec.domains[0] if len(spec.domains) == 1 else None
+    parts = [
+        {"name": one.name, "domain": domain, "domains": spec.domains, "of": None, "shape": asdict(one.shape)}
+        for one in lineup.experts
+    ]
+    return registering(
+        work,
+        spec,
+        expert,
+        base_id=inputs.seed_artifact_id,
+        seed_id=inputs.seed_id,
+        parent_id=None,
+        tokenizer_sha256=tokenizer.sha256,
+        config={"shape": asdict(spec.shape), "parts": parts, "learning": "experts"},
+    )
+
+
+def _beginnings(spec: TrainMode) -> tuple[ExpertInit, ...]:
+    """New experts, each of its own seed: alike they would learn alike."""
+    return tuple(
+        ExpertInit(f"part-{number}", name, replace(spec.shape, seed=spec.shape.seed + number))
+        for number, name in enumerate(spec.parts)
+    )
+
+
+def _read(session: Session, work: Work, spec: TrainMode) -> _Inputs:
+    ensure_free(session, Mixture, "mixture", spec.name)
+    ensure_free(session, Expert, "expert", spec.expert)
+    seed = seed_row(session, spec.seed_model)
+    domains, retained = (
+        tuple(domain_files(session, work.storage, name) for name in names) for names in (spec.domains, spec.retain)
+    )
+    return _Inputs(seed.id, work.storage.kept(seed.artifact), seed.artifact_id, domains, retained)

@@ -1,0 +1,131 @@
+"""What every gate of the registry must do, plug-ins included. E experts, N blocks, T positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.errors import MixtureError
+from engine.mixing.base import Gate
+from engine.mixing.combine import mix
+from engine.mixing.gate_registry import build_gate, gate_type, gate_types
+from engine.mixing.gate_type import ClusteringGateConfig, GateConfig
+from engine.selfcheck.test_bed import every_gate
+from tests.engine.clustered import tiny_distances, tiny_routing, tiny_tokens
+
+NUM_BLOCKS, BLOCK = 3, 20
+PRIOR = [1.0, 2.0, 3.0, 4.0]
+CONFIGS = list(every_gate())
+for_every_gate = pytest.mark.parametrize("config", CONFIGS, ids=str)
+
+
+def build(config: GateConfig, prior: Sequence[float]) -> Gate:
+    return build_gate(config, prior, tiny_routing(len(prior)))
+
+
+def weights(config: GateConfig, prior: Sequence[float], scores_ENT: Tensor) -> Tensor:
+    distances = tiny_distances(scores_ENT[0].numel(), scores_ENT.shape[2])
+    return build(config, prior).block(scores_ENT, distances).exp()
+
+
+def scores(num_experts: int = 4, num_blocks: int = NUM_BLOCKS) -> Tensor:
+    return -torch.rand(num_experts, num_blocks, BLOCK, generator=torch.Generator().manual_seed(0)) * 8
+
+
+def test_every_gate_has_a_variant() -> None:
+    assert {config.kind for config in CONFIGS} == set(gate_types())
+
+
+@for_every_gate
+def test_weights_are_probabilities_at_every_position(config: GateConfig) -> None:
+    weights_ENT = weights(config, PRIOR, scores())
+    assert weights_ENT.shape == scores().shape
+    assert bool((weights_ENT >= 0).all())
+    torch.testing.assert_close(weights_ENT.sum(0), torch.ones_like(weights_ENT[0]), atol=1e-6, rtol=0)
+
+
+@for_every_gate
+def test_a_stream_gives_the_weights_of_its_block(config: GateConfig) -> None:
+    gate, scores_ENT, tokens = build(config, PRIOR), scores(num_blocks=1), tiny_tokens(BLOCK + 1).tolist()
+    weights_ENT, stream = weights(config, PRIOR, scores_ENT), gate.start()
+    stream.begin(tokens[0])
+    for position in range(BLOCK):
+        torch.testing.assert_close(stream.log_weights().exp(), weights_ENT[:, 0, position], atol=1e-6, rtol=0)
+        stream.observe(scores_ENT[:, 0, position], tokens[position + 1])
+
+
+@for_every_gate
+def test_the_mixture_is_the_weighted_sum_and_the_total_its_sum(config: GateConfig) -> None:
+    gate, scores_ENT, distances = build(config, PRIOR), scores().double(), tiny_distances(NUM_BLOCKS * BLOCK, BLOCK)
+    mixed_NT = mix(gate.block(scores_ENT, distances), scores_ENT)
+    torch.testing.assert_close(gate.mixed(scores_ENT, distances), mixed_NT)
+    assert gate.total(scores_ENT, distances) == pytest.approx(float(mixed_NT.sum()), rel=1e-9)
+
+
+@for_every_gate
+def test_all_weight_on_one_expert_is_that_expert(config: GateConfig) -> None:
+    distances = tiny_distances(NUM_BLOCKS * BLOCK, BLOCK)
+    log_weights_ENT = build(config, [0, 0, 1, 0]).block(scores(), distances)
+    assert torch.equal(mix(log_weights_ENT, scores()), scores()[2])
+
+
+@for_every_gate
+def test_an_expert_of_weight_zero_has_no_weight_and_scale_does_not_count(config: GateConfig) -> None:
+    weights_ENT = weights(config, [1, 0, 3, 4], scores())
+    assert not weights_ENT[1].any()
+    torch.testing.assert_close(weights(config, [2, 0, 6, 8], scores()), weights_ENT)
+
+
+@for_every_gate
+def test_the_prior_matters(config: GateConfig) -> None:
+    assert not torch.allclose(weights(config, PRIOR, scores()), weights(config, PRIOR[::-1], scores()))
+
+
+@for_every_gate
+def test_of_experts_that_give_a_token_no_chance_weights_stay_numbers(config: GateConfig) -> None:
+    scores_ENT = scores()
+    scores_ENT[:, :, 2] = -torch.inf
+    assert not weights(config, PRIOR, scores_ENT).isnan().any()
+
+
+@for_every_gate
+def test_top_k_keeps_the_largest_weights(config: GateConfig) -> None:
+    full_ENT = weights(replace(config, top_k=None), PRIOR, scores(num_blocks=1))
+    top_ENT = weights(replace(config, top_k=2), PRIOR, scores(num_blocks=1))
+    assert bool(((top_ENT > 0).sum(0) <= 2).all())
+    kept_ENT = torch.zeros_like(full_ENT).scatter(0, full_ENT.topk(2, 0).indices, full_ENT.topk(2, 0).values)
+    torch.testing.assert_close(top_ENT, kept_ENT / kept_ENT.sum(0), atol=1e-6, rtol=0)
+
+
+@for_every_gate
+def test_a_gate_without_a_need_for_log_probabilities_ignores_them(config: GateConfig) -> None:
+    differs = not torch.equal(weights(config, PRIOR, scores()), weights(config, PRIOR, scores().flip(0)))
+    assert differs == build(config, PRIOR).needs_logprobs
+
+
+@pytest.mark.parametrize("name", gate_types())
+def test_settings_have_sentences_and_are_checked(name: str) -> None:
+    chosen = gate_type(name)
+    assert chosen.config(name) == chosen.config(kind=chosen.name)
+    assert chosen.title
+    assert not chosen.sentence.endswith(".")
+
+
+@pytest.mark.parametrize("name", gate_types())
+def test_a_gate_without_its_clustering_says_so(name: str) -> None:
+    chosen = gate_type(name)
+    assert chosen.needs_clustering == issubclass(chosen.config, ClusteringGateConfig)
+    if not chosen.needs_clustering:
+        assert len(build_gate(chosen.config(name), PRIOR).start().log_weights()) == len(PRIOR)
+        return
+    with pytest.raises(MixtureError, match="needs the cluster of each expert"):
+        build_gate(chosen.config(name), PRIOR)
+
+
+def test_an_unknown_gate_is_named_with_those_there_are() -> None:
+    with pytest.raises(MixtureError, match=r"There is no gate “odd”.*posterior"):
+        gate_type("odd")

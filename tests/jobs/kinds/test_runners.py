@@ -1,0 +1,32 @@
+"""Every kind of job has a runner."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import pytest
+
+from engine.plugins import BadPlugin
+from jobs.registry import load_runner
+from workbench.errors import BadSpec
+from workbench.kinds.catalog import known_kinds
+
+
+@pytest.mark.parametrize("name", known_kinds())
+def test_a_kind_has_a_generator_that_runs_it(name: str) -> None:
+    runner = load_runner(name)
+    assert inspect.isgeneratorfunction(runner)
+    assert list(inspect.signature(runner).parameters)[1:] in (["spec"], ["_"])
+
+
+@pytest.mark.parametrize("path", ["no_such_package.runner:run", "jobs.kinds.analysis.evaluate:no_such_function"])
+def test_a_runner_that_cannot_be_imported_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(known_kinds(), "evaluate", replace(known_kinds()["evaluate"], runner=path))
+    with pytest.raises(BadPlugin, match=f"The runner {path} of the kind “evaluate” cannot be imported"):
+        load_runner("evaluate")
+
+
+def test_an_unknown_kind_has_none() -> None:
+    with pytest.raises(BadSpec, match="is unknown: 'no-such-kind'"):
+        load_runner("no-such-kind")

@@ -1,0 +1,147 @@
+"""Names and sentences use the words of docs/glossary.md; the words that it refuses may not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GLOSSARY = ROOT / "docs" / "glossary.md"
+REFUSED_HEADING = "## Refused words"
+PACKAGES = ("engine", "workbench", "jobs", "ui")
+GENERATED = re.compile(r"replication/\w+-tiny\.md$")  # reports as a replication wrote them, kept as a record
+PROSE = [
+    path
+    for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    if not GENERATED.search(path.as_posix())
+]
+ALLOWED_NAMES: frozenset[str] = frozenset()  # whole names that a stored format or a public option fixes
+
+
+class Pending(NamedTuple):
+    """How many refused words a package still has. These numbers only fall; at zero the package is clean."""
+
+    identifiers: int
+    sentences: int
+
+
+PENDING = {
+    "engine": Pending(identifiers=237, sentences=18),
+    "workbench": Pending(identifiers=365, sentences=38),
+    "jobs": Pending(identifiers=185, sentences=14),
+    "ui": Pending(identifiers=531, sentences=56),
+}
+
+
+@cache
+def refused_words(scope: str) -> frozenset[str]:
+    """The words that the glossary's table refuses in `identifiers` or in `prose`."""
+    table = GLOSSARY.read_text(encoding="utf-8").partition(REFUSED_HEADING)[2]
+    rows = re.findall(r"^\| ([a-z, ]+) \| ([a-z, ]+) \|", table, re.MULTILINE)
+    return frozenset(word for words, scopes in rows if scope in scopes.split(", ") for word in words.split(", "))
+
+
+def prose_of(text: str) -> str:
+    """A document without code, link targets and the table of refused words."""
+    text = text.partition(REFUSED_HEADING)[0]
+    text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(?: {4}|\t).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`\n]*`", "", text)
+    return re.sub(r"\]\([^)\s]*\)", "]", text)
+
+
+def refused_in_prose(text: str) -> list[str]:
+    """The refused words of a sentence, in order."""
+    return [word for word in re.findall(r"[a-z]+", text.lower()) if word in refused_words("prose")]
+
+
+def name_parts(name: str) -> list[str]:
+    """`a_nameLikeThis` as its parts: a, name, like, this."""
+    return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def names_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every name that a module defines: functions, classes, arguments, attributes and variables."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                yield node.lineno, name
+
+
+def sentences_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The first line of every docstring, and every other string with a blank: messages, descriptions, help."""
+    docstrings: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            match node.body:
+                case [ast.Expr(value=ast.Constant(value=str(text)) as constant), *_]:
+                    docstrings.add(id(constant))
+                    yield constant.lineno, text.strip().partition("\n")[0]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in docstrings and " " in text.strip():
+                yield node.lineno, text
+
+
+@cache
+def modules_of(package: str) -> tuple[tuple[Path, ast.Module], ...]:
+    return tuple(
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted((ROOT / package).rglob("*.py"))
+    )
+
+
+def test_the_glossary_refuses_words_of_both_kinds() -> None:
+    assert {"wish", "found", "told"} <= refused_words("identifiers")
+    assert {"wish", "told", "whom"} <= refused_words("prose")
+    assert "found" not in refused_words("prose")
+
+
+def test_a_refused_word_is_seen_in_a_name_and_in_a_sentence_but_not_in_code() -> None:
+    assert name_parts("_the_WishOf") == ["the", "wish", "of"]
+    assert name_parts("HTTPWish") == ["http", "wish"]
+    document = "It is told.\n\n```sh\ntold\n```\n\n    told\n\n`told` [x](told.md)\n"
+    assert refused_in_prose(prose_of(document)) == ["told"]
+    tree = ast.parse('def tell(one):\n    """What it told.\n\n    A wish.\n    """\n    found = "a wish for all"')
+    assert {name for _, name in names_of(tree)} == {"tell", "one", "found"}
+    assert [text for _, text in sentences_of(tree)] == ["What it told.", "a wish for all"]
+
+
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_document_uses_no_refused_word(path: Path) -> None:
+    lines = prose_of(path.read_text(encoding="utf-8")).splitlines()
+    hits = [f"{word}: {line.strip()}" for line in lines for word in refused_in_prose(line)]
+    assert not hits, "\n".join(hits)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_use_no_refused_word(package: str) -> None:
+    refused = refused_words("identifiers")
+    hits = [
+        f"{path}:{line}: {name}"
+        for path, tree in modules_of(package)
+        for line, name in [(0, path.stem), *names_of(tree)]
+        if name not in ALLOWED_NAMES and not refused.isdisjoint(name_parts(name))
+    ]
+    assert len(hits) <= PENDING[package].identifiers, f"{len(hits)} names\n" + "\n".join(hits)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_sentences_use_no_refused_word(package: str) -> None:
+    hits = [
+        f"{path}:{line}: {word}: {text.strip()[:100]}"
+        for path, tree in modules_of(package)
+        for line, text in sentences_of(tree)
+        for word in refused_in_prose(text)
+    ]
+    assert len(hits) <= PENDING[package].sentences, f"{len(hits)} words\n" + "\n".join(hits)

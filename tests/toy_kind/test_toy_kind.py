@@ -1,0 +1,118 @@
+"""A kind of job from another package: submitted, run by a process of its own and shown, with no file changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import plugins
+from jobs.queue.local_runner import run_jobs
+from jobs.queue.submit import run_now, submit
+from tests.ui.studio.visits import named, open_room, read, told
+from ui.cli.app import main
+from ui.kinds.catalog import train_forms
+from workbench.errors import BadSpec
+from workbench.job_records import jobs
+from workbench.job_records.preconditions import validate_against_registry
+from workbench.kinds.catalog import known_kinds
+from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.registry.cards import JobCard
+from workbench.registry.database import reading
+from workbench.registry.tables import Report
+from workbench.specs import parse_spec
+
+FOLDER = str(Path(__file__).parent)
+SPEC = {"kind": "count-words", "domain": "law"}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package `toy_kind`, installed for this process and those that it starts."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("PYTHONPATH", FOLDER)
+    _forget()
+    yield
+    monkeypatch.undo()
+    _forget()
+
+
+def _forget() -> None:
+    plugins._entry_points.cache_clear()
+    known_kinds.cache_clear()
+    for name in [name for name in sys.modules if name.split(".")[0] == "toy_kind"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def law(home: Path, tmp_path: Path) -> None:
+    """The domain `law`: 40 documents of four words."""
+    assert home
+    path = tmp_path / "law.jsonl"
+    path.write_text("".join(json.dumps({"text": f"the court adjourned {i}"}) + "\n" for i in range(40)))
+    for _ in run_now(ImportCorpus(name="law", path=str(path)))[1]:
+        pass
+
+
+def run(spec: dict[str, Any]) -> JobCard:
+    """The job of a spec, once a process of its own has run it."""
+    job_id = submit(spec)
+    for _ in run_jobs([job_id]):
+        pass
+    return read(jobs.get_job, job_id)
+
+
+@pytest.mark.usefixtures("installed", "law")
+def test_its_job_is_run_and_shown_in_the_terminal_and_the_studio(capsys: pytest.CaptureFixture[str]) -> None:
+    card = run(SPEC)
+    with reading() as session:
+        report = session.get_one(Report, card.result["report"])
+    assert (card.state, card.title) == ("done", "Count words")
+    assert report.findings["num_words"] == card.result["num_words"] > 0
+    assert card.result["num_words"] % 4 == 0
+    assert main(["jobs", "show", card.id, "--json"]) in (0, None)
+    assert json.loads(capsys.readouterr().out)["job"]["result"] == card.result
+    page = open_room("jobs_page", job=card.id)
+    assert f"law has {card.result['num_words']} words." in told(page)
+    assert named(page.button, "See the report")
+    assert "Words of law" in str(open_room("reports", reports__chosen=report.id))
+
+
+@pytest.mark.usefixtures("installed", "law")
+def test_its_form_on_the_page_train_submits_it() -> None:
+    page = open_room("train", train__what="Word count")
+    assert "How many words a domain has." in told(page)
+    named(page.button, "Count the words").click().run()
+    assert [card.spec for card in read(jobs.list_jobs) if card.kind == "count-words"] == [{**SPEC, "split": "train"}]
+
+
+@pytest.mark.usefixtures("installed", "law")
+def test_without_a_screen_of_its_own_it_has_a_generic_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(known_kinds(), "count-words", replace(known_kinds()["count-words"], screen=""))
+    assert train_forms()["Count words"].about == "Count the words of a domain."
+    page = open_room("train", train__what="Count words")
+    named(page.button, "Submit").click().run()
+    assert [card.spec["domain"] for card in read(jobs.list_jobs) if card.kind == "count-words"] == ["law"]
+
+
+@pytest.mark.usefixtures("installed", "home")
+def test_what_it_requires_is_checked_when_it_is_submitted() -> None:
+    with pytest.raises(BadSpec, match="law"), reading() as session:
+        validate_against_registry(session, parse_spec(SPEC))
+
+
+@pytest.mark.usefixtures("law")
+def test_a_stored_job_of_it_stays_readable_once_it_is_uninstalled(request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("installed")
+    job_id = submit(SPEC)
+    sys.path.remove(FOLDER)
+    _forget()
+    with pytest.raises(BadSpec, match=r"is unknown: 'count-words'; choose one of average-experts, "):
+        parse_spec(SPEC)
+    submit({"kind": "measure-overlap"})  # although a job of an unknown kind is queued
+    assert "Count words" in str(open_room("jobs_page", job=job_id))

@@ -1,0 +1,21 @@
+"""How the studio shows the counting of words."""
+
+from __future__ import annotations
+
+from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import DOMAINS
+from ui.present.pages import REPORTS
+from ui.present.questions import Offers
+from ui.studio.forms.job_form import ask_for
+
+
+def _draw(offers: Offers) -> None:
+    ask_for("count-words", offers, "Count the words")
+
+
+SCREEN = Screen(
+    command=None,
+    sentence=lambda result: f"{result['domain']} has {result['num_words']:,} words.",
+    link=ResultLink(REPORTS, "See the report", lambda result: {"reports.chosen": result["report"]}),
+    form=TrainForm(title="Word count", about="How many words a domain has.", draw=_draw, needs=(DOMAINS,)),
+)

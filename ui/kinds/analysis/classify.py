@@ -1,0 +1,33 @@
+"""Few-shot classification."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ui.kinds.screen import ResultLink, Screen, TrainForm, stored_sentence
+from ui.kinds.train_form_parts import CLASSIFY, MIXTURE
+from ui.present.cli_command import command_line
+from ui.present.pages import REPORTS
+from ui.present.questions import Offers
+from ui.studio.forms.job_form import ask_for
+from workbench.kinds.analysis.classify import Classify
+
+_COUNTS = ("top_k", "num_shots", "num_validation", "num_seeds", "max_examples", "normalise", "newest_weight")
+
+
+def _draw(offers: Offers) -> None:
+    ask_for("classify", offers, "Classify the texts", tucked=_COUNTS)
+
+
+SCREEN = Screen(
+    command=partial(command_line, "evaluate classify", Classify, ("mixture", "path")),
+    sentence=stored_sentence,
+    link=ResultLink(REPORTS, "See the report", lambda result: {"reports.chosen": result["report"]}),
+    form=TrainForm(
+        title=CLASSIFY,
+        about="Labelled texts answered from a few demonstrations, under each way to choose experts (C-BTM §5).",
+        draw=_draw,
+        needs=(MIXTURE,),
+        position=80,
+    ),
+)

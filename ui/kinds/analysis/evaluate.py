@@ -1,0 +1,34 @@
+"""Scoring experts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import MIXTURE
+from ui.present.cli_command import command_line
+from ui.present.pages import EVALUATION, SPECIALIZATION
+from ui.present.questions import Offers
+from ui.present.text.formatting import pluralize
+from ui.studio.forms.job_form import ask_for
+from workbench.kinds.analysis.evaluate import Evaluate
+
+
+def _draw(offers: Offers) -> None:
+    ask_for("evaluate", offers, "Score the experts", skip=("experts",))
+
+
+SCREEN = Screen(
+    command=partial(command_line, "evaluate run", Evaluate, ("mixture",)),
+    sentence=lambda result: f"{pluralize(result['scored'], 'pair')} of expert and domain scored.",
+    link=ResultLink(
+        SPECIALIZATION, "See the specialization", lambda result: {"specialization.mixture": result["mixture"]}
+    ),
+    form=TrainForm(
+        title=EVALUATION,
+        about="Scores every expert on held-out text, once; toggles, weights and heatmaps read those scores.",
+        draw=_draw,
+        needs=(MIXTURE,),
+        position=60,
+    ),
+)

@@ -1,0 +1,59 @@
+"""What front ends need of a kind of job: its command, its form, and how its result is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ui.present.pages import Page
+from ui.present.questions import Offers
+
+Result = Mapping[str, Any]  # of a job, as its runner stored it
+Answers = Mapping[tuple[str, ...], Any]  # of a form, by the place of the field in the spec
+
+
+@dataclass(frozen=True)
+class Need:
+    """What must be in the registry before a form makes sense."""
+
+    field: str  # of the offers
+    problem: str
+    next_step: str
+    kind: str  # of the jobs that make it
+    page: Page | None = None  # where they are submitted, if elsewhere than on the page Train
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainForm:
+    """A form on the page Train."""
+
+    title: str  # in the choice of what to make
+    about: str
+    draw: Callable[[Offers], None]
+    needs: tuple[Need, ...] = ()
+    position: int = 100  # among the forms, smallest first
+
+
+@dataclass(frozen=True)
+class ResultLink:
+    """Where a result is shown: the page, the label of the button that leads there, and the state of its widgets."""
+
+    page: Page
+    label: str
+    state: Callable[[Result], dict[str, Any]] = field(default=lambda _: {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """What front ends need of a kind of job. Nothing has a default: a kind without a part says None."""
+
+    command: Callable[[Answers], str] | None  # the command line that submits what the form would
+    sentence: Callable[[Result], str]
+    link: ResultLink | None
+    form: TrainForm | None  # None: its form is on another page, or there is none
+
+
+def stored_sentence(result: Result) -> str:
+    """The sentence that the runner put into the result."""
+    return str(result["sentence"])

@@ -1,0 +1,38 @@
+"""What the forms of the page Train share: their titles, and what must exist before."""
+
+from __future__ import annotations
+
+from ui.kinds.screen import Need
+from ui.present.pages import COMPOSITION, CORPORA
+from workbench.spec_base import Spec
+
+SEED, JOINT, EXPERT = "Seed model", "DEMix model", "New expert"
+AVERAGE, CLASSIFY = "Average", "Few-shot classification"
+MODE = "MoDE expert"
+
+DOMAINS = Need("domains", "There is no domain yet.", "Import some text first.", "import-corpus", CORPORA)
+SEED_MODEL = Need("seed_model", "There is no seed model yet.", f"Choose “{SEED}” above and make one.", "make-seed")
+MIXTURE = Need("mixture", "There is no mixture yet.", f"Choose “{JOINT}” above: its experts make one.", "train-joint")
+MIXTURE_TO_EXTEND = Need(
+    "mixture_to_extend",
+    "There is no mixture yet with an expert that can be copied: those of MoDE stand beside their seed model.",
+    f"Choose “{JOINT}” above and add to that one, or “{MODE}”, and train another beside the same seed model.",
+    "train-joint",
+)
+EXPERTS = Need(
+    "experts", "There is no expert yet.", f"Choose “{JOINT}” above: it makes one for each domain.", "train-joint"
+)
+PARENT = Need(
+    "parent", "All experts here are of MoDE, which are not averaged.", f"Choose “{COMPOSITION}” above.", "train-joint"
+)
+MODE_EXPERT = Need(
+    "mode_expert", "There is no expert of MoDE yet.", f"Choose “{MODE}” above, once for each domain.", "train-mode"
+)
+
+_BY_FIELD = {"domain": DOMAINS, **{need.field: need for need in (DOMAINS, SEED_MODEL, MIXTURE, EXPERTS)}}
+
+
+def needs_of(spec: type[Spec]) -> tuple[Need, ...]:
+    """What the required fields of a spec take from the registry."""
+    required = [name for name, field in spec.model_fields.items() if field.is_required()]
+    return tuple(_BY_FIELD[name] for name in required if name in _BY_FIELD)

@@ -1,0 +1,36 @@
+"""Averaging experts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import AVERAGE, PARENT
+from ui.kinds.train_form_parts import EXPERTS as EXPERTS_NEEDED
+from ui.present.cli_command import command_line
+from ui.present.pages import EXPERTS
+from ui.present.questions import Offers
+from ui.present.text.formatting import pluralize
+from ui.studio.forms.averaging_form import ask_average
+from workbench.kinds.training.average_experts import AverageExperts
+
+
+def _draw(offers: Offers) -> None:
+    ask_average({**offers, "experts": offers["parent"]})  # full models, such as can be copied
+
+
+SCREEN = Screen(
+    command=partial(command_line, "mixture average", AverageExperts, ("name",)),
+    sentence=lambda result: (
+        f"{pluralize(len(result['weights']), 'expert')} averaged in the mixture {result['mixture']}."
+    ),
+    link=ResultLink(EXPERTS, "See the average", lambda result: {"experts.chosen": [result["expert"]]}),
+    form=TrainForm(
+        title=AVERAGE,
+        about="One model of several: the weighted average of their parameters (BTM), which costs what one of them "
+        "does.",
+        draw=_draw,
+        needs=(EXPERTS_NEEDED, PARENT),
+        position=70,
+    ),
+)

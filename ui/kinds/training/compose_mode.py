@@ -1,0 +1,49 @@
+"""Composing MoDE experts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import MODE_EXPERT
+from ui.kinds.training.mode_sentence import mode_sentence
+from ui.present.cli_command import command_line
+from ui.present.form_choices import backbones, offers_for_composition
+from ui.present.pages import COMPOSITION, EXPERTS
+from ui.present.questions import Offers
+from ui.studio.forms.forecast import show_forecast
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import drop_unknown
+from workbench.kinds.training.compose_mode import ComposeMode
+
+
+def _draw(offers: Offers) -> None:
+    experts = backbones()
+    drop_unknown("compose-mode.backbone", experts)
+    backbone = st.selectbox(
+        "Backbone",
+        list(experts),
+        key="compose-mode.backbone",
+        help="Experts stand side by side on the seed model that they were trained beside, in as many blocks.",
+    )
+    choices = offers_for_composition(backbone, st.session_state.get("compose-mode.experts", ()))
+    for field, names in choices.items():
+        drop_unknown(f"compose-mode.{field}", names)
+    ask_for("compose-mode", {**offers, **choices}, "Compose them", foretell=show_forecast)
+
+
+SCREEN = Screen(
+    command=partial(command_line, "mode compose", ComposeMode, ("name",)),
+    sentence=mode_sentence,
+    link=ResultLink(EXPERTS, "See the composition", lambda result: {"experts.chosen": [result["expert"]]}),
+    form=TrainForm(
+        title=COMPOSITION,
+        about="Experts of MoDE side by side on their backbone, weighed token by token by gates that learn together "
+        "on mixed text (MoDE §3.2, stage 2). What it is made of stays as it is.",
+        draw=_draw,
+        needs=(MODE_EXPERT,),
+        position=50,
+    ),
+)

@@ -1,0 +1,66 @@
+"""Making a seed model."""
+
+from __future__ import annotations
+
+import shlex
+
+import streamlit as st
+
+from ui.kinds.screen import Answers, ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED
+from ui.present.cli_command import command_line
+from ui.present.pages import TRAIN
+from ui.present.questions import Offers
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import Answers as FormAnswers
+from workbench.kinds.training.make_seed import MakeSeed
+
+_SOURCES = {
+    "fresh": "Begin a fresh small one",
+    "folder": "A folder on this machine",
+    "hub": "Hugging Face hub (downloads)",
+    "expert": "An expert that is trained",
+}
+_FIELDS = {  # of some sources only
+    "location": ("folder", "hub"),
+    **dict.fromkeys(("domains", "vocab_size", "seed", "shape"), ("fresh",)),
+}
+
+
+def _draw(offers: Offers) -> None:
+    sources = [source for source in _SOURCES if source != "expert" or offers["parent"]]
+    source = st.selectbox("Where does it come from?", sources, format_func=_SOURCES.__getitem__, key="seed.source")
+    given: FormAnswers = {("source",): source}
+    if source == "expert":
+        given["expert",] = st.selectbox("Expert to copy", offers["parent"], key="make-seed.expert")
+    skip = [field for field, asking in _FIELDS.items() if source not in asking]
+    ask_for("make-seed", offers, "Make the seed model", skip=("source", "expert", *skip), given=given)
+
+
+def _command(answers: Answers) -> str:
+    source = answers.get(("source",), "fresh")
+    if source == "fresh":
+        return command_line("seed make", MakeSeed, ("name",), answers)
+    flag = [f"--{source}"] if source in ("hub", "expert") else []
+    location = answers.get(("expert",)) or answers.get(("location",), "")
+    return shlex.join(["workbench", "seed", "add", str(answers.get(("name",), "")), *flag, str(location)])
+
+
+SCREEN = Screen(
+    command=_command,
+    sentence=lambda result: (
+        f"{result['num_parameters']:,} parameters; the tokenizer has {result['vocab_size']:,} entries."
+    ),
+    link=ResultLink(
+        TRAIN,
+        "Train on it",
+        lambda result: {"train.what": JOINT, "train-joint.seed_model": result["seed_model"]},
+    ),
+    form=TrainForm(
+        title=SEED,
+        about="A small decoder that all experts start from, with its tokenizer: fresh, or one that you have.",
+        draw=_draw,
+        needs=(DOMAINS,),
+        position=10,
+    ),
+)

@@ -1,0 +1,12 @@
+"""What came of a training of MoDE experts."""
+
+from __future__ import annotations
+
+from ui.kinds.screen import Result
+from ui.present.text.formatting import listed
+
+
+def mode_sentence(result: Result) -> str:
+    """Its parts, their size and its mixture."""
+    parts, size = listed(result["parts"]), f"{result['num_parameters']:,}"
+    return f"{parts} beside the backbone, {size} parameters, in the mixture {result['mixture']}."

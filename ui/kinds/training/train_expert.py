@@ -1,0 +1,74 @@
+"""Training one more expert."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from jobs.queue.submit import submit
+from ui.kinds.screen import Result, ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import DOMAINS, EXPERT, MIXTURE, MIXTURE_TO_EXTEND
+from ui.present.cli_command import command_line
+from ui.present.form_choices import offers_for_expert
+from ui.present.pages import EXPERTS
+from ui.present.questions import Offers
+from ui.present.text.formatting import listed
+from ui.present.text.parents import blocks_words, known_words
+from ui.studio.experts.parents import show_proposal
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import drop_unknown
+from workbench.kinds.training.train_expert import TrainExpert
+
+
+def _draw(offers: Offers) -> None:
+    mixtures = offers["mixture_to_extend"]
+    drop_unknown("train-expert.mixture", mixtures)
+    mixture = st.session_state.get("train-expert.mixture", mixtures[0])
+    choices = offers_for_expert(mixture)
+    drop_unknown("train-expert.parent", (None, *choices["parent"]))
+    chosen = st.session_state.get("train-expert.domain")
+    show_proposal(mixture, chosen if chosen in choices["domain"] else choices["domain"][0])
+    offers = {**offers, "mixture": mixtures, **choices}
+    certify = st.checkbox(
+        "Certify its addition afterwards",
+        value=True,
+        key="train-expert.certify",
+        help="A job of its own, after the training: that nothing which was there changed, and what each domain gained.",
+    )
+    if certify:
+        ask_for("train-expert", offers, "Train the expert", send=_submit_with_certificate)
+    else:
+        ask_for("train-expert", offers, "Train the expert", beside={("certificate",): False})
+
+
+def _submit_with_certificate(spec: TrainExpert) -> str:
+    job_id = submit(spec)
+    if spec.certificate:
+        submit(spec.certificate, after=[job_id])
+    return job_id
+
+
+def _sentence(result: Result) -> str:
+    posterior = result.get("parent_posterior") or {}
+    ranked = sorted(posterior.items(), key=lambda pair: -pair[1])
+    blocks = blocks_words(result["parent_blocks"]) if result.get("parent_blocks") else "held-out text"
+    shares = listed([f"{name} {share:.2f}" for name, share in ranked])
+    reason = f", the nearest by the posterior on {blocks} ({shares})" if ranked else ""
+    origin = f"It began as a copy of {result['parent']}{reason}. {known_words(result, result['parent'])}"
+    mixture = result.get("mixture")
+    return f"{origin.rstrip()} It is in the mixture {mixture}." if mixture else origin.rstrip()
+
+
+SCREEN = Screen(
+    command=partial(command_line, "train expert", TrainExpert, ("name",)),
+    sentence=_sentence,
+    link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
+    form=TrainForm(
+        title=EXPERT,
+        about="A copy of a parent expert learns one more domain; nothing else changes by one bit (DEMix §6).",
+        draw=_draw,
+        needs=(DOMAINS, MIXTURE, MIXTURE_TO_EXTEND),
+        position=30,
+    ),
+)

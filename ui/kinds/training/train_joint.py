@@ -1,0 +1,60 @@
+"""Training a DEMix model or one of its baselines."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from engine.methods.base import Method
+from engine.methods.registry import joint_methods
+from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import DOMAINS, JOINT, SEED_MODEL
+from ui.present.cli_command import command_line
+from ui.present.pages import EXPERTS
+from ui.present.questions import Offers, changed, config_questions
+from ui.present.text.formatting import pluralize
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import Answers, ask
+from workbench.kinds.training.train_joint import TrainJoint
+
+
+def _draw(offers: Offers) -> None:
+    methods = joint_methods()
+    name = st.selectbox(
+        "Method", list(methods), format_func=lambda name: f"{name}: {methods[name].sentence}", key="train-joint.method"
+    )
+    method = methods[name]
+    groups = {other.config_field for other in methods.values()} - {method.config_field}
+    skip = {"method", "options", *groups}
+    if not method.only_expert:
+        skip.add("retain")  # it is measured under a single expert
+    given: Answers = {("method",): name}
+    if options := _method_options(method):
+        given["options",] = options
+    ask_for("train-joint", offers, "Train the experts", skip=skip, given=given)
+
+
+def _method_options(method: Method) -> dict[str, Any]:
+    """The settings of a method that has no group of its own in the spec, where they differ from its defaults."""
+    if method.config is None or method.config_field != "options":
+        return {}
+    questions = config_questions(method.name, method.config())
+    answers = {question.path: ask("train-joint", question) for question in questions}
+    return {path[-1]: value for path, value in changed(questions, answers).items()}
+
+
+SCREEN = Screen(
+    command=partial(command_line, "train joint", TrainJoint, ("name",)),
+    sentence=lambda result: f"{pluralize(len(result['experts']), 'expert')} in the mixture {result['mixture']}.",
+    link=ResultLink(EXPERTS, "See the experts", lambda result: {"experts.chosen": result["experts"]}),
+    form=TrainForm(
+        title=JOINT,
+        about="One expert for each domain, everything else shared; the experts make a mixture (DEMix §3). "
+        "Or one of the baselines that the paper compares it with (§4.2).",
+        draw=_draw,
+        needs=(DOMAINS, SEED_MODEL),
+        position=20,
+    ),
+)

@@ -1,0 +1,45 @@
+"""Training a MoDE expert."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from ui.kinds.screen import ResultLink, Screen, TrainForm
+from ui.kinds.train_form_parts import DOMAINS, MODE, SEED_MODEL
+from ui.kinds.training.mode_sentence import mode_sentence
+from ui.present.cli_command import command_line
+from ui.present.form_choices import num_layers
+from ui.present.pages import EXPERTS
+from ui.present.questions import Offers
+from ui.studio.forms.forecast import show_forecast
+from ui.studio.forms.job_form import ask_for
+from ui.studio.forms.widgets import drop_unknown
+from workbench.kinds.training.train_mode import TrainMode
+
+_BLOCKS = "train-mode.shape.num_blocks"
+
+
+def _draw(offers: Offers) -> None:
+    drop_unknown("train-mode.seed_model", offers["seed_model"])
+    most = num_layers(st.session_state.get("train-mode.seed_model", offers["seed_model"][0]))
+    if st.session_state.get(_BLOCKS, 1) > most:
+        st.session_state[_BLOCKS] = most
+    limits: dict[tuple[str, ...], int] = {("shape", "num_blocks"): most}
+    ask_for("train-mode", offers, "Train the expert", foretell=show_forecast, limits=limits)
+
+
+SCREEN = Screen(
+    command=partial(command_line, "train mode", TrainMode, ("name",)),
+    sentence=mode_sentence,
+    link=ResultLink(EXPERTS, "See the expert", lambda result: {"experts.chosen": [result["expert"]]}),
+    form=TrainForm(
+        title=MODE,
+        about="A few transformer layers and a gate, in parallel to a seed model that stays as it is "
+        "(MoDE §3.2, stage 1).",
+        draw=_draw,
+        needs=(DOMAINS, SEED_MODEL),
+        position=40,
+    ),
+)

@@ -1,0 +1,26 @@
+"""Next steps of the engine with the command, option or setting that takes them. Pure."""
+
+from __future__ import annotations
+
+from engine.errors import NextStep, Problem
+
+_TEXTS: dict[str, str] = {
+    NextStep.CHOOSE_DEVICE: "Set WORKBENCH_DEVICE to auto, cpu or a device that this machine has.",
+    NextStep.CHOOSE_DEVICE_OR_ONE_PROCESS: "Set WORKBENCH_DEVICE to auto, cpu or cuda, or WORKBENCH_PROCESSES to 1.",
+    NextStep.EVALUATE_AGAIN: "Evaluate the mixture again: `workbench eval run`.",
+    NextStep.NAME_TEXT_FIELD: "Say which field holds the text (`--text-field`).",
+    NextStep.NAME_DOMAIN_FIELD: "Say which field holds the domain (`--domain-field`).",
+    NextStep.NAME_GROUP_FIELD: "Say which field holds the group (`--group-field`).",
+    NextStep.FEWER_SHOTS: "Add examples, or choose fewer demonstrations (`--shots`).",
+    NextStep.FEWER_VALIDATION_EXAMPLES: "Add examples, or choose fewer validation examples (`--validation`).",
+}
+
+
+def next_step_text(next_step: str) -> str:
+    """What to do next, as a sentence for a person at this front end."""
+    return _TEXTS.get(next_step, next_step)
+
+
+def problem_text(problem: Problem) -> str:
+    """What is wrong and what to do next, in one line."""
+    return f"{problem.cause} {next_step_text(problem.next_step)}".strip()

@@ -1,0 +1,6 @@
+"""The kinds of job events that the code reads again. Every other event is a sentence and nothing else."""
+
+from __future__ import annotations
+
+CHECKPOINT = "checkpoint"  # a new checkpoint was written
+PARTS = "parts"  # data: {"parts": [names]}, in the order of the gates of a MoDE training

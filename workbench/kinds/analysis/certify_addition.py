@@ -1,0 +1,40 @@
+"""Certify that adding an expert changed nothing else."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from engine.config import (
+    MOST_TOKENS,
+)
+from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.spec_base import ExpertName, Name, Spec
+
+
+class CertifyAddition(Spec):
+    """Certify an addition: nothing that was there has changed, and what each domain gained or lost (DEMix §6)."""
+
+    kind: Literal["certify-addition"] = "certify-addition"
+    expert: ExpertName = Field(description="Expert that was added.")
+    mixture: Name = Field(description="Mixture that holds it.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    block_size: int | None = Field(
+        None,
+        ge=8,
+        le=MOST_TOKENS,
+        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
+    )
+    max_tokens: int | None = Field(
+        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+    )
+
+
+KIND = Kind(
+    spec=CertifyAddition,
+    title="Certify addition",
+    creates=nothing,
+    requires=lambda spec: [("expert", spec.expert), ("mixture", spec.mixture)],
+    reads=no_path,
+)

@@ -1,0 +1,54 @@
+"""Classify texts few-shot (C-BTM §5 and A.7)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from engine.config import Normalise, TaskRouting
+from workbench.kinds.kind import Kind, named, nothing
+from workbench.spec_base import ExpertName, LocalPath, Name, Spec
+
+
+class Classify(Spec):
+    """Classify texts from a few demonstrations, under each way to choose experts (C-BTM §5 and A.7)."""
+
+    kind: Literal["classify"] = "classify"
+    mixture: Name = Field(description="Mixture whose experts answer.")
+    path: LocalPath = Field(
+        min_length=1,
+        description="Folder with a folder for each task: train.jsonl, test.jsonl and, where there is one, "
+        "validation.jsonl, with the fields text and label; task.json may hold a template and words for the labels.",
+    )
+    experts: list[ExpertName] = Field(
+        default_factory=list,
+        description="Experts with the same tokenizer to compare with, each by itself, such as the dense baseline.",
+    )
+    routings: list[TaskRouting] = Field(
+        default_factory=list,
+        description="cluster, updating, fixed, fixed-validation; empty takes all that the mixture has.",
+    )
+    top_k: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[1, 4], description="Numbers of experts to keep; all of them are always measured, too."
+    )
+    num_shots: int = Field(8, ge=1, le=100, description="Demonstrations before each example (paper: 8).")
+    num_validation: int = Field(8, ge=1, description="Validation examples behind a fixed routing (paper: 8).")
+    num_seeds: int = Field(5, ge=1, le=100, description="Seeds; each draws its own demonstrations (paper: 5).")
+    max_examples: int = Field(1000, ge=1, description="Test examples of each task at most.")
+    normalise: Normalise = Field(
+        "none",
+        description="Compare the log-likelihoods of the labels' words as they are (none, paper) or per token (tokens).",
+    )
+    newest_weight: float = Field(
+        0.7, gt=0, le=1, description="Updating: share of the newest example in the weights (the paper names none)."
+    )
+
+
+KIND = Kind(
+    spec=Classify,
+    title="Classify few-shot by",
+    creates=nothing,
+    requires=lambda spec: [("mixture", spec.mixture), *named("expert", *spec.experts)],
+    reads=lambda spec: spec.path,
+)

@@ -1,0 +1,48 @@
+"""Score experts on held-out text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from engine.config import MOST_TOKENS
+from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.spec_base import ExpertName, Name
+from workbench.spec_base import Spec as Spec
+
+
+class Evaluate(Spec):
+    """Score experts on held-out text and keep every token's log-likelihood."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    mixture: Name = Field(description="Mixture whose experts are scored.")
+    experts: list[ExpertName] = Field(default_factory=list, description="Experts on its base to score, too.")
+    domains: list[Name] = Field(default_factory=list, description="Domains to score on; empty takes all.")
+    split: Literal["dev", "test"] = Field("test", description="Which held-out part.")
+    block_size: int | None = Field(
+        None,
+        ge=8,
+        le=MOST_TOKENS,
+        description="Tokens of context at most; empty: as in its stored scores, or as it was trained.",
+    )
+    max_tokens: int | None = Field(
+        None, ge=100, description="Tokens per domain at most; empty: as in its stored scores, or 20,000."
+    )
+    again: bool = Field(
+        False, description="Score what has scores already, too, such as those without the number of right tokens."
+    )
+
+
+KIND = Kind(
+    spec=Evaluate,
+    title="Evaluate",
+    creates=nothing,
+    requires=lambda spec: [
+        ("mixture", spec.mixture),
+        *named("expert", *spec.experts),
+        *named("domain", *spec.domains),
+    ],
+    reads=no_path,
+    empty_means_all_domains=True,
+)

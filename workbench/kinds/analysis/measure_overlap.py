@@ -1,0 +1,35 @@
+"""Measure the bigram overlap of domains."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.spec_base import Name
+from workbench.spec_base import Spec as Spec
+
+
+class MeasureOverlap(Spec):
+    """Measure which share of their frequent bigrams every two domains have in common (DEMix §4.4)."""
+
+    kind: Literal["measure-overlap"] = "measure-overlap"
+    domains: list[Name] = Field(default_factory=list, description="Domains to compare, at least two; empty takes all.")
+
+    @field_validator("domains")
+    @classmethod
+    def _several(cls, names: list[str]) -> list[str]:
+        if names and len(set(names)) < max(2, len(names)):
+            raise ValueError("name at least two domains, each once")
+        return names
+
+
+KIND = Kind(
+    spec=MeasureOverlap,
+    title="Measure overlap",
+    creates=nothing,
+    requires=lambda spec: named("domain", *spec.domains),
+    reads=no_path,
+    empty_means_all_domains=True,
+)

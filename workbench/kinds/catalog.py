@@ -1,0 +1,27 @@
+"""All kinds of job: those of this package, and those of other installed packages."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from engine.plugins import find_plugins
+from workbench.errors import BadSpec
+from workbench.kinds.kind import Kind
+
+GROUP = "expert_workbench.kinds"  # of entry points
+
+
+@cache
+def known_kinds() -> dict[str, Kind[Any]]:
+    """Every kind by its name. Raises BadPlugin."""
+    return find_plugins("workbench.kinds", GROUP, "KIND", Kind, lambda kind: kind.name)
+
+
+def kind_named(name: object) -> Kind[Any]:
+    """One kind. Raises BadSpec that lists the kinds."""
+    kinds = known_kinds()
+    if not isinstance(name, str) or name not in kinds:
+        shown = f"is unknown: {name!r}" if name else "is missing"
+        raise BadSpec([f"kind: {shown}; choose one of {', '.join(sorted(kinds))}."])
+    return kinds[name]

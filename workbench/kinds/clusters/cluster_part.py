@@ -1,0 +1,26 @@
+"""Compute one part of a clustering: the fit, or one shard of the documents."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.kinds.clusters.clustering_spec import ClusteringSpec
+from workbench.kinds.kind import Kind, named, no_path, nothing
+
+
+class ClusterPart(ClusteringSpec):
+    """A part of finding clusters that any worker may take: the fit, or the documents of one shard."""
+
+    kind: Literal["cluster-part"] = "cluster-part"
+    shard: int | None = Field(None, ge=0, description="Number of the shard; empty fits the clusters.")
+
+
+KIND = Kind(
+    spec=ClusterPart,
+    title="Part of clustering",
+    creates=nothing,
+    requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
+    reads=no_path,
+)

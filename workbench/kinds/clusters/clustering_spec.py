@@ -1,0 +1,64 @@
+"""The fields that a whole clustering and a part of one share. The engine's own sentences describe its options."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from engine.clusters.config import ClusterConfig, ClusterMethod, Numbers, Scaling, TfidfConfig
+from engine.config import MOST_TOKENS
+from workbench.spec_base import Name, Spec, Stem
+
+
+def _config_field(config: type[Any], name: str) -> Any:
+    """A field of one of the engine's configs: its default, description and bounds."""
+    field = next(field for field in fields(config) if field.name == name)
+    bounds = {bound: field.metadata[bound] for bound in ("ge", "gt", "le", "lt") if bound in field.metadata}
+    return Field(field.default, description=field.metadata["description"], **bounds)
+
+
+class ClusteringSpec(Spec):
+    """How to cluster: the fields that a whole clustering and its parts have in common."""
+
+    name: Stem = Field(description="Name of the clustering.")
+    domains: list[Name] = Field(default_factory=list, description="Domains to cluster; empty takes all training ones.")
+    num_clusters: int = _config_field(ClusterConfig, "num_clusters")
+    method: ClusterMethod = _config_field(ClusterConfig, "method")
+    max_iterations: int = _config_field(ClusterConfig, "max_iterations")
+    embedder: Literal["tfidf", "hidden_states"] = Field(
+        "tfidf", description="tfidf: the words of a document (paper); hidden_states: how a seed model reads it."
+    )
+    seed_model: Name | None = Field(None, description="Seed model whose mean hidden state is the vector.")
+    max_tokens: int = Field(512, ge=1, le=MOST_TOKENS, description="Tokens of a document that the seed model reads.")
+    numbers: Numbers = _config_field(TfidfConfig, "numbers")
+    scaling: Scaling = _config_field(TfidfConfig, "scaling")
+    dimension: int = _config_field(TfidfConfig, "dimension")
+    max_words: int = _config_field(TfidfConfig, "max_words")
+    sample_size: int = Field(
+        100_000, ge=1, description="Training documents that the clusters are fitted on; the others go to the nearest."
+    )
+    map_size: int = Field(20_000, ge=0, description="Documents on the map, about; 0 draws none.")
+    shard_size: int = Field(
+        50_000, ge=1, description="Documents that one job puts into clusters; more than these are spread over workers."
+    )
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample, the vectors, the clusters and the map.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ClusteringSpec:
+        if len(set(self.domains)) < len(self.domains):
+            raise ValueError("name each domain once")
+        if (self.embedder == "hidden_states") != (self.seed_model is not None):
+            raise ValueError("name a seed model for hidden states, and only for these")
+        return self
+
+    @property
+    def clusters(self) -> ClusterConfig:
+        """The engine's config of the clusters."""
+        return ClusterConfig(self.method, self.num_clusters, self.max_iterations, self.seed)
+
+    @property
+    def words(self) -> TfidfConfig:
+        """The engine's config of the word vectors."""
+        return TfidfConfig(self.numbers, self.scaling, self.dimension, self.max_words, self.seed)

@@ -1,0 +1,24 @@
+"""Find clusters among documents (C-BTM §2.1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from workbench.kinds.clusters.clustering_spec import ClusteringSpec
+from workbench.kinds.kind import Kind, named, no_path
+
+
+class FindClusters(ClusteringSpec):
+    """Find clusters among documents, put every document into one, and describe them (C-BTM §2.1)."""
+
+    kind: Literal["find-clusters"] = "find-clusters"
+
+
+KIND = Kind(
+    spec=FindClusters,
+    title="Find clusters",
+    creates=lambda spec: named("clustering", spec.name),
+    requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains)],
+    reads=no_path,
+    empty_means_all_domains=True,
+)

@@ -1,0 +1,30 @@
+"""Make a domain of each cluster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.kinds.kind import Kind, named, no_path
+from workbench.spec_base import Name, Spec
+
+
+class MakeClusterDomains(Spec):
+    """Make a domain CLUSTERING/NUMBER of each cluster that has none, or holds other documents by now."""
+
+    kind: Literal["make-cluster-domains"] = "make-cluster-domains"
+    clustering: Name = Field(description="Name of the clustering.")
+    domains: list[Name] = Field(
+        default_factory=list, description="Names that the new domains are expected to get; empty takes what is free."
+    )
+
+
+KIND = Kind(
+    spec=MakeClusterDomains,
+    title="Make domains of",
+    creates=lambda spec: named("domain", *spec.domains),
+    requires=lambda spec: named("clustering", spec.clustering),
+    reads=no_path,
+    creates_unnamed_domains=lambda _: True,
+)

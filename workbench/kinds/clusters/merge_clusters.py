@@ -1,0 +1,27 @@
+"""Merge clusters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.spec_base import Name, Spec
+
+
+class MergeClusters(Spec):
+    """Make one cluster of several; experts trained on one of them become stale."""
+
+    kind: Literal["merge-clusters"] = "merge-clusters"
+    clustering: Name = Field(description="Name of the clustering.")
+    clusters: list[str] = Field(min_length=2, description="Clusters to merge, by number or name.")
+
+
+KIND = Kind(
+    spec=MergeClusters,
+    title="Merge clusters of",
+    creates=nothing,
+    requires=lambda spec: named("clustering", spec.clustering),
+    reads=no_path,
+)

@@ -1,0 +1,35 @@
+"""Split a cluster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.kinds.kind import Kind, named, no_path, nothing
+from workbench.spec_base import Name, Spec
+
+
+class SplitCluster(Spec):
+    """Find clusters within a cluster; experts trained on it become stale."""
+
+    kind: Literal["split-cluster"] = "split-cluster"
+    clustering: Name = Field(description="Name of the clustering.")
+    cluster: str = Field(description="Cluster to split, by number or name.")
+    num_clusters: int = Field(2, ge=2, le=2**16, description="Clusters to make of it.")
+    method: Literal["balanced", "unbalanced"] = Field(
+        "balanced", description="balanced: sizes differ by at most one; unbalanced: plain k-means."
+    )
+    sample_size: int = Field(
+        100_000, ge=1, description="Training documents that the clusters are fitted on; the others go to the nearest."
+    )
+    seed: int = Field(0, ge=0, le=2**32 - 1, description="Seed of the sample and the first centres.")
+
+
+KIND = Kind(
+    spec=SplitCluster,
+    title="Split a cluster of",
+    creates=nothing,
+    requires=lambda spec: named("clustering", spec.clustering),
+    reads=no_path,
+)

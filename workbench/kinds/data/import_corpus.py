@@ -1,0 +1,98 @@
+"""Import text as a corpus of one or several domains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from workbench.kinds.kind import Kind, named, nothing
+from workbench.spec_base import LocalPath, Name, Spec, absolute
+
+# Names that the library “datasets” takes for file formats: given nothing else, it reads all such files of the current
+# folder. The library is too large to be imported here.
+FORMATS = {
+    "arrow",
+    "audiofolder",
+    "cache",
+    "conll",
+    "csv",
+    "eval",
+    "fasta",
+    "fastq",
+    "genbank",
+    "generator",
+    "harbor",
+    "hdf5",
+    "iceberg",
+    "imagefolder",
+    "json",
+    "lance",
+    "meshfolder",
+    "mmcif",
+    "niftifolder",
+    "pandas",
+    "parquet",
+    "pdb",
+    "pdffolder",
+    "spark",
+    "sql",
+    "text",
+    "tsfile",
+    "videofolder",
+    "vortex",
+    "webdataset",
+    "xml",
+}
+
+
+class ImportCorpus(Spec):
+    """Read text, refuse what is broken, split it and keep it as one or several domains."""
+
+    kind: Literal["import-corpus"] = "import-corpus"
+    name: Name = Field(description="Name of the corpus, and of its domain unless the records name theirs.")
+    path: LocalPath = Field("", description="File or folder: txt, jsonl, csv, parquet, and gz or xz of these.")
+    dataset: str = Field("", description="Name of a Hugging Face data set; downloads it.")
+    found: str = Field("", description="Text found on this machine: one of the demo's sources.")
+    role: Literal["train", "novel"] = Field("train", description="train, or novel: kept aside to test on.")
+    text_field: str = Field("text", description="Field or column that holds the text.")
+    domain_field: str = Field("", description="Field that names each record's domain; empty: one domain.")
+    group_field: str = Field("", description="Records that agree in this field stay in one split (such as source).")
+    licence: str = Field("", description="Licence of the text, as you know it.")
+    max_bytes: int | None = Field(
+        None, gt=0, le=2**50, description="Stop after this many bytes of text; empty reads all."
+    )
+    skip_bad: bool = Field(False, description="Leave broken records out and list them, instead of refusing the import.")
+    piece_length: int | None = Field(
+        None, ge=100, description="Cut longer documents into pieces of at most this many characters; empty: never."
+    )
+    anonymize: bool = Field(
+        False,
+        description="Replace e-mail addresses, phone, card and social security numbers, Facebook ids and user handles "
+        "by dummy tokens (DEMix table 8).",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ImportCorpus:
+        if sum(map(bool, (self.path, self.dataset, self.found))) != 1:
+            raise ValueError("give exactly one of path, dataset and found")
+        if (name := self.dataset.partition(":")[0]) in FORMATS:
+            raise ValueError(f"dataset must be the name of a data set, but {name} is a kind of file: give its path")
+        return self
+
+    def local_paths(self) -> list[str]:
+        # The library of data sets reads a folder of this machine where its name is one.
+        place = Path(self.dataset.partition(":")[0])
+        is_local = place.is_absolute() or ".." in place.parts or (bool(self.dataset) and place.exists())
+        return super().local_paths() + ([absolute(str(place))] if is_local else [])
+
+
+KIND = Kind(
+    spec=ImportCorpus,
+    title="Import corpus",
+    creates=lambda spec: [("corpus", spec.name), *named("domain", None if spec.domain_field else spec.name)],
+    requires=nothing,
+    reads=lambda spec: spec.path,
+    creates_unnamed_domains=lambda spec: bool(spec.domain_field),
+)

@@ -1,0 +1,44 @@
+"""Report on a replication of C-BTM."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.kinds.replications.replicate import BUDGET, Replicate
+from workbench.replications.cbtm.names import Arm, CbtmRun, arms_of
+from workbench.replications.cbtm.sizes import SIZES as CBTM_SIZES
+from workbench.replications.cbtm.sizes import CbtmSize
+from workbench.spec_base import LocalPath
+
+
+class ReplicateCbtm(Replicate):
+    """Judge C-BTM's claims by the models and scores that jobs of this name made, and write the report."""
+
+    kind: Literal["replicate-cbtm"] = "replicate-cbtm"
+    paper: Literal["cbtm"] = Field("cbtm", description="The paper.")
+    budget: CbtmSize = Field(default_factory=lambda data: CBTM_SIZES[data["size"]], description=BUDGET)
+    tasks: LocalPath = Field("", description="Folder of labelled tasks, for tables 1, 10 and 11; empty: without them.")
+
+    def names(self) -> list[str]:
+        return [name for run in self._runs() for name in run.names(self._arms())]
+
+    def stems(self) -> list[str]:
+        return [name for run in self._runs() for name in run.stems(self._arms())]
+
+    def _runs(self) -> list[CbtmRun]:
+        return [CbtmRun(self.name, seed) for seed in range(self.seeds)]
+
+    def _arms(self) -> list[Arm]:
+        return arms_of(self.budget, len(self.domains))
+
+
+KIND = Kind(
+    spec=ReplicateCbtm,
+    title="Report on",
+    creates=nothing,
+    requires=nothing,
+    reads=no_path,
+)

@@ -1,0 +1,42 @@
+"""Report on a replication of DEMix."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from workbench.kinds.kind import Kind, no_path, nothing
+from workbench.kinds.replications.replicate import BUDGET, Replicate
+from workbench.replications.demix.names import DemixRun
+from workbench.replications.demix.sizes import SIZES as DEMIX_SIZES
+from workbench.replications.demix.sizes import DemixSize
+from workbench.spec_base import Name
+
+
+class ReplicateDemix(Replicate):
+    """Judge DEMix's claims by the models and scores that jobs of this name made, and write the report."""
+
+    kind: Literal["replicate-demix"] = "replicate-demix"
+    paper: Literal["demix"] = Field("demix", description="The paper.")
+    budget: DemixSize = Field(default_factory=lambda data: DEMIX_SIZES[data["size"]], description=BUDGET)
+    removed: list[Name] = Field(default_factory=list, description="Training domains that a model is trained without.")
+
+    @model_validator(mode="after")
+    def _of_these(self) -> ReplicateDemix:
+        if not set(self.removed) <= set(self.domains):
+            raise ValueError("only a training domain can be left out of the training")
+        return self
+
+    def names(self) -> list[str]:
+        runs = [DemixRun(self.name, seed) for seed in range(self.seeds)]
+        return [name for run in runs for name in run.names(self.novel, self.removed)]
+
+
+KIND = Kind(
+    spec=ReplicateDemix,
+    title="Report on",
+    creates=nothing,
+    requires=nothing,
+    reads=no_path,
+)

@@ -1,0 +1,49 @@
+"""Average the parameters of several experts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from workbench.kinds.kind import Kind, named, no_path
+from workbench.spec_base import ExpertName, Name, Spec
+
+
+class AverageExperts(Spec):
+    """Make one model of several: the weighted average of their parameters (BTM, Li et al. 2022, §3.3)."""
+
+    kind: Literal["average-experts"] = "average-experts"
+    name: Name = Field(description="Name of the mixture that will hold the average; the expert is called NAME/average.")
+    experts: list[ExpertName] = Field(
+        min_length=2, description="Experts to average: of one architecture, and from one seed model."
+    )
+    weights: list[float] | None = Field(None, description="Weight of each expert; empty: equal.")
+    prior: Name | None = Field(None, description="Saved prior whose shares are the weights (BTM: a cached one).")
+
+    @property
+    def expert(self) -> str:
+        """What the average is called."""
+        return f"{self.name}/average"
+
+    @model_validator(mode="after")
+    def _weighable(self) -> AverageExperts:
+        if len(set(self.experts)) < len(self.experts):
+            raise ValueError("name each expert once")
+        if self.weights is not None and self.prior is not None:
+            raise ValueError("give weights or a prior, not both")
+        if self.weights is not None:
+            if len(self.weights) != len(self.experts):
+                raise ValueError(f"give one weight for each of the {len(self.experts)} experts")
+            if not (min(self.weights) >= 0 and 0 < sum(self.weights) < float("inf")):
+                raise ValueError("weights must be 0 or more, and one of them above 0")
+        return self
+
+
+KIND = Kind(
+    spec=AverageExperts,
+    title="Average into",
+    creates=lambda spec: [("expert", spec.expert), ("mixture", spec.name)],
+    requires=lambda spec: [*named("expert", *spec.experts), *named("prior", spec.prior)],
+    reads=no_path,
+)

@@ -1,0 +1,70 @@
+"""Compose MoDE experts on their backbone (MoDE, stage 2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from engine.config import TrainingConfig
+from workbench.kinds.kind import Kind, named, no_path
+from workbench.spec_base import RETAIN, ExpertName, Name, Spec, require_others
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+
+class ComposeMode(Spec):
+    """Put trained experts side by side on their backbone, and let their gates learn together (MoDE §3.2, stage 2).
+
+    With an expert that is composed already, others join it; `without` takes parts out. Nothing starts again.
+    """
+
+    kind: Literal["compose-mode"] = "compose-mode"
+    name: Name = Field(description="Name of the mixture that will hold the composition; it is called NAME/composed.")
+    experts: list[ExpertName] = Field(
+        min_length=1, description="Experts of MoDE on one backbone, their parts side by side."
+    )
+    without: list[str] = Field(
+        default_factory=list, description="Parts to leave out, by the names that they have in the composition."
+    )
+    domains: list[Name] = Field(
+        default_factory=list,
+        description="Domains of the mixed text, equal samples of each; empty: put together without training.",
+    )
+    frozen: bool = Field(False, description="Only the gates learn; otherwise the experts do, too (paper: better).")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+    retain: list[Name] = Field(default_factory=list, description=RETAIN)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> ComposeMode:
+        if self.frozen and not self.domains:
+            raise ValueError("frozen trains the gates only, which needs text: name domains, or leave frozen out")
+        for what, names in (("expert", self.experts), ("part", self.without), ("domain", self.domains)):
+            if len(set(names)) < len(names):
+                raise ValueError(f"name each {what} once")
+        if self.retain and not self.domains:
+            raise ValueError("domains to retain are looked at while it trains: give domains to train on, too")
+        require_others(self.retain, self.domains)
+        return self
+
+    @property
+    def expert(self) -> str:
+        """What the composition is called."""
+        return f"{self.name}/composed"
+
+
+def _complaints(session: Session, spec: ComposeMode) -> list[str]:
+    from workbench.analysis.mode_parts import mode_complaints  # reads the registry, which a spec does not need
+
+    return mode_complaints(session, spec)
+
+
+KIND = Kind(
+    spec=ComposeMode,
+    title="Compose experts into",
+    creates=lambda spec: [("expert", spec.expert), ("mixture", spec.name)],
+    requires=lambda spec: [*named("expert", *spec.experts), *named("domain", *spec.domains, *spec.retain)],
+    reads=no_path,
+    complaints=_complaints,
+)

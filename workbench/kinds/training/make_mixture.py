@@ -1,0 +1,36 @@
+"""Make a mixture of experts that other jobs train."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from workbench.gate_configs import AnyGate, default_gate
+from workbench.kinds.kind import Kind, named, no_path
+from workbench.spec_base import ExpertName, Name
+from workbench.spec_base import Spec as Spec
+
+
+class MakeMixture(Spec):
+    """Compose a mixture after its experts were trained: the last step of a plan that trains them."""
+
+    kind: Literal["make-mixture"] = "make-mixture"
+    name: Name = Field(description="Name of the mixture.")
+    experts: list[ExpertName] = Field(min_length=1, description="Experts that share a tokenizer.")
+    weights: list[float] | None = Field(None, description="Prior (or fixed) weight of each expert; empty: equal.")
+    gate: AnyGate = Field(default_factory=default_gate, description="How the weights of experts come about.")
+    clustering: Name | None = Field(
+        None, description="Clustering by whose clusters the experts are weighed, by name, instead of a gate."
+    )
+    replace: bool = Field(False, description="Put these experts in the place of those of a mixture of this name.")
+
+
+KIND = Kind(
+    spec=MakeMixture,
+    title="Make mixture",
+    creates=lambda spec: named("mixture", spec.name),
+    requires=lambda spec: [*named("clustering", spec.clustering), *named("expert", *spec.experts)],
+    reads=no_path,
+    may_replace=lambda spec: spec.replace,
+)

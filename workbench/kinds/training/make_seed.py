@@ -1,0 +1,59 @@
+"""Make a seed model, which trainings start from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from engine.config import (
+    MOST_SEED,
+    ModelConfig,
+)
+from workbench.kinds.kind import Kind, named
+from workbench.spec_base import ExpertName, Name, Spec, absolute
+
+
+class MakeSeed(Spec):
+    """Make a seed model: take one from a folder, the hub or an expert, or begin a fresh small one with a tokenizer."""
+
+    kind: Literal["make-seed"] = "make-seed"
+    name: Name = Field(description="Name of the seed model.")
+    source: Literal["fresh", "folder", "hub", "expert"] = Field(
+        "fresh", description="fresh, folder (local), hub (downloads) or expert (a copy of one that is trained)."
+    )
+    location: str = Field("", description="Folder or hub name of the model; empty for any other source.")
+    expert: ExpertName | None = Field(
+        None, description="Expert whose whole model, what it shares with others included, becomes the seed."
+    )
+    shape: ModelConfig = Field(default_factory=ModelConfig, description="Shape of a fresh model.")
+    vocab_size: int = Field(4096, ge=300, le=262_144, description="Entries of a fresh byte-level BPE tokenizer.")
+    domains: list[Name] = Field(default_factory=list, description="Domains whose text trains a fresh tokenizer.")
+    seed: int = Field(0, ge=0, le=MOST_SEED, description="Seed of the fresh weights.")
+
+    @field_validator("location")
+    @classmethod
+    def _local(cls, value: str, info: ValidationInfo) -> str:
+        return absolute(value) if info.data.get("source") == "folder" else value
+
+    def local_paths(self) -> list[str]:
+        return [self.location] if self.source == "folder" else []
+
+    @model_validator(mode="after")
+    def _complete(self) -> MakeSeed:
+        if self.source == "fresh" and not self.domains:
+            raise ValueError("a fresh seed needs at least one domain to train its tokenizer on")
+        if self.source in ("folder", "hub") and not self.location:
+            raise ValueError("give the location of the model: a folder, or its name on the hub")
+        if (self.source == "expert") != (self.expert is not None):
+            raise ValueError("name an expert with the source expert, and with no other")
+        return self
+
+
+KIND = Kind(
+    spec=MakeSeed,
+    title="Make seed",
+    creates=lambda spec: named("seed model", spec.name),
+    requires=lambda spec: [*named("expert", spec.expert), *named("domain", *spec.domains)],
+    reads=lambda spec: spec.location if spec.source == "folder" else "",
+)

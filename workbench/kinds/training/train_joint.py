@@ -1,0 +1,100 @@
+"""Train one model on all domains jointly: DEMix, with an expert per domain, or one of its baselines."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+
+from engine.config import LoraConfig, MoeConfig, TrainingConfig
+from engine.errors import EngineError
+from engine.methods.registry import get_method, joint_methods
+from workbench.kinds.kind import Kind, named, no_path
+from workbench.spec_base import RETAIN, Name, Spec, require_others
+
+
+def _method_sentences() -> str:
+    """Every method with what it does, for the help."""
+    return "; ".join(f"{name}: {method.sentence}" for name, method in joint_methods().items()) + "."
+
+
+def _joint_method(name: str) -> str:
+    if name not in joint_methods():
+        raise ValueError(f"there is no such method; there are: {', '.join(joint_methods())}")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_joint_method)]
+
+
+class TrainJoint(Spec):
+    """Train a DEMix model: one expert per domain, everything else shared (DEMix §3). Or what it is compared with."""
+
+    kind: Literal["train-joint"] = "train-joint"
+    name: Name = Field(description="Name of the mixture that will hold the experts; they are called NAME/DOMAIN.")
+    seed_model: Name = Field(description="Seed model to start from.")
+    domains: list[Name] = Field(
+        min_length=1, description="Domains, one expert each (dense, moe: one for all, such as NAME/dense)."
+    )
+    method: MethodName = Field("demix", description=_method_sentences())
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How to train.")
+    lora: LoraConfig = Field(
+        default_factory=LoraConfig, description="The adapters, with the methods lora and lora-mixed."
+    )
+    moe: MoeConfig = Field(default_factory=MoeConfig, description="The networks, with the method moe.")
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Settings of a method that has no group of its own, as a JSON object."
+    )
+    retain: list[Name] = Field(default_factory=list, description=f"{RETAIN} With one expert only.")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        """A command line gives them as text."""
+        return json.loads(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _distinct(self) -> TrainJoint:
+        if len(set(self.domains)) < len(self.domains):
+            raise ValueError("name each domain once")
+        if self.retain and len(self.experts) > 1:
+            raise ValueError(
+                "domains to retain need a single expert: train on one domain, or by a method with one for all"
+            )
+        require_others(self.retain, self.domains)
+        return self
+
+    @model_validator(mode="after")
+    def _configured(self) -> TrainJoint:
+        method = get_method(self.method)
+        if self.options and method.config_field != "options":
+            raise ValueError(f"options must be empty with the method {self.method}: set {method.config_field} instead")
+        try:
+            _ = self.method_config
+        except EngineError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def method_config(self) -> Any:
+        """The settings that only this spec's method has, as its own dataclass; None where it has none."""
+        method = get_method(self.method)
+        group = getattr(self, method.config_field)
+        return method.config_from(group) if group is self.options else group
+
+    @property
+    def experts(self) -> dict[str, list[str]]:
+        """The names of the experts that it makes, each with the domains that train it."""
+        if only := get_method(self.method).only_expert:
+            return {f"{self.name}/{only}": self.domains}
+        return {f"{self.name}/{domain}": [domain] for domain in self.domains}
+
+
+KIND = Kind(
+    spec=TrainJoint,
+    title="Train joint model",
+    creates=lambda spec: [("mixture", spec.name), *named("expert", *spec.experts)],
+    requires=lambda spec: [*named("seed model", spec.seed_model), *named("domain", *spec.domains, *spec.retain)],
+    reads=no_path,
+)
