@@ -14,14 +14,17 @@ import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from httpx import Response
 from starlette.testclient import TestClient
+from typer.main import get_command
 
 from ui.api.app import create_app
 from ui.api.security import MAX_BODY_BYTES
+from ui.cli.app import app
 from ui.serving.addresses import REGISTRY_HEADER
 from workbench.analysis.training_history import training_history
 from workbench.registry.database import reading
@@ -90,8 +93,8 @@ def test_a_tutorial_runs_as_it_is_written(reader: Callable[[Path], None], name: 
 
 
 def test_all_documents_score_the_same_number_of_tokens() -> None:
-    """Otherwise `eval retention` and the like could not compare their results."""
-    scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench eval run")]
+    """Otherwise `evaluate retention` and the like could not compare their results."""
+    scored = [line for name in RUN_IN_ORDER for line in commands(ROOT / "docs" / name, "$ workbench evaluate run")]
     assert len(scored) > 8
     assert {re.findall(r"--max-tokens (\d+)", line)[0] for line in scored} == {"4000"}
 
@@ -232,6 +235,32 @@ def test_every_setting_is_in_the_reference_with_its_sentence() -> None:
         shown = default.get_secret_value() if name == "token" else default
         shown = "empty" if shown in ("", None) else shown
         assert f"| `WORKBENCH_{name.upper()}` | {shown} | {field.description} |" in text
+
+
+def described_commands(group: Any, path: str = "") -> Iterator[str]:
+    """A row of the table for every command, with the first paragraph of its help."""
+    for name, command in group.commands.items():
+        if getattr(command, "commands", None):
+            yield from described_commands(command, f"{path}{name} ")
+        else:
+            yield f"| `{path}{name}` | {' '.join(command.help.partition(chr(10) * 2)[0].split())} |"
+
+
+def test_every_command_is_in_the_reference_with_its_sentence_and_no_other() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `.*\|$", text, re.MULTILINE) == list(described_commands(get_command(app)))
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_a_document_names_exists(path: Path) -> None:
+    lines = re.findall(r"workbench ([a-z][a-z -]*[a-z])", path.read_text(encoding="utf-8"))
+    known = [row.split("`")[1] for row in described_commands(get_command(app))]
+    top = {command.split()[0] for command in known}
+    for line in lines:
+        words = line.split()
+        assert words[0] not in ("say", "eval", "mix", "jobs", "reproduce"), f"former name of a command: {line}"
+        if words[0] in top and len(words) > 1 and any(command.startswith(f"{words[0]} ") for command in known):
+            assert any(line == one or line.startswith(f"{one} ") or one.startswith(f"{line} ") for one in known), line
 
 
 def test_the_readme_counts_the_laws() -> None:

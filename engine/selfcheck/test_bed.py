@@ -65,6 +65,8 @@ class TestBed:
 
     __test__ = False  # for pytest: no test class
 
+    __test__ = False  # not a class of tests, whatever its name begins with
+
     def __init__(self, device: torch.device, folder: Path) -> None:
         self.device = device
         self._folder = folder

@@ -197,4 +197,4 @@ def find_replication(session: Session, name: str) -> Replicate:
         if spec.name == name:
             return spec
     known = ", ".join(spec.name for spec in existing) or "none"
-    raise BadSpec([f"There is no replication “{name}”. Existing: {known}."], "Start one with `workbench reproduce`.")
+    raise BadSpec([f"There is no replication “{name}”. Existing: {known}."], "Start one with `workbench replicate`.")

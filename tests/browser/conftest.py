@@ -36,8 +36,8 @@ COMMANDS = (
     "corpus add texts {corpus} --domain-field domain --here",
     "seed make tiny --domains code,law --layers 2 --width 32 --heads 2 --ffn-width 64 --vocab-size 512"
     " --max-positions 1024 --here",
-    "train demix first --seed-model tiny --domains code,law --steps 30 --block-size 32 --here",
-    "eval run first --block-size 32 --max-tokens 1000 --here",
+    "train joint first --seed-model tiny --domains code,law --steps 30 --block-size 32 --here",
+    "evaluate run first --block-size 32 --max-tokens 1000 --here",
 )
 # Several commands in one process: torch is loaded once.
 RUN_ALL = """

@@ -23,7 +23,7 @@ window.grown = {left: [], right: []};
 for (const side of ["left", "right"]) {
   const pane = document.getElementById(side + "-answer");
   new MutationObserver(() => {
-    const said = pane.querySelector(".said");
+    const said = pane.querySelector(".generated");
     if (said) window.grown[side].push([performance.now(), said.textContent.length]);
   }).observe(pane, {childList: true, subtree: true, characterData: true});
 }
@@ -89,9 +89,9 @@ def compare(page: Page, house: Any) -> None:
     generate_both(page)  # the first answer also loads the weights
     told_by_their_experts_alone(page)
     for pane in panes:
-        pane.get_by_text("How tokens are drawn").click()
+        pane.get_by_text("Sampling").click()
         # Long enough to be caught in the act; the likeliest token is never the end of the document here.
-        pane.get_by_label("number input for Tokens at most").fill("512")
+        pane.get_by_label("number input for Max tokens").fill("512")
         pane.get_by_label("number input for Temperature").fill("0")
     page.evaluate(WATCH)
     generate_both(page)

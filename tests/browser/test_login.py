@@ -88,7 +88,7 @@ def test_a_login_holds_for_the_studio_and_the_playground_in_it(settings: Setting
 
 def a_stranger_sees_a_form(house: House, page: Page) -> None:
     page.goto(f"{house.studio}/jobs")
-    expect(page.get_by_text("This workbench asks for its token.")).to_be_visible()
+    expect(page.get_by_text("This workbench requires a login.")).to_be_visible()
     expect(page.get_by_text(OVERVIEW)).to_have_count(0)
 
 
@@ -107,14 +107,14 @@ def a_link_lets_in_once(house: House, page: Page) -> None:
 
     page.context.clear_cookies()
     page.goto(link)
-    expect(page.get_by_text("This link is used up or too old.")).to_be_visible()
+    expect(page.get_by_text("This link was already used or has expired.")).to_be_visible()
 
 
 def the_token_may_be_typed(house: House, page: Page) -> None:
     page.goto(house.playground)
     page.get_by_label("type the token").fill("not it")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_text("This is not the token.")).to_be_visible()
+    expect(page.get_by_text("The token is wrong.")).to_be_visible()
     page.get_by_label("type the token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("button", name="Generate both")).to_be_visible(timeout=LOADED)

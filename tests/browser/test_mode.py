@@ -12,10 +12,10 @@ from tests.browser.conftest import run_all
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 DONE = 120_000  # milliseconds in which a job ends
 SECOND = (
-    "mode train l --seed-model tiny --domains law --blocks 2 --expert-layers 1 --steps 30 --block-size 32"
+    "train mode l --seed-model tiny --domains law --blocks 2 --expert-layers 1 --steps 30 --block-size 32"
     " --learning-rate 0.01 --here"
 )
-SCORES = tuple(f"eval run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
+SCORES = tuple(f"evaluate run {name} --block-size 32 --max-tokens 1000 --here" for name in ("c", "l", "both"))
 
 
 def test_two_experts_are_trained_composed_and_looked_at(house: Any, page: Page) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from engine.errors import NextStep
-from ui.cli.app import VERBS
+from ui.cli.command_table import find_commands
 from ui.present.next_step_text import next_step_text
 
 ENGINE = Path(__file__).parents[2] / "engine"
-FRONT_END = re.compile(rf"\bworkbench ({'|'.join(map(re.escape, VERBS))})\b|WORKBENCH_|`--[a-z]")
+FRONT_END = re.compile(rf"\bworkbench ({'|'.join(map(re.escape, find_commands()))})\b|WORKBENCH_|`--[a-z]")
 
 
 def sentences(file: Path) -> list[str]:

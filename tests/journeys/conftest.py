@@ -106,7 +106,7 @@ def done(card: JobCard) -> JobCard:
 
 @pytest.fixture(scope="session")
 def clustered_home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained home with three clusters, and what `cluster train` makes of them: the mixture “ensemble”."""
+    """The trained home with three clusters, and what `train clusters` makes of them: the mixture “ensemble”."""
     home = tmp_path_factory.mktemp("clustered") / "home"
     shutil.copytree(trained_home, home)
     settings = Settings(home=home)
@@ -129,7 +129,7 @@ def clustered(do: Do, home: Path, clustered_home: Path) -> Do:
 def branch_train_merge(
     clustering: str, name: str, settings: Settings | None = None, branch_from: str | None = None, **training: float
 ) -> list[JobCard]:
-    """The cards of the jobs of `cluster train`, carried out here; from the seed unless told otherwise."""
+    """The cards of the jobs of `train clusters`, carried out here; from the seed unless told otherwise."""
     begin = {"branch_from": branch_from} if branch_from else {"seed_model": "seed"}
     wish = {"clustering": clustering, "name": name, **begin, "training": {**BRANCHES, **training}}
     ids = submit_training(parse_as(TrainClusters, wish), settings)

@@ -156,11 +156,11 @@ def test_the_forgetting_is_measured_on_the_same_held_out_text(trained: Do, capsy
     for mixture in ("small", "dapt"):
         wish = {"kind": "evaluate", "mixture": mixture, "block_size": 32, "max_tokens": 400}
         assert trained(wish).state == "done"
-    assert main(["eval", "forgetting", "small/court", "dapt", "--json"]) == 0
+    assert main(["evaluate", "forgetting", "small/court", "dapt", "--json"]) == 0
     told = {row["domain"]: row for row in json.loads(capsys.readouterr().out)["domains"]}
     assert told["court"]["change_percent"] > 20
     assert told["sea"]["change_percent"] < -20
-    assert main(["eval", "forgetting", "small", "dapt"]) == 0
+    assert main(["evaluate", "forgetting", "small", "dapt"]) == 0
     told = capsys.readouterr().out
     assert "On average over 2 train domains: +" in told
     assert "On what was adapted to: -" in told

@@ -191,24 +191,24 @@ def test_a_training_keeps_how_fast_it_was() -> None:
 
 @pytest.mark.usefixtures("scored")
 def test_the_command_line_tells_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "posteriors", "small", "--blocks", "5"]) == 0
+    assert main(["evaluate", "posteriors", "small", "--blocks", "5"]) == 0
     out = capsys.readouterr().out
     assert "after 5 blocks" in out
     assert "updating" in out
-    assert main(["eval", "posteriors", "small", "--estimate", "mean", "--evidence", "last_token", "--json"]) == 0
+    assert main(["evaluate", "posteriors", "small", "--estimate", "mean", "--evidence", "last_token", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"] == "mean"
-    assert main(["mix", "modes", "small", "--blocks", "5"]) == 0
+    assert main(["mixture", "modes", "small", "--blocks", "5"]) == 0
     out = capsys.readouterr().out
     assert "Oracle" in out
     assert "Mean of 2 domains that trained its experts" in out
     assert "Of these, its experts were trained on court, kitchen." in out
     assert "Oracle: the best single expert of each block" in out
     assert "A dash: fewer than 5 dev blocks are scored, or no expert is the domain's own." in " ".join(out.split())
-    assert main(["eval", "contrast", "sea", *EXPERTS]) == 0
+    assert main(["evaluate", "contrast", "sea", *EXPERTS]) == 0
     out = capsys.readouterr().out
     assert "Gain in nats per token" in out
     assert f"A gain above 0: {EXPERTS[0]} predicts the passage better than {EXPERTS[1]}." in out
-    assert main(["mix", "cost", "small"]) == 0
+    assert main(["mixture", "cost", "small"]) == 0
     assert "2 experts" in capsys.readouterr().out
 
 
@@ -223,8 +223,8 @@ def test_the_parent_that_is_proposed_is_the_one_that_a_training_chooses(
     assert card.result["parent"] == found["parent"]
     assert card.result["parent_posterior"] == pytest.approx(found["posterior"], abs=0.1)  # of all its dev text
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 2  # the new one has no scores
-    assert "workbench eval run small --domains sea --split dev" in capsys.readouterr().err
-    assert main(["mix", "remove", "small", "sailor"]) == 0
+    assert "workbench evaluate run small --domains sea --split dev" in capsys.readouterr().err
+    assert main(["mixture", "remove", "small", "sailor"]) == 0
     assert main(["expert", "nearest", "sea", "--mixture", "small", "--blocks", "5"]) == 0
     assert f"Proposed parent: {found['parent']}" in capsys.readouterr().out
 

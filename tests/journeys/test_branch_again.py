@@ -119,10 +119,10 @@ def test_asked_again_with_other_knobs_it_says_what_differs_and_queues_nothing(
         "--warmup",
         "0.08",
     ]
-    line = ["cluster", "train", "topics", "ensemble", "--seed-model", "seed", "--steps", "90", *knobs, "--plan"]
+    line = ["train", "clusters", "topics", "ensemble", "--seed-model", "seed", "--steps", "90", *knobs, "--plan"]
     assert main(line) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "The models that are there were trained for 30 steps each, new ones will be for 22 to 23:" in shown
+    assert "Existing models were trained for 30 steps each; new ones will be for 22 to 23:" in shown
     slower = wish("topics", "ensemble", "ensemble", num_steps=90, learning_rate=1e-4)  # the parts begin from experts
     assert [one.is_there for one in plan_training(slower)] == [True, False, True, False]
     with pytest.raises(BadSpec, match="learning_rate"):
@@ -138,7 +138,7 @@ def test_a_second_iteration_begins_where_most_documents_were_seen(
     clustered: Do, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done(clustered({**FIND, "name": "two", "num_clusters": 2, "domains": ["court", "kitchen", "sea"]}))
-    line = ["cluster", "train", "two", "second", "--branch-from", "ensemble", "--steps", "5", "--plan"]
+    line = ["train", "clusters", "two", "second", "--branch-from", "ensemble", "--steps", "5", "--plan"]
     assert main([*line, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert main(line) == 0
@@ -218,5 +218,5 @@ def test_models_begin_from_a_seed_or_from_experts(told: dict[str, str]) -> None:
 
 def test_a_mixture_to_branch_from_must_be_there(clustered: Do, capsys: pytest.CaptureFixture[str]) -> None:
     assert clustered
-    assert main(["cluster", "train", "topics", "m", "--branch-from", "nobody", "--plan"]) != 0
+    assert main(["train", "clusters", "topics", "m", "--branch-from", "nobody", "--plan"]) != 0
     assert "nobody" in capsys.readouterr().err

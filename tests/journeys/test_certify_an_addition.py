@@ -197,7 +197,7 @@ def test_an_expert_that_takes_no_part_is_refused_with_words(trained: Do) -> None
     card = trained(WISH)
     assert (card.state, card.result) == ("failed", {})
     assert "“sailor” must take part in “small” beside another expert" in card.error
-    assert "mix add" in card.next_step
+    assert "mixture add" in card.next_step
     with transaction() as session:
         mixtures.add_member(session, "small", "sailor")
         experts.set_enabled(session, ["sailor"], False)

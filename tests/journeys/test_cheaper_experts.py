@@ -215,7 +215,7 @@ def test_a_prior_weighs_the_average(trained, capsys: pytest.CaptureFixture[str])
         priors.give_prior(session, "belief", {"small/court": 3.0, "small/kitchen": 1.0})
         priors.give_prior(session, "half", {"small/court": 1.0})
     both = "small/court,small/kitchen"
-    assert main(["mix", "average", "mean", "--experts", both, "--prior", "belief", "--here"]) == 0
+    assert main(["mixture", "average", "mean", "--experts", both, "--prior", "belief", "--here"]) == 0
     weights = [part["weight"] for part in card_of("mean/average").config["averaged"]]
     assert weights == pytest.approx([0.75, 0.25])
     assert "weights small/court 0.75, small/kitchen 0.25" in capsys.readouterr().out

@@ -173,7 +173,7 @@ def test_it_is_asked_and_read_on_the_command_line_and_in_the_studio(
     paired: Do, tasks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [
-        "eval",
+        "evaluate",
         "classify",
         "pair",
         str(tasks),

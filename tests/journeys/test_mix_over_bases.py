@@ -67,9 +67,9 @@ def test_what_was_trained_on_clusters_is_weighed_by_nearness_to_them_from_the_co
         clustering, card = get_clustering(session, "topics"), mixtures.get_mixture(session, "ensemble")
     assert [member.expert for member in card.members] == elms()
     assert (card.gate["kind"], card.gate["clustering"]) == ("cluster", clustering.id)
-    assert main(["eval", "run", "ensemble", "--domains", "court", "--block-size", "32", "--here", "--json"]) == 0
+    assert main(["evaluate", "run", "ensemble", "--domains", "court", "--block-size", "32", "--here", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["scored"] == 3
-    assert main(["say", "ensemble", "the court held", "--max-tokens", "3", "--seed", "1", "--json"]) == 0
+    assert main(["generate", "ensemble", "the court held", "--max-tokens", "3", "--seed", "1", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert {one["name"] for one in said["manifest"]["experts"]} == set(elms())
 
@@ -224,7 +224,7 @@ def test_scores_without_distances_say_what_is_missing(clustered: Do) -> None:
     done(clustered({**EVALUATE, "domains": CLUSTERS[:1]}))
     with reading() as session, pytest.raises(ScoresError, match="must be measured, but are not") as caught:
         scores.mix_scores(session, get_storage(), MixtureRequest("ensemble", gate=asdict(load_gate(gate))))
-    assert "workbench eval run ensemble" in str(caught.value)
+    assert "workbench evaluate run ensemble" in str(caught.value)
 
 
 def test_one_mixture_across_methods(clustered: Do) -> None:
@@ -288,15 +288,26 @@ def test_metadata_and_clusters_weigh_together_in_one_mixture_across_methods(acro
 def test_a_gate_is_changed_from_the_command_line_and_keeps_what_is_not_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = ["mix", "gate", "all", "--temperature", "3", "--evidence", "last_token", "--clustering", "topics", "--json"]
+    line = [
+        "mixture",
+        "gate",
+        "all",
+        "--temperature",
+        "3",
+        "--evidence",
+        "last_token",
+        "--clustering",
+        "topics",
+        "--json",
+    ]
     assert main(line) == 0
     gate = json.loads(capsys.readouterr().out)["gate"]
     assert gate == asdict_of("ensemble") | {"kind": "cluster-posterior", "temperature": 3.0, "evidence": "last_token"}
-    assert main(["mix", "perplexity", "all", "--gate", "posterior", "--json"]) == 0
+    assert main(["mixture", "perplexity", "all", "--gate", "posterior", "--json"]) == 0
     posterior = [row["perplexity"] for row in json.loads(capsys.readouterr().out)["domains"]]
-    assert main(["mix", "perplexity", "all", "--json"]) == 0
+    assert main(["mixture", "perplexity", "all", "--json"]) == 0
     assert [row["perplexity"] for row in json.loads(capsys.readouterr().out)["domains"]] != posterior
-    assert main(["mix", "gate", "all", "--gate", "cluster"]) != 0
+    assert main(["mixture", "gate", "all", "--gate", "cluster"]) != 0
     assert "“small/court” must be of a cluster of “topics”" in capsys.readouterr().err
 
 
@@ -441,12 +452,12 @@ def test_the_grid_holds_what_each_gate_alone_says_and_the_command_prints_it(
         gate = mixtures.get_mixture(session, "ensemble").gate
     assert (found["top_ks"], found["saved"]) == ([1, 2, 3], {"temperature": 0.2, "top_k": 3})
     assert_each_cell_is_the_mixtures_own(found, gate)
-    assert main(["eval", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
+    assert main(["evaluate", "grid", "ensemble", "--temperature", "0.1", "--temperature", "1"]) == 0
     assert "The paper's temperature of 0.1 is" in capsys.readouterr().out
 
 
 def assert_each_cell_is_the_mixtures_own(found: dict[str, Any], gate: dict[str, Any]) -> None:
-    """As `mix perplexity` tells it, experts alike in their prior."""
+    """As `mixture perplexity` tells it, experts alike in their prior."""
     alike = dict.fromkeys(found["experts"], 1.0)
     assert len(found["domains"]) > 1
     for row, temperature in enumerate(found["temperatures"]):

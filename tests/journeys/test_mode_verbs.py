@@ -20,7 +20,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_two_experts_are_trained_composed_and_told(trained, capsys: pytest.CaptureFixture[str]) -> None:
     assert trained
     for name, domain in (("law", "court"), ("food", "kitchen")):
-        made = ask(capsys, "mode", "train", name, "--seed-model", "seed", "--domains", domain, *QUICK)
+        made = ask(capsys, "train", "mode", name, "--seed-model", "seed", "--domains", domain, *QUICK)
         assert (made["state"], made["result"]["expert"]) == ("done", f"{name}/{domain}")
     both = ["mode", "compose", "both", "--experts", "law/court,food/kitchen"]
     card = ask(capsys, *both, "--domains", "court,kitchen", "--frozen", "--steps", "4", "--block-size", "32", "--here")
@@ -28,13 +28,13 @@ def test_two_experts_are_trained_composed_and_told(trained, capsys: pytest.Captu
     assert card["result"]["parts"] == ["court", "kitchen"]
     assert main(["mode", "compose", "less", "--experts", "both/composed", "--without", "court", "--here"]) == 0
     capsys.readouterr()
-    assert main(["mix", "cost", "both"]) == 0
-    assert main(["say", "both", "the court", "--max-tokens", "2"]) == 0
+    assert main(["mixture", "cost", "both"]) == 0
+    assert main(["generate", "both", "the court", "--max-tokens", "2"]) == 0
     assert main(["expert", "show", "both/composed"]) == 0
     assert "mode" in capsys.readouterr().out
-    (course,) = ask(capsys, "mode", "watch", "both/composed")
+    (course,) = ask(capsys, "mode", "history", "both/composed")
     assert {one["domain"] for one in course["domains"]} == {"court", "kitchen"}
-    assert main(["mode", "watch", "law/court", "both/composed"]) == 0
+    assert main(["mode", "history", "law/court", "both/composed"]) == 0
     assert "backbone" in capsys.readouterr().out
 
 

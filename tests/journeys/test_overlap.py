@@ -61,8 +61,8 @@ def test_the_ratios_stand_beside_the_overlap_until_the_text_changes(trained: Do)
 
 def test_the_command_line_tells_both(trained: Do, capsys: pytest.CaptureFixture[str]) -> None:
     trained({"kind": "evaluate", "mixture": "small", "block_size": 64, "max_tokens": 500})
-    assert main(["eval", "affinity", "small"]) == 0
-    assert "workbench eval overlap" in capsys.readouterr().out
-    assert main(["eval", "overlap", "--here"]) == 0
-    assert main(["eval", "affinity", "small"]) == 0
+    assert main(["evaluate", "affinity", "small"]) == 0
+    assert "workbench evaluate overlap" in capsys.readouterr().out
+    assert main(["evaluate", "overlap", "--here"]) == 0
+    assert main(["evaluate", "affinity", "small"]) == 0
     assert "A correlation needs at least 3 cells" in capsys.readouterr().out

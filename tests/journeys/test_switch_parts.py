@@ -129,7 +129,7 @@ def test_parts_that_are_not_there_are_refused_with_those_that_are() -> None:
 
 
 def test_the_command_line_switches_parts_and_tells_their_mean_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    ask = ["say", "apps", "the court", "--max-tokens", "4", "--seed", "1", "--parts", "apps/composed:kitchen"]
+    ask = ["generate", "apps", "the court", "--max-tokens", "4", "--seed", "1", "--parts", "apps/composed:kitchen"]
     assert main(ask) == 0
     printed = capsys.readouterr().err
     assert "Inside apps/composed: backbone " in printed

@@ -156,6 +156,6 @@ def test_api_and_command_line_tell_that_it_ended(
     chunks = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines if line.startswith("data: {")]
     assert "".join(chunk["text"] for chunk in chunks) == " ab ab"
     assert [chunk["finish_reason"] for chunk in chunks] == [None, None, "stop"]
-    assert main(["say", "again", "ab ab", "--json"]) == 0
+    assert main(["generate", "again", "ab ab", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["text"], said["finish_reason"]) == (" ab ab", "stop")

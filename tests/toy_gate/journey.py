@@ -25,7 +25,7 @@ from workbench.specs import MixtureSpec, parse_as
 
 pytest_plugins = ("tests.ui.conftest",)
 STORED = {"kind": "tempered", "top_k": None, "softness": 4.0}
-MADE = ["mix", "create", "soft", "--experts", "both/code,both/law", "--weights", "16,1", "--gate", "tempered"]
+MADE = ["mixture", "create", "soft", "--experts", "both/code,both/law", "--weights", "16,1", "--gate", "tempered"]
 
 
 class GateHost(FakeHost):
@@ -56,7 +56,7 @@ def test_the_gate_is_found() -> None:
 def test_the_command_line_makes_a_mixture_and_changes_its_gate(soft: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert read(mixtures.get_mixture, "soft").gate == STORED
     capsys.readouterr()
-    assert main(["mix", "gate", "soft", "--softness", "2", "--json"]) == 0
+    assert main(["mixture", "gate", "soft", "--softness", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gate"] == STORED | {"softness": 2.0}
     assert read(mixtures.get_mixture, "soft").gate == STORED | {"softness": 2.0}
 
@@ -71,9 +71,9 @@ def test_the_service_makes_a_mixture(mixed: Path) -> None:
 def test_settings_of_other_gates_and_settings_out_of_bounds_are_refused(
     soft: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["mix", "gate", "soft", "--evidence", "prefix"]) != 0
+    assert main(["mixture", "gate", "soft", "--evidence", "prefix"]) != 0
     assert "The gate “tempered” has no setting “evidence”. It has: top_k, softness." in capsys.readouterr().err
-    assert main(["mix", "gate", "soft", "--softness", "11"]) != 0
+    assert main(["mixture", "gate", "soft", "--softness", "11"]) != 0
     assert "softness must be at most 10" in capsys.readouterr().err
 
 

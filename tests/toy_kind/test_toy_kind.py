@@ -75,7 +75,7 @@ def test_its_job_is_run_and_shown_in_the_terminal_and_the_studio(capsys: pytest.
     assert (card.state, card.title) == ("done", "Count words")
     assert report.findings["num_words"] == card.result["num_words"] > 0
     assert card.result["num_words"] % 4 == 0
-    assert main(["jobs", "show", card.id, "--json"]) in (0, None)
+    assert main(["job", "show", card.id, "--json"]) in (0, None)
     assert json.loads(capsys.readouterr().out)["job"]["result"] == card.result
     page = open_room("jobs_page", job=card.id)
     assert f"law has {card.result['num_words']} words." in told(page)

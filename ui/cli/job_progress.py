@@ -1,4 +1,4 @@
-"""From a wish to its result: submit, run here or wait, and say how to go on."""
+"""Runs the job of a command: submits it, or runs it in this process; waits, and prints the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ui.cli.options import How
-from ui.cli.output import print_json, say, shown, tell
+from ui.cli.output import print_json, print_note, say, shown
 from ui.errors import JobFailed
 from ui.present.job_status import percent_of, time_left
 from ui.present.text.formatting import duration
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from workbench.registry.cards import JobCard
     from workbench.spec_base import Spec
 
-DRAW_SECONDS = 0.5
+REDRAW_SECONDS = 0.5
 STATES = {"queued": "waiting for a worker (`workbench up` starts one)"}
 
 
 def submit(spec: Spec, how: How, after: Sequence[str] = ()) -> JobCard:
-    """Hands a wish to the queue, or carries it out in this process; says what came of it.
-
-    In the queue it waits for the jobs `after`.
-    """
+    """Queues a job, or runs it in this process, and prints the outcome. A queued job waits for the jobs `after`."""
     if how.here:
         card = run_here(spec, how.json)
     else:
@@ -39,60 +36,60 @@ def submit(spec: Spec, how: How, after: Sequence[str] = ()) -> JobCard:
 
 
 def report(card: JobCard, as_json: bool) -> None:
-    """A job's state in words; a job that failed becomes this command's failure.
+    """Prints the state of a job; raises JobFailed if it failed or was cancelled.
 
-    One that is done and found that something does not hold ends the command with code 1.
+    The command exits with code 1 if the job is done and reports that a check failed.
     """
     if card.state in ("failed", "cancelled"):
         raise _failure(card)
     if as_json:
         print_json(card)
     elif card.state == "done":
-        made = {name: value for name, value in card.result.items() if name != "throughput"}
-        told = made.get("sentence") or (shown(made) if made else "")
-        say(f"{card.title}: done in {duration(_seconds(card))}. {told}".rstrip())
+        result = {name: value for name, value in card.result.items() if name != "throughput"}
+        sentence = result.get("sentence") or (shown(result) if result else "")
+        say(f"{card.title}: done in {duration(_seconds(card))}. {sentence}".rstrip())
         if measured := card.result.get("throughput"):
             say(throughput_words(measured))
     else:
         say(f"{card.title}: {card.state} as job {card.id}.\n{watch_line(card.id)}")
         if card.state == "queued" and not _is_worker_here():
-            tell("No worker runs on this machine, so nobody may be there to run it. Start one with: workbench up")
+            print_note("No worker runs on this machine. Start one with: workbench up")
     if card.state == "done" and card.result.get("ok") is False:
         raise typer.Exit(1)
 
 
 def follow(job_id: str, quiet: bool = False) -> JobCard:
-    """Watches a job to its end, with a progress bar and its ETA on stderr; gives its last card."""
+    """Waits until a job ends, with a progress bar and its ETA on stderr; returns its last card."""
     from jobs.queue.submit import wait
 
     card = None
     with _bar(quiet) as draw:
         try:
-            for card in wait(job_id, DRAW_SECONDS):
+            for card in wait(job_id, REDRAW_SECONDS):
                 draw(card)
         except KeyboardInterrupt:
-            tell(f"The job goes on without this window. Stop it with: workbench jobs cancel {job_id}")
+            print_note(f"The job keeps running. Stop it with: workbench job cancel {job_id}")
             raise
     assert card is not None, "waiting gives at least one card"
     return card
 
 
 def queue(spec: Spec, after: Sequence[str] = ()) -> JobCard:
-    """A wish as a job in the queue."""
+    """Submits a job to the queue."""
     from jobs.queue.submit import submit as send
 
     return card_of(send(spec, after=after))
 
 
 def run_here(spec: Spec, quiet: bool) -> JobCard:
-    """A wish carried out in this process, with a progress bar unless `quiet`; gives the card at its end."""
+    """Runs a job in this process, with a progress bar unless `quiet`; returns its last card."""
     from jobs.queue.submit import run_now
 
     job_id, events = run_now(spec)
     with _bar(quiet) as draw:
         drawn_at = 0.0
         for _ in events:
-            if time.monotonic() - drawn_at > DRAW_SECONDS:
+            if time.monotonic() - drawn_at > REDRAW_SECONDS:
                 draw(card_of(job_id))
                 drawn_at = time.monotonic()
         draw(card_of(job_id))
@@ -124,7 +121,7 @@ def _bar(quiet: bool) -> Iterator[Any]:
 
 
 def card_of(job_id: str) -> JobCard:
-    """A job as it stands."""
+    """The current card of a job."""
     from workbench.job_records.jobs import get_job
     from workbench.registry.database import reading
 
@@ -136,12 +133,12 @@ def _failure(card: JobCard) -> JobFailed:
     from ui.present.failure_text import cause_of, next_step_of
 
     if card.state == "cancelled":
-        why = f": {cause_of(card)}" if card.error else "."
+        reason = f": {cause_of(card)}" if card.error else "."
         return JobFailed(
-            f"{card.title} has been cancelled{why}",
-            next_step_of(card) or f"Let it go on with: workbench jobs retry {card.id}",
+            f"{card.title} was cancelled{reason}",
+            next_step_of(card) or f"Retry it with: workbench job retry {card.id}",
         )
-    return JobFailed(f"{card.title} has failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
+    return JobFailed(f"{card.title} failed: {cause_of(card)}", next_step_of(card) or retry_line(card.id))
 
 
 def _is_worker_here() -> bool:
@@ -152,13 +149,13 @@ def _is_worker_here() -> bool:
 
 
 def retry_line(job_id: str) -> str:
-    """How to start an ended job again."""
-    return f"Try it again with: workbench jobs retry {job_id}"
+    """The command that retries an ended job."""
+    return f"Retry it with: workbench job retry {job_id}"
 
 
 def watch_line(job_id: str) -> str:
-    """How to follow a job from here."""
-    return f"Watch it with: workbench jobs wait {job_id}"
+    """The command that waits for a job."""
+    return f"Wait for it with: workbench job wait {job_id}"
 
 
 def _seconds(card: JobCard) -> float:

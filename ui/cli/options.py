@@ -1,6 +1,6 @@
-"""Command-line options made from specs: each is written once, in the spec, with its sentence.
+"""Command-line options made from job specs: each is defined once, in the spec, with its help.
 
-`--help` must answer at once, so nothing here may wake torch, SQL or a web framework.
+`--help` must be fast: nothing here may import torch, SQLAlchemy or a web framework.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from ui.cli.completion import names_for
+
 if TYPE_CHECKING:
     from workbench.spec_base import Spec
     from workbench.specs import MixtureSpec
 
 Command = Callable[..., None]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 
-Here = Annotated[bool, typer.Option("--here", help="Do the work in this process, without the queue.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end, with a progress bar.")]
+Here = Annotated[bool, typer.Option("--here", help="Run the job in this process, without the queue.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends, with a progress bar.")]
 
 
 @dataclass(frozen=True)
 class How:
-    """How a job is to be run and reported."""
+    """How a job is run and its outcome printed."""
 
     here: bool
     wait: bool
@@ -38,7 +40,7 @@ HOW = {"here": Here, "wait": Wait, "json": Json}
 
 @dataclass(frozen=True)
 class Knob:
-    """One option: its name, type, sentence and default (`...` when it must be given)."""
+    """One option: its name, type, help and default (`...` if it is required)."""
 
     name: str
     type: Any
@@ -46,7 +48,7 @@ class Knob:
     default: Any
 
     def parameter(self, argument: bool) -> inspect.Parameter:
-        """The parameter of a command's function that Typer reads."""
+        """The function parameter that Typer reads."""
         kind = inspect.Parameter.KEYWORD_ONLY
         annotation = self._annotation(argument)
         if self.default is ...:
@@ -57,25 +59,27 @@ class Knob:
     def _annotation(self, argument: bool) -> Any:
         wanted = self.type if self.default is ... else self.type | None
         if argument:
-            return Annotated[wanted, typer.Argument(help=self.description, metavar=self.name.upper())]
+            return Annotated[
+                wanted,
+                typer.Argument(help=self.description, metavar=self.name.upper(), autocompletion=names_for(self.name)),
+            ]
         flag = option_name(self.name)
         flags = f"{flag}/{flag.replace('--', '--no-', 1)}" if self.type is bool else flag
-        return Annotated[wanted, typer.Option(flags, help=self.description)]
+        return Annotated[wanted, typer.Option(flags, help=self.description, autocompletion=names_for(self.name))]
 
 
 def option_name(field: str) -> str:
-    """The flag of a field: counts lose their `num_`, as in `--steps`."""
+    """The flag of a field, without the `num_` of counts: `--steps`."""
     return "--" + field.removeprefix("num_").replace("_", "-")
 
 
 def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command], Command]:
-    """Makes a command of a function `(spec, how)`: every field becomes an option, `arguments` go without a flag.
+    """Makes a command of a function `(spec, how)`: every field becomes an option, those in `arguments` an argument.
 
-    Knobs inside the spec (`training`, `shape`) become options of their own; `fixed` fields are not asked for. What the
-    function takes by keyword alone is an option of the command, and no part of the wish.
+    The fields of configs inside the spec (`training`, `shape`) become options as well; `fixed` fields get no option.
+    Keyword-only parameters of the function are options that do not belong to the spec.
     """
-    found = [knob for knob in knobs(spec) if knob.name not in fixed]
-    parameters = [knob.parameter(knob.name in arguments) for knob in found]
+    parameters = [knob.parameter(knob.name in arguments) for knob in knobs(spec) if knob.name not in fixed]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=False)
         for name, annotation in HOW.items()
@@ -83,15 +87,15 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
     def decorate(function: Command) -> Command:
         own = [
-            one
-            for one in inspect.signature(function, eval_str=True).parameters.values()
-            if one.kind is one.KEYWORD_ONLY
+            parameter
+            for parameter in inspect.signature(function, eval_str=True).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
         ]
 
         def command(**given: Any) -> None:
             how = How(**{name: given.pop(name) for name in HOW})
-            asked = {one.name: given.pop(one.name) for one in own}
-            function(build(spec, {**given, **fixed}), how, **asked)
+            extra = {parameter.name: given.pop(parameter.name) for parameter in own}
+            function(build(spec, {**given, **fixed}), how, **extra)
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__ or spec.__doc__
         command.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
@@ -102,31 +106,31 @@ def takes(spec: type[Spec], *arguments: str, **fixed: Any) -> Callable[[Command]
 
 
 def build(spec: type[Spec], given: dict[str, Any]) -> Any:
-    """The spec of what was given; what was not given keeps the spec's own default."""
+    """A spec with the given values; the others keep their defaults."""
     from ui.present.option_names import groups_of, option_of
     from workbench.specs import parse_as, parse_spec
 
-    told = {name: _told(value) for name, value in given.items() if value is not None}
-    wish = {name: told[name] for name in spec.model_fields if name in told}
+    values = {name: _parse(value) for name, value in given.items() if value is not None}
+    content = {name: values[name] for name in spec.model_fields if name in values}
     for name, group in groups_of(spec):
-        # The default of the whole group, not of its class: a new expert learns at a tenth of the usual rate.
-        whole = asdict(spec.model_fields[name].get_default(call_default_factory=True))
-        options = {one.name: option_of(spec, name, one.name) for one in fields(group)}
-        wish[name] = whole | {knob: told[option] for knob, option in options.items() if option in told}
-    if "kind" not in spec.model_fields:  # a wish for several jobs
-        return parse_as(spec, wish)
-    return parse_spec({"kind": spec.model_fields["kind"].default, **wish})
+        # The spec's default, not that of the config class: a new expert has a tenth of the usual learning rate.
+        defaults = asdict(spec.model_fields[name].get_default(call_default_factory=True))
+        options = {field.name: option_of(spec, name, field.name) for field in fields(group)}
+        content[name] = defaults | {knob: values[option] for knob, option in options.items() if option in values}
+    if "kind" not in spec.model_fields:  # the spec of several jobs
+        return parse_as(spec, content)
+    return parse_spec({"kind": spec.model_fields["kind"].default, **content})
 
 
 def parse_mixture(**given: Any) -> MixtureSpec:
-    """A mixture's spec, or BadSpec with all complaints at once."""
+    """The spec of a mixture; raises BadSpec with all errors."""
     from workbench.specs import MixtureSpec, parse_as
 
     return parse_as(MixtureSpec, given)
 
 
 def knobs(spec: type[Spec]) -> Iterator[Knob]:
-    """Every option of a spec, those of its groups last."""
+    """The options of a spec, those of its configs last."""
     from ui.present.option_names import groups_of, option_of
 
     groups = dict(groups_of(spec))
@@ -141,20 +145,20 @@ def knobs(spec: type[Spec]) -> Iterator[Knob]:
 
 
 def group_knobs(group: type[Any], default: Any = None) -> Iterator[Knob]:
-    """Every option of one of the engine's configs."""
+    """The options of a config."""
     hints = get_type_hints(group)
-    for one in fields(group):
-        value = getattr(default, one.name) if default is not None else one.default
+    for field in fields(group):
+        value = getattr(default, field.name) if default is not None else field.default
         yield Knob(
-            one.name,
-            plain_type(hints[one.name]),
-            one.metadata["description"],
+            field.name,
+            plain_type(hints[field.name]),
+            field.metadata["description"],
             None if value is MISSING else value,
         )
 
 
 def plain_type(annotation: Any) -> Any:
-    """The type Typer should read: without `None`, validators and other notes."""
+    """The type for Typer, without `None`, validators and other annotations."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return plain_type(get_args(annotation)[0])
@@ -164,14 +168,14 @@ def plain_type(annotation: Any) -> Any:
         return str  # of JSON
     if origin is Literal or origin is None:
         return annotation
-    kept = [one for one in get_args(annotation) if one is not NoneType]
-    return plain_type(kept[0]) if len(kept) == 1 else Union[tuple(kept)]  # noqa: UP007
+    types = [part for part in get_args(annotation) if part is not NoneType]
+    return plain_type(types[0]) if len(types) == 1 else Union[tuple(types)]  # noqa: UP007
 
 
 def split_commas(values: list[str]) -> list[str]:
-    """Names given as `a,b`, as repeated options, or both."""
+    """The names in `a,b`, in repeated options, or in both."""
     return [part.strip() for value in values for part in value.split(",") if part.strip()]
 
 
-def _told(value: Any) -> Any:
+def _parse(value: Any) -> Any:
     return split_commas(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What a verb prints: JSON for machines, tables and sentences for people."""
+"""Printing: JSON for programs, tables and sentences for people."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from unicodedata import category
 from engine.errors import Problem, code_of
 from ui.present.next_step_text import next_step_text, problem_text
 
-LONGEST_LINE = 100  # letters
-_LONG = 1e12  # from here on a number is told by its power of ten: a diverged model's perplexity has 305 digits
+LONGEST_LINE = 100  # characters
+_LONG = 1e12  # larger numbers are printed in scientific notation: a diverged model's perplexity has 305 digits
 
 
 def print_json(value: Any) -> None:
-    """Cards, lists and plain values as JSON on stdout; what is not a number becomes null."""
+    """Prints cards, lists and plain values as JSON on stdout; NaN and infinity become null."""
     from pydantic_core import to_json
 
     sys.stdout.write(to_json(value, indent=2, inf_nan_mode="null").decode() + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """A table on stdout, numbers to the right; the sentence `empty` when there is nothing to show."""
+    """Prints a table on stdout, numbers aligned to the right; without rows, the sentence `empty`."""
     from rich.table import Table
     from rich.text import Text
 
-    found = [list(row) for row in rows]
-    if not found:
+    cells = [list(row) for row in rows]
+    if not cells:
         say(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, title in enumerate(columns):
-        numeric = all(isinstance(row[place], int | float | None) for row in found)
+        numeric = all(isinstance(row[place], int | float | None) for row in cells)
         table.add_column(title, justify="right" if numeric else "left", overflow="fold")
-    for row in found:
+    for row in cells:
         table.add_row(*(Text(shown(value)) for value in row))
     _console().print(table)
 
 
 def print_fields(values: dict[str, Any], indent: str = "") -> None:
-    """One thing: a line for each of its properties; one that has properties itself and is longer gets several."""
+    """Prints one line for each property; a nested property that does not fit in a line gets several."""
     width = max(map(len, values), default=0)
     for name, value in values.items():
         line = f"{indent}{name:<{width}}  {shown(value)}"
@@ -51,39 +51,39 @@ def print_fields(values: dict[str, Any], indent: str = "") -> None:
 
 
 def _inner(value: Any) -> dict[str, Any]:
-    """The properties of a value by name, or the things in a list by number; of a plain value nothing."""
-    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        return {str(number): one for number, one in enumerate(value, 1)}
+    """The properties of a dict by name, or the items of a list by number; of a plain value nothing."""
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return {str(number): item for number, item in enumerate(value, 1)}
     return value if isinstance(value, dict) else {}
 
 
 def say(sentence: str) -> None:
-    """A sentence on stdout."""
+    """Prints a sentence on stdout."""
     sys.stdout.write(sentence + "\n")
 
 
-def tell(sentence: str) -> None:
-    """A sentence on stderr, where it does not mix with results."""
+def print_note(sentence: str) -> None:
+    """Prints a sentence on stderr, so that it does not mix with results."""
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
 
 
 def harmless(text: str) -> str:
-    """Text without characters that would steer a terminal: a document or a model may say anything."""
-    return "".join(letter for letter in text if category(letter) != "Cc" or letter in "\n\t")
+    """Text without control characters: a document or a model may contain terminal escape sequences."""
+    return "".join(character for character in text if category(character) != "Cc" or character in "\n\t")
 
 
 def print_problem(problem: Problem, as_json: bool) -> None:
-    """What is wrong and what to do next, in one line."""
+    """Prints the problem and the next step on one line of stderr, or as JSON on stdout."""
     if as_json:
         next_step = next_step_text(problem.next_step)
         print_json({"error": {"code": code_of(problem), "message": problem_text(problem), "next_step": next_step}})
     else:
-        tell(problem_text(problem))
+        print_note(problem_text(problem))
 
 
 def print_done(value: Any, sentence: str, as_json: bool) -> None:
-    """That something is done: as JSON, or in a sentence."""
+    """Prints a result as JSON, or a sentence that it is done."""
     if as_json:
         print_json(value)
     else:
@@ -91,7 +91,7 @@ def print_done(value: Any, sentence: str, as_json: bool) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as people read it."""
+    """A value formatted for people."""
     if value is None or value == "":
         return "—"
     if isinstance(value, bool):
@@ -109,7 +109,7 @@ def shown(value: Any) -> str:
 
 
 def day(at: float | None) -> str:
-    """A moment in this machine's time."""
+    """A timestamp in local time."""
     return "—" if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
 
 

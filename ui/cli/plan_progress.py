@@ -1,4 +1,4 @@
-"""Several jobs watched as one: a bar over all of them, wherever they run."""
+"""One progress bar for several jobs, in the queue or in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, cast
 
-from ui.cli.output import tell
+from ui.cli.output import print_note
 from ui.present.job_status import percent_of
 from ui.present.text.formatting import duration
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
-    """A bar over all jobs on stderr until they have ended; carries them out in this process's children if asked."""
+    """Shows a progress bar on stderr until all jobs have ended; with `here`, runs them in child processes."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -31,7 +31,7 @@ def show_progress(ids: Sequence[str], here: bool, quiet: bool) -> None:
             for cards in stream:
                 progress.update(bar, completed=sum(_share(card) for card in cards), description=line(cards))
         except KeyboardInterrupt:
-            tell("Stopped. The same command goes on from here.")
+            print_note("Stopped. Run the same command again to continue.")
             raise
 
 
@@ -40,7 +40,7 @@ def _share(card: JobCard) -> float:
 
 
 def line(cards: Sequence[JobCard]) -> str:
-    """How many are done, and what runs; or that those which wait need a worker."""
+    """The number of finished jobs, and those that are running or wait for a worker."""
     done = sum(card.state == "done" for card in cards)
     running = [f"{card.title} {percent_of(card)} %" for card in cards if card.state == "running"]
     began = min((card.started_at for card in cards if card.started_at), default=None)

@@ -1,4 +1,4 @@
-"""What a pane of the playground shows of a text that was read again without each expert and each part. Pure."""
+"""The HTML of an ablation: the perplexity of a text without each expert and each part. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from ui.generation.ablation import Without
 
 
 def losses_html(without: Sequence[Without]) -> str:
-    """What the text would lose without each, the dearest first; the text as it is comes first in `without`."""
+    """A table of perplexities, the greatest first; the first item of `without` is the text with all experts."""
     if not without:
         return ""
-    whole, *others = without
-    ranked = sorted(others, key=lambda one: -one.perplexity)
-    rows = "".join(_loss(one, whole.perplexity) for one in ranked)
-    told = rows or '<tr><td colspan="4">There is nothing to leave out: one expert without parts speaks here.</td></tr>'
+    full, *others = without
+    ranked = sorted(others, key=lambda result: -result.perplexity)
+    rows = "".join(_loss(result, full.perplexity) for result in ranked)
+    body = rows or '<tr><td colspan="4">Nothing can be left out: there is one expert, without parts.</td></tr>'
     return (
-        "<table><caption>What would change without…</caption><thead><tr><th>Without</th>"
-        '<th class="number">Perplexity</th><th class="number">Change</th><th>Missed most at</th></tr></thead>'
-        f'<tbody>{told}</tbody></table><p class="reading">Prompt and answer as they stand, read again with one '
-        f"switched off at a time. With all that take part the perplexity is {whole.perplexity:,.2f}; where it is "
-        "less without one, this text is likelier without it.</p>"
+        "<table><caption>Ablation</caption><thead><tr><th>Without</th>"
+        '<th class="number">Perplexity</th><th class="number">Change</th><th>Greatest loss at</th></tr></thead>'
+        f'<tbody>{body}</tbody></table><p class="reading">Prompt and answer, scored again with one '
+        f"expert or part left out at a time. With all of them the perplexity is {full.perplexity:,.2f}; where it is "
+        "lower without one, the text is likelier without it.</p>"
     )
 
 
-def _loss(one: Without, whole: float) -> str:
-    word, nats = one.lost_most
-    missed = f"<code>{html.escape(repr(word))}</code> ({nats:+.2f} nats)" if nats < 0 else "nowhere"
+def _loss(result: Without, full: float) -> str:
+    word, nats = result.lost_most
+    loss = f"<code>{html.escape(repr(word))}</code> ({nats:+.2f} nats)" if nats < 0 else "nowhere"
     return (
-        f'<tr><td>{html.escape(one.name)}</td><td class="number">{one.perplexity:,.2f}</td>'
-        f'<td class="number">{one.perplexity / whole - 1:+.1%}</td><td>{missed}</td></tr>'
+        f'<tr><td>{html.escape(result.name)}</td><td class="number">{result.perplexity:,.2f}</td>'
+        f'<td class="number">{result.perplexity / full - 1:+.1%}</td><td>{loss}</td></tr>'
     )

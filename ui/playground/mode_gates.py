@@ -1,6 +1,6 @@
-"""What a pane of the playground shows of an expert of MoDE: how much its backbone and each part weighed. Pure.
+"""The HTML of the gate weights inside an expert of MoDE: those of its backbone and of each part. Pure.
 
-A strip runs from the first token to the last, stronger where the weight is greater; every number stands in the tables.
+A strip runs from the first token to the last, stronger where the weight is greater; tables give every number.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ STYLE = """
 .answer .numbers td:first-child { font-family: var(--font-mono); white-space: pre; }
 """
 READING = (
-    "The gates weigh the frozen backbone and each active part anew in every block, for every token; in each block they "
-    "add up to 1. From left to right: the tokens; the stronger the colour, the greater the weight."
+    "In every block and for every token, the gate weights of the frozen backbone and the active parts sum to 1. "
+    "Tokens run from left to right; the stronger the colour, the greater the weight."
 )
 
 
 def inside_html(texts: Sequence[str], gates: Gates, parts: Mapping[str, Sequence[str]], is_done: bool) -> str:
-    """Every expert that has parts (`parts` are all of each, so that each keeps its colour); numbers once it is done."""
-    spoke = {expert: names for expert, names in parts.items() if any(expert in one for one in gates)}
-    return "".join(_expert(texts, gates, expert, names, is_done) for expert, names in spoke.items())
+    """The gate weights of every expert with parts. `parts` are all of them, which fixes the colours."""
+    active = {expert: names for expert, names in parts.items() if any(expert in token for token in gates)}
+    return "".join(_expert(texts, gates, expert, names, is_done) for expert, names in active.items())
 
 
 def _expert(texts: Sequence[str], gates: Gates, expert: str, parts: Sequence[str], is_done: bool) -> str:
@@ -37,13 +37,13 @@ def _expert(texts: Sequence[str], gates: Gates, expert: str, parts: Sequence[str
     rows = rows_inside(gates, expert, parts)
     by_block = [rows_inside(gates, expert, parts, block) for block in blocks]
     each = "".join(f"<h5>Block {block + 1}</h5>{_strips(parts, by_block[block])}" for block in blocks)
-    spoken = [text for text, one in zip(texts, gates, strict=True) if expert in one]
-    numbers = _numbers(spoken, parts, by_block) if is_done else ""
+    tokens = [text for text, token in zip(texts, gates, strict=True) if expert in token]
+    numbers = _numbers(tokens, parts, by_block) if is_done else ""
     active = next(one[expert]["parts"] for one in gates if expert in one)
     names = [BACKBONE, *(part if part in active else f"{part} (off)" for part in parts)]
     return (
         f'{_means(expert, names, rows, by_block)}{_strips(parts, rows)}<p class="reading">{READING}</p>'
-        f"<details><summary>Block by block, as colours</summary>{each}</details>{numbers}"
+        f"<details><summary>Weights in each block</summary>{each}</details>{numbers}"
     )
 
 
@@ -59,7 +59,7 @@ def _means(
         for place, name in enumerate(names)
     )
     return (
-        f"<table><caption>Inside {html.escape(expert)}: its backbone or a part?</caption><thead><tr><th>Part</th>"
+        f"<table><caption>Gate weights inside {html.escape(expert)}</caption><thead><tr><th>Part</th>"
         f'<th class="number">Mean weight</th>{head}<th class="number">Tokens led</th></tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
@@ -85,7 +85,7 @@ def _gradient(place: int, weights: Sequence[float]) -> str:
 
 
 def _numbers(texts: Sequence[str], parts: Sequence[str], by_block: Sequence[Sequence[Sequence[float]]]) -> str:
-    """Every token with every weight, as block by block: 0.50 / 0.25."""
+    """Every token with its weights, those of the blocks separated: 0.50 / 0.25."""
     head = "".join(f'<th class="number">{html.escape(name)}</th>' for name in [BACKBONE, *parts])
     body = "".join(
         f"<tr><td>{html.escape(repr(text))}</td>"
@@ -97,7 +97,7 @@ def _numbers(texts: Sequence[str], parts: Sequence[str], by_block: Sequence[Sequ
         for number, text in enumerate(texts)
     )
     return (
-        "<details><summary>Every token, block by block, as numbers</summary>"
+        "<details><summary>Weights of every token in each block</summary>"
         f'<div class="numbers" tabindex="0"><table><thead><tr><th>Token</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></details>"
     )

@@ -1,6 +1,6 @@
-"""What a pane of the playground shows: words tinted by their expert, mean weights, who made it. Pure.
+"""The HTML of a pane: words coloured by their leading expert, mean weights, the files behind them. Pure.
 
-Everything generated, every name and every sentence is escaped: a model may say anything.
+Generated text, names and sentences are escaped: a model may generate HTML.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from ui.present.charts.trajectories import leaders, legend, tinted_words
 from ui.present.text.mode_gates import Told, rows_inside
 
 ENDINGS = {
-    "stop": "the model ended the document",
-    "length": "as many tokens as were asked for",
-    "phrase": "a stop phrase came",
+    "stop": "end of document",
+    "length": "max tokens reached",
+    "phrase": "stop phrase reached",
 }
 
-GOES_ON = " …</p>"  # nothing generated can hold a tag, so this is found in a state alone
+CONTINUES = " …</p>"  # generated text is escaped, so only a status line contains this
 
 INTRODUCTION = """
 <div id="introduction">
   <h1>Playground</h1>
-  <p>The same prompt, answered twice: choose a mixture or an expert on each side, switch experts on and off,
-  and compare. Each word wears the colour of the expert with the greatest weight behind it, the stronger the
-  clearer its lead; rest on a word to read all weights. Where an expert with parts beside a frozen
-  backbone (MoDE) speaks alone, the colour is that of its backbone or part.</p>
+  <p>Compare two answers to one prompt: choose a mixture or an expert on each side, and enable or disable experts.
+  Words are coloured by their leading expert; the greater its weight, the stronger the colour. Hover over a word
+  to see all weights. The words of a single expert with parts (MoDE) are coloured by its backbone or part.</p>
 </div>"""
 
 STYLE = """
@@ -43,11 +42,11 @@ STYLE = """
 #prompt textarea { font-family: var(--font-mono); font-size: .9rem; }
 .pane { border: 1px solid var(--border-color-primary); border-radius: 12px; padding: 14px;
   background: var(--block-background-fill); }
-.answer .said { font-family: var(--font-mono); font-size: .86rem; min-height: 9rem; padding: 12px 14px;
+.answer .generated { font-family: var(--font-mono); font-size: .86rem; min-height: 9rem; padding: 12px 14px;
   border-radius: 8px; border: 1px solid var(--border-color-primary); background: var(--background-fill-primary);
   overflow-wrap: anywhere; }
 .answer .prompt { color: var(--body-text-color-subdued); white-space: pre-wrap; }
-.answer .said > div { display: inline; }
+.answer .generated > div { display: inline; }
 .answer .state { color: var(--body-text-color-subdued); font-size: .85rem; margin: .5rem 0 .9rem; }
 .answer .hint { color: var(--body-text-color-subdued); padding: 2.5rem 1rem; text-align: center; }
 .answer .problem { border-left: 4px solid var(--error-border-color); background: var(--error-background-fill);
@@ -71,10 +70,10 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """An answer so far. `columns` are all experts there are, in the one order that gives them their colours.
+class Answer:
+    """An answer so far. `columns` are all experts in the registry, in the order of their colours.
 
-    `parts` are all parts of those that have some; `without` is what the answer would lose, where that was asked for.
+    `parts` are the parts of experts that have parts; `without` are the results of an ablation, if requested.
     """
 
     prompt: str
@@ -88,7 +87,7 @@ class Spoken:
     done: Done | None = None
     seconds: float = 0.0
 
-    def with_news(self, one: Token | Done) -> Spoken:
+    def with_event(self, one: Token | Done) -> Answer:
         """The answer with one more token, or with its end."""
         if isinstance(one, Done):
             return replace(self, done=one)
@@ -98,11 +97,11 @@ class Spoken:
 
     @property
     def text(self) -> str:
-        """The prompt with what was said after it."""
+        """The prompt and the text generated so far."""
         return f"{self.prompt}{''.join(self.texts)}{self.done.text if self.done else ''}"
 
     def experts(self) -> list[str]:
-        """The experts that take part."""
+        """The experts of this answer."""
         return [expert["name"] for expert in self.manifest["experts"]]
 
     def mean(self, expert: str) -> float:
@@ -111,78 +110,78 @@ class Spoken:
         return sum(row[column] for row in self.weights) / max(1, len(self.weights))
 
 
-def answer_html(spoken: Spoken) -> str:
-    """An answer as far as it is known."""
-    words, colours = _tinted(spoken)
-    rest = html.escape(spoken.done.text) if spoken.done else ""
-    said = f'<div class="said"><span class="prompt">{html.escape(spoken.prompt)}</span>{words}{rest}</div>'
-    table = _weights_table(spoken) if spoken.weights else ""
-    inside = inside_html(spoken.texts, spoken.gates, spoken.parts, spoken.done is not None)
-    return f"{said}{colours}{_state(spoken)}{table}{inside}{losses_html(spoken.without)}{_manifest(spoken.manifest)}"
+def answer_html(answer: Answer) -> str:
+    """The HTML of an answer."""
+    words, colours = _tinted(answer)
+    rest = html.escape(answer.done.text) if answer.done else ""
+    text = f'<div class="generated"><span class="prompt">{html.escape(answer.prompt)}</span>{words}{rest}</div>'
+    table = _weights_table(answer) if answer.weights else ""
+    inside = inside_html(answer.texts, answer.gates, answer.parts, answer.done is not None)
+    return f"{text}{colours}{_state(answer)}{table}{inside}{losses_html(answer.without)}{_manifest(answer.manifest)}"
 
 
-def _tinted(spoken: Spoken) -> tuple[str, str]:
-    """The answer's words on the colours of experts, or of the parts of one that speaks alone; and a legend of these."""
-    expert = _alone_with_parts(spoken)
+def _tinted(answer: Answer) -> tuple[str, str]:
+    """The words coloured by expert, or by the parts of a single expert, with a legend of the parts."""
+    expert = _single_expert_with_parts(answer)
     if not expert:
-        return tinted_words(spoken.texts, spoken.weights, spoken.columns) if spoken.texts else "", ""
-    parts = spoken.parts[expert]
-    names, rows = [BACKBONE, *parts], rows_inside(spoken.gates, expert, parts)
-    told = (
-        f"Each word is on the colour of what weighed most inside {html.escape(expert)}, its backbone or a part, on "
-        "average over the blocks; the legend says of how many words."
+        return tinted_words(answer.texts, answer.weights, answer.columns) if answer.texts else "", ""
+    parts = answer.parts[expert]
+    names, rows = [BACKBONE, *parts], rows_inside(answer.gates, expert, parts)
+    caption = (
+        f"Words coloured by the leading part of {html.escape(expert)}, or its backbone, on average over the blocks. "
+        "The legend gives the number of words of each."
     )
-    return (tinted_words(spoken.texts, rows, names), f'{legend(names, leaders(rows))}<p class="reading">{told}</p>')
+    return (tinted_words(answer.texts, rows, names), f'{legend(names, leaders(rows))}<p class="reading">{caption}</p>')
 
 
-def _alone_with_parts(spoken: Spoken) -> str:
-    """The expert with parts that said all of it; empty where there are others, or no word yet."""
-    (expert, *others) = spoken.experts()
-    is_alone = not others and expert in spoken.parts and bool(spoken.gates)
-    return expert if is_alone and all(expert in one for one in spoken.gates) else ""
+def _single_expert_with_parts(answer: Answer) -> str:
+    """The only expert of the answer, if it has parts and a word exists; else an empty string."""
+    (expert, *others) = answer.experts()
+    has_parts = not others and expert in answer.parts and bool(answer.gates)
+    return expert if has_parts and all(expert in one for one in answer.gates) else ""
 
 
 def problem_html(sentence: str) -> str:
-    """What is wrong, in words."""
+    """The HTML of an error message."""
     return f'<div class="problem" role="alert">{html.escape(sentence)}</div>'
 
 
 def stopped_html(page: str) -> str:
-    """A pane as it was left, which no longer says that it goes on."""
-    return page.replace(GOES_ON, ". Stopped.</p>")
+    """A pane after Stop, with its status line ended."""
+    return page.replace(CONTINUES, ". Stopped.</p>")
 
 
 def hint_html() -> str:
-    """What an empty pane is for."""
-    return '<div class="hint">The answer comes here, token by token.</div>'
+    """The HTML of an empty pane."""
+    return '<div class="hint">The answer appears here, token by token.</div>'
 
 
-def _state(spoken: Spoken) -> str:
-    count = len(spoken.texts)
+def _state(answer: Answer) -> str:
+    count = len(answer.texts)
     tokens = f"{count} token{'' if count == 1 else 's'}"
-    if not count and spoken.done is None:
-        return f'<p class="state" role="status">Waiting for its turn, or for the weights to be loaded{GOES_ON}'
-    speed = f"{count / spoken.seconds:.0f} tokens a second" if spoken.seconds > 0 else ""
-    if spoken.done is None:
-        return f'<p class="state" role="status">{tokens} so far, {speed}{GOES_ON}'
-    why = ENDINGS.get(spoken.done.reason, spoken.done.reason)
-    pace = f"{tokens} in {spoken.seconds:.1f} s" + (f", {speed}" if speed else "")
-    return f'<p class="state" role="status">Ended: {why}. {pace}.</p>'
+    if not count and answer.done is None:
+        return f'<p class="state" role="status">Waiting for a free slot, or loading weights{CONTINUES}'
+    speed = f"{count / answer.seconds:.0f} tokens/s" if answer.seconds > 0 else ""
+    if answer.done is None:
+        return f'<p class="state" role="status">{tokens} so far, {speed}{CONTINUES}'
+    reason = ENDINGS.get(answer.done.reason, answer.done.reason)
+    pace = f"{tokens} in {answer.seconds:.1f} s" + (f", {speed}" if speed else "")
+    return f'<p class="state" role="status">Finished: {reason}. {pace}.</p>'
 
 
-def _weights_table(spoken: Spoken) -> str:
-    led = [spoken.columns[place] for place in leaders(spoken.weights)]
-    ranked = sorted(spoken.experts(), key=lambda name: -spoken.mean(name))
-    rows = "".join(_row(spoken, name, led.count(name)) for name in ranked)
+def _weights_table(answer: Answer) -> str:
+    led = [answer.columns[place] for place in leaders(answer.weights)]
+    ranked = sorted(answer.experts(), key=lambda name: -answer.mean(name))
+    rows = "".join(_row(answer, name, led.count(name)) for name in ranked)
     return (
-        "<table><caption>Whose text is it?</caption><thead><tr><th>Expert</th><th></th>"
+        "<table><caption>Weights of the experts</caption><thead><tr><th>Expert</th><th></th>"
         '<th class="number">Mean weight</th><th class="number">Tokens led</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{_reading(spoken, ranked)}"
+        f"<tbody>{rows}</tbody></table>{_reading(answer, ranked)}"
     )
 
 
-def _row(spoken: Spoken, name: str, num_led: int) -> str:
-    mean, colour = spoken.mean(name), colour_of(spoken.columns.index(name))
+def _row(answer: Answer, name: str, num_led: int) -> str:
+    mean, colour = answer.mean(name), colour_of(answer.columns.index(name))
     bar = f'<div class="track"><div class="fill" style="width:{mean:.1%};background:{colour}"></div></div>'
     return (
         f'<tr><td>{html.escape(name)}</td><td class="bar">{bar}</td>'
@@ -190,18 +189,18 @@ def _row(spoken: Spoken, name: str, num_led: int) -> str:
     )
 
 
-def _reading(spoken: Spoken, ranked: Sequence[str]) -> str:
-    """One sentence that says what the numbers mean."""
+def _reading(answer: Answer, ranked: Sequence[str]) -> str:
+    """One sentence that explains the numbers."""
     first = html.escape(ranked[0])
-    mean = spoken.mean(ranked[0])
+    mean = answer.mean(ranked[0])
     if len(ranked) == 1:
-        sentence = f"<b>{first}</b> speaks alone here: every weight is 1."
+        sentence = f"<b>{first}</b> is the only expert: every weight is 1."
     elif mean >= 0.8:
-        sentence = f"Almost all of it is <b>{first}</b>: the gate is sure whose text this is."
+        sentence = f"<b>{first}</b> has nearly all of the weight."
     elif mean >= 0.6:
-        sentence = f"<b>{first}</b> leads, and the others have a say."
+        sentence = f"<b>{first}</b> leads; the other experts also contribute."
     else:
-        sentence = f"No expert owns this text; <b>{first}</b> is only the first among several."
+        sentence = f"No expert leads clearly; <b>{first}</b> has the greatest mean weight."
     return f'<p class="reading">{sentence}</p>'
 
 
@@ -215,12 +214,12 @@ def _manifest(manifest: Mapping[str, Any]) -> str:
         for base in dict.fromkeys(one["base_sha256"] for one in manifest["experts"])
     )
     return (
-        f"<details><summary>Which files made this</summary><ul>{experts}"
+        f"<details><summary>Model files</summary><ul>{experts}"
         f"<li>tokenizer: <code>{html.escape(manifest['tokenizer_sha256'])}</code></li></ul></details>"
     )
 
 
 def _with_parts(expert: Mapping[str, Any]) -> str:
-    """An expert's name, with the parts that were active where it has some."""
+    """An expert's name, with its active parts if it has parts."""
     parts = expert["parts"]
-    return expert["name"] if parts is None else f"{expert['name']} ({', '.join(parts) or 'its backbone alone'})"
+    return expert["name"] if parts is None else f"{expert['name']} ({', '.join(parts) or 'backbone only'})"

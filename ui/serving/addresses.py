@@ -1,4 +1,4 @@
-"""Where the servers listen, who may reach them, and whether a port is free."""
+"""Addresses of the servers: URLs, safe hosts, free ports."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 STUDIO_HOST = "127.0.0.1"
-LEAST_TOKEN_LETTERS = 32  # of a token that other machines may try to guess
+MIN_TOKEN_CHARACTERS = 32  # of a token that other machines may try to guess
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Whether an address can be reached only from this machine."""
     if host == "localhost":
         return True
     return is_ip(host) and ipaddress.ip_address(host).is_loopback
 
 
 def is_ip(host: str) -> bool:
-    """Whether a host is written as an address, not as a name."""
+    """Whether a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -36,21 +36,21 @@ def is_ip(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Whether a host stands for every interface of this machine."""
+    """Whether a host means all interfaces of this machine."""
     return is_ip(host) and ipaddress.ip_address(host).is_unspecified
 
 
 def require_safe_address(settings: Settings) -> None:
-    """Refuses to listen beyond this machine without a token that is hard to guess."""
+    """Raises UnsafeAddress if other machines can reach the server without a long token."""
     token = settings.token.get_secret_value()
-    if is_loopback(settings.host) or len(token) >= LEAST_TOKEN_LETTERS:
+    if is_loopback(settings.host) or len(token) >= MIN_TOKEN_CHARACTERS:
         return
     if not token:
-        problem = f"WORKBENCH_HOST must be a loopback address while no token is set, but is “{settings.host}” instead."
+        problem = f"WORKBENCH_HOST is “{settings.host}”, but must be a loopback address while no token is set."
     else:
         problem = (
-            f"WORKBENCH_TOKEN needs at least {LEAST_TOKEN_LETTERS} characters where WORKBENCH_HOST is not a loopback "
-            f"address, but has {len(token)}."
+            f"WORKBENCH_TOKEN has {len(token)}, but needs at least {MIN_TOKEN_CHARACTERS} characters while "
+            "WORKBENCH_HOST is not a loopback address."
         )
     raise UnsafeAddress(problem, _MAKE_TOKEN)
 
@@ -62,10 +62,10 @@ _MAKE_TOKEN = (
 
 
 def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None:
-    """Refuses a port on which another program listens; names the variable that moves us elsewhere."""
+    """Raises PortTaken if another program listens on a port; names the variable that changes the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do: a port whose last connections still linger counts as free.
+        # As servers do: a port with connections in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -78,30 +78,30 @@ def require_free_port(port: int, variable: str, host: str = STUDIO_HOST) -> None
 
 
 REGISTRY_HEADER = "x-workbench-registry"
-TOKEN_WANTED = "invalid_api_key"  # the code of a refusal (401) for want of the token
+TOKEN_WANTED = "invalid_api_key"  # the error code of a response 401 without a valid token
 
 
 def registry_id(settings: Settings) -> str:
-    """Tells one registry from another without naming it: the same for every process of a workbench."""
+    """A hash that identifies a registry without revealing its URL; the same in every process of a workbench."""
     url = urlsplit(settings.database)
     place = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"  # without a name and password
     return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 def api_address(settings: Settings) -> str:
-    """The URL under which this machine reaches its own API server."""
+    """The URL of the API server on this machine."""
     return _url(settings.host, settings.api_port)
 
 
 def studio_address(settings: Settings) -> str:
-    """The URL of the studio, which never listens beyond this machine."""
+    """The URL of the studio, which listens only on this machine."""
     return _url(STUDIO_HOST, settings.studio_port)
 
 
 def playground_address(settings: Settings, seen_from: str = STUDIO_HOST) -> str:
     """The URL of the playground, beside the API.
 
-    `seen_from` is the name by which the browser knows the studio: a login holds for one name.
+    `seen_from` is the host name of the studio in the browser: a login is valid for one host name.
     """
     names = ("localhost", STUDIO_HOST)
     host = seen_from if seen_from in names and _reachable(settings.host) in names else settings.host
@@ -109,7 +109,7 @@ def playground_address(settings: Settings, seen_from: str = STUDIO_HOST) -> str:
 
 
 def _reachable(host: str) -> str:
-    """The address under which this machine reaches a server of its own."""
+    """The address at which this machine reaches its own server."""
     if is_any(host):
         return "::1" if ":" in host else "127.0.0.1"
     return host

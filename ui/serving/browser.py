@@ -1,4 +1,4 @@
-"""Opens the studio in the browser once it answers; `python -P -m ui.serving.browser` does so beside the servers."""
+"""Opens the studio in a browser once it responds; runs beside the servers as `python -P -m ui.serving.browser`."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ui.serving.login import login_link
 from ui.serving.private_files import private_folder, write_private
 from workbench.settings import Settings, get_settings
 
-PATIENCE_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 
 
 def can_browse(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> bool:
-    """Whether a person with a screen is likely to sit here."""
+    """Whether this machine is likely to have a screen and a user."""
     if environment.get("CI"):
         return False
     return platform == "darwin" or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
 def studio_answers(settings: Settings, seconds: float = 1.0) -> bool:
-    """Whether this workbench's studio is awake. It is asked without the token: another program may listen there."""
+    """Whether this workbench's studio responds. The token is not sent: another program may listen on the port."""
     import httpx
 
     url, headers = f"{studio_address(settings)}/_stcore/health", {REGISTRY_HEADER: registry_id(settings)}
     try:
-        answer = httpx.get(url, headers=headers, timeout=seconds, trust_env=False)
+        response = httpx.get(url, headers=headers, timeout=seconds, trust_env=False)
     except httpx.HTTPError:
         return False
-    return answer.is_success or answer.status_code == 401  # it asks for the token, so it is awake
+    return response.is_success or response.status_code == 401  # it requires the token, so it runs
 
 
 def page_to_open(settings: Settings) -> str:
-    """The studio's address. With a token, that of a file that leads to a login link.
+    """The studio's address. With a token, the address of a file that redirects to a login link.
 
-    Every user of a machine can read what a browser is started with, but not this file.
+    Every user of a machine can read the arguments of a browser's process, but not this file.
     """
     if not settings.token.get_secret_value():
         return studio_address(settings)
@@ -50,10 +50,10 @@ def page_to_open(settings: Settings) -> str:
 
 
 def main() -> None:
-    """Waits for the studio, then opens it; a missing browser is no failure, since the address was printed."""
-    settings, over = get_settings(), time.monotonic() + PATIENCE_SECONDS
+    """Waits for the studio, then opens it. A missing browser is not an error: the address is printed anyway."""
+    settings, deadline = get_settings(), time.monotonic() + MAX_WAIT_SECONDS
     while not studio_answers(settings):
-        if time.monotonic() > over:
+        if time.monotonic() > deadline:
             return
         time.sleep(0.3)
     webbrowser.open(page_to_open(settings))

@@ -1,4 +1,4 @@
-"""How much room is left where a workbench writes."""
+"""Free disk space where a workbench writes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workbench.settings import Settings
 
-ENOUGH_BYTES = 2_000_000_000  # the demo with its checkpoints, and a little air
+ENOUGH_BYTES = 2_000_000_000  # for the demo with its checkpoints, and a margin
 
 
 def least_room(settings: Settings) -> tuple[int, Path]:
-    """Bytes free on the fuller of the disks that hold the home and the artifacts, and the folder there."""
+    """The free bytes of the home's and the artifacts' disk, whichever has less, and the folder on it."""
     from workbench.store.storage import free_bytes
 
     return min((free_bytes(folder), folder) for folder in (settings.artifacts_folder, settings.root))
 
 
 def trashed_bytes(settings: Settings) -> int:
-    """Bytes in the trash, which one command frees."""
+    """The size of the trash."""
     from jobs.garbage_collection import trashed
 
     return sum(one.size_bytes for one in trashed(settings))

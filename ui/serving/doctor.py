@@ -1,4 +1,4 @@
-"""Is this machine ready? Each check looks at one thing and says what it found and what to do."""
+"""Checks whether this machine is ready: each check reports its result and how to fix a problem."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLDEST = (3, 11)
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found; `needed` is False for what only some people miss."""
+    """The result of a check; `needed` is False if the workbench works without it."""
 
     name: str
     ok: bool
@@ -37,13 +37,13 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every check in turn; one that meets a Problem tells it as its finding."""
+    """Runs every check; a Problem that it raises becomes its finding."""
     return [_guarded(name, check, settings) for name, check in CHECKS.items()]
 
 
 def is_well(findings: list[Finding]) -> bool:
-    """Whether everything that is needed is there."""
-    return all(one.ok for one in findings if one.needed)
+    """Whether every needed check is ok."""
+    return all(check.ok for check in findings if check.needed)
 
 
 def _guarded(name: str, check: Callable[[Settings], Finding], settings: Settings) -> Finding:
@@ -54,10 +54,10 @@ def _guarded(name: str, check: Callable[[Settings], Finding], settings: Settings
 
 
 def _python(_: Settings) -> Finding:
-    found, version = sys.version_info[:2], platform.python_version()
-    if found < OLDEST:
+    installed, version = sys.version_info[:2], platform.python_version()
+    if installed < OLDEST:
         return Finding("Python", False, f"{version} is too old.", "Install Python 3.11 or newer.")
-    new = " (newer than what was tested)" if found > NEWEST_TESTED else ""
+    new = " (newer than the tested versions)" if installed > NEWEST_TESTED else ""
     return Finding("Python", True, version + new)
 
 
@@ -67,19 +67,21 @@ def _torch(settings: Settings) -> Finding:
     from engine.device import choose_device, prepare_process
 
     prepare_process(settings.threads)
-    return Finding("PyTorch", True, f"{version('torch')}, computing on {choose_device(settings.device)}")
+    return Finding("PyTorch", True, f"{version('torch')}, device {choose_device(settings.device)}")
 
 
 def _disk(settings: Settings) -> Finding:
     free, folder = least_room(settings)
-    found = f"{size(free)} free at {folder}"
+    finding = f"{size(free)} free at {folder}"
     if free < ENOUGH_BYTES:
         trash = trashed_bytes(settings)
-        found += f", {size(trash)} in the trash" if trash else ""
+        finding += f", {size(trash)} in the trash" if trash else ""
         variable = "WORKBENCH_ARTIFACTS" if folder == settings.artifacts_folder else "WORKBENCH_HOME"
         empty = "Run `workbench registry trash empty`. " if trash else ""
-        return Finding("Disk", False, f"Only {found}.", f"{empty}Free some space, or set {variable} to a larger disk.")
-    return Finding("Disk", True, found)
+        return Finding(
+            "Disk", False, f"Only {finding}.", f"{empty}Free disk space, or set {variable} to a larger disk."
+        )
+    return Finding("Disk", True, finding)
 
 
 def _registry(settings: Settings) -> Finding:
@@ -90,7 +92,7 @@ def _registry(settings: Settings) -> Finding:
 
 
 def check_artifacts(settings: Settings) -> Finding:
-    """Whether these artifacts belong to this registry, which knows them."""
+    """Checks that the artifacts belong to this registry and that it has a row for each."""
     from workbench.errors import NoRegistry, StorageError
     from workbench.registry.database import has_registry, reading
     from workbench.store.storage import get_storage
@@ -99,7 +101,7 @@ def check_artifacts(settings: Settings) -> Finding:
     storage = get_storage(settings)
     try:
         if not has_registry(settings):
-            return _of_no_registry(storage)
+            return _without_registry(storage)
         with reading(settings) as session:
             state = state_of(session, storage)
     except (NoRegistry, StorageError) as problem:
@@ -107,17 +109,17 @@ def check_artifacts(settings: Settings) -> Finding:
     if (refused := refusal(state, storage)) is not None:
         return Finding("Artifacts", False, refused.problem, refused.next_step)
     if state.missing:
-        found = f"This registry has lost the rows of {pluralize(len(state.missing), 'artifact')}; the files are kept."
-        return Finding("Artifacts", False, found, "Make the rows again: `workbench registry rebuild`.", needed=False)
+        finding = f"The registry has no rows for {pluralize(len(state.missing), 'artifact')}; the files exist."
+        return Finding("Artifacts", False, finding, "Run `workbench registry rebuild`.", needed=False)
     return Finding("Artifacts", True, f"{len(state.known):,} in {storage.folder}")
 
 
-def _of_no_registry(storage: Storage) -> Finding:
+def _without_registry(storage: Storage) -> Finding:
     if not (num := len(storage.ids())):
         return Finding("Artifacts", True, "none yet")
-    found = f"No registry knows the {pluralize(num, 'artifact')} in {storage.folder}."
+    finding = f"There is no registry for the {pluralize(num, 'artifact')} in {storage.folder}."
     step = "Restore a backup, or run `workbench migrate` and `workbench registry rebuild`."
-    return Finding("Artifacts", False, found, step)
+    return Finding("Artifacts", False, finding, step)
 
 
 def _trash(settings: Settings) -> Finding:
@@ -127,7 +129,9 @@ def _trash(settings: Settings) -> Finding:
     if not entries:
         return Finding("Trash", True, "empty")
     total = size(sum(one.size_bytes for one in entries))
-    return Finding("Trash", True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest of {clock(entries[0].at)}")
+    return Finding(
+        "Trash", True, f"{pluralize(len(entries), 'folder')}, {total}, the oldest from {clock(entries[0].at)}"
+    )
 
 
 def _backup(settings: Settings) -> Finding:
@@ -137,24 +141,25 @@ def _backup(settings: Settings) -> Finding:
     from workbench.store.stores import find_registry_id
 
     if not is_copied(settings):
-        return Finding("Backup", True, "none is made of PostgreSQL: use `pg_dump`")
+        return Finding("Backup", True, "not made for PostgreSQL: use `pg_dump`")
     made = list_backups(settings)
-    if has_registry(settings):  # else any may help
+    if has_registry(settings):  # without one, any backup may help
         with reading(settings) as session:
             registry_id = find_registry_id(session)
-        others, made = len(made), [one for one in made if one.registry_id == registry_id]
+        others, made = len(made), [backup for backup in made if backup.registry_id == registry_id]
         if others and not made:
-            there = f"{pluralize(others, 'backup')} of another in {backups_folder(settings)}"
-            told = f"There is none of this registry, but {there}."
-            return Finding("Backup", False, told, "If that was yours: docs/how_to/backups_and_trash.md.", needed=False)
+            others_words = f"{pluralize(others, 'backup')} of another registry in {backups_folder(settings)}"
+            finding = f"There is no backup of this registry, but {others_words}."
+            step = "If that registry was yours, see docs/how_to/backups_and_trash.md."
+            return Finding("Backup", False, finding, step, needed=False)
     newest = next(iter(made), None)
     if newest is None and not get_storage(settings).ids():
         return Finding("Backup", True, "none yet, and nothing to back up")
     step = "Start the scheduler with `workbench up`, or run `workbench registry backup`."
     if newest is None:
-        return Finding("Backup", False, "There is none.", step, needed=False)
+        return Finding("Backup", False, "There is no backup.", step, needed=False)
     if time.time() - newest.at > 2 * EVERY_SECONDS:
-        return Finding("Backup", False, f"The newest was made {ago(newest.at)}.", step, needed=False)
+        return Finding("Backup", False, f"The newest backup was made {ago(newest.at)}.", step, needed=False)
     return Finding("Backup", True, f"made {ago(newest.at)}: {newest.path}")
 
 
@@ -168,30 +173,30 @@ def _broker(settings: Settings) -> Finding:
             connection.connect()
     except (OSError, *connection.connection_errors) as error:
         step = "Start the broker, or leave WORKBENCH_BROKER_URL empty."
-        return Finding("Queue", False, f"{where} does not answer ({error}).", step)
+        return Finding("Queue", False, f"{where} does not respond ({error}).", step)
     return Finding("Queue", True, where)
 
 
 def _worker(settings: Settings) -> Finding:
-    from ui.serving.processes import CLOCK, WORKER, runs
+    from ui.serving.processes import SCHEDULER, WORKER, runs
     from workbench.job_records.jobs import count_by_state
     from workbench.registry.database import reading
 
-    missing = [name for name in (WORKER, CLOCK) if not runs(name, settings)]
+    missing = [name for name in (WORKER, SCHEDULER) if not runs(name, settings)]
     if not missing:
-        return Finding("Worker", True, f"worker and clock run on this machine for {settings.root}")
+        return Finding("Worker", True, f"worker and scheduler run on this machine for {settings.root}")
     with reading(settings) as session:
         counts = count_by_state(session)
     waiting = counts.get("queued", 0) + counts.get("interrupted", 0)
-    start = "Start everything with `workbench up`."
+    start = "Start all servers with `workbench up`."
     if waiting:
         return Finding(
             "Worker",
             False,
-            f"{waiting} jobs wait, but {' and '.join(missing)} do not run here.",
+            f"{pluralize(waiting, 'job')} in the queue, but {' and '.join(missing)} not running on this machine.",
             start,
         )
-    return Finding("Worker", True, f"not running, and no job waits. {start}")
+    return Finding("Worker", True, f"not running, and the queue is empty. {start}")
 
 
 def _api(settings: Settings) -> Finding:
@@ -200,7 +205,7 @@ def _api(settings: Settings) -> Finding:
     require_safe_address(settings)
     with Client(settings) as client, suppress(ServerDown):
         client.health()
-        return Finding("API", True, f"answers at {api_address(settings)}")
+        return Finding("API", True, f"running at {api_address(settings)}")
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
     return Finding("API", True, f"not running; port {settings.api_port} is free")
 
@@ -209,17 +214,17 @@ def _studio(settings: Settings) -> Finding:
     from ui.serving.browser import studio_answers
 
     if studio_answers(settings):
-        return Finding("Studio", True, f"answers at {studio_address(settings)}")
+        return Finding("Studio", True, f"running at {studio_address(settings)}")
     require_free_port(settings.studio_port, "WORKBENCH_STUDIO_PORT")
     return Finding("Studio", True, f"not running; port {settings.studio_port} is free")
 
 
 def _browser(_: Settings) -> Finding:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found:
-        return Finding("Browser for tests", True, found, needed=False)
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path:
+        return Finding("Browser for tests", True, path, needed=False)
     return Finding(
-        "Browser for tests", False, "none found.", "Only the browser tests need one: install chromium.", needed=False
+        "Browser for tests", False, "not installed.", "Install chromium if you run the browser tests.", needed=False
     )
 
 

@@ -1,8 +1,8 @@
-"""How a browser logs in where a token is set: a one-use link or the token itself, then a cookie that is not the token.
+"""Browser login where a token is set: by a one-use link or the token itself; then a session cookie.
 
-A link is a file in the home folder: whoever removes the file has used the link, so it works once, whichever server is
-asked and however often one is started again. Links and cookies are signed with a secret of the home folder and
-the token together: another token, or a removed `login` folder, ends them all.
+A link is a file in the home folder, and using it removes the file: so it works once, on any server and after any
+restart. Links and cookies are signed with a secret of the home folder and the token together: a new token, or a removed
+`login` folder, invalidates them all.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ class Login:
         return secrets.compare_digest(value, self._token)
 
     def new_link(self) -> str:
-        """A new one-use code for the address of the login page."""
+        """A new one-use code for the URL of the login page."""
         code, secret = secrets.token_urlsafe(32), self._new_secret()
         links = private_folder(self._folder / "links")
         for old in links.glob("[!.]*"):
-            if self._is_over(old):
+            if self._is_expired(old):
                 old.unlink(missing_ok=True)
         write_private(links / self._sign(secret, "link", code), str(self._clock() + LINK_SECONDS).encode())
         return code
 
     def use_link(self, code: str) -> bool:
-        """Whether a code may log in, now and never again."""
+        """Uses a link: whether its code is valid. The link cannot be used again."""
         link = self._folder / "links" / self._sign(self._secret(), "link", code)
-        is_over = self._is_over(link)
+        is_expired = self._is_expired(link)
         try:
             link.unlink()
-        except FileNotFoundError:  # never made, or used by another request
+        except FileNotFoundError:  # it never existed, or another request used it
             return False
-        return not is_over
+        return not is_expired
 
     def new_session(self) -> str:
         """The value of a new cookie."""
@@ -74,13 +74,13 @@ class Login:
         return f"{session}.{self._sign(secret, 'session', session)}"
 
     def is_session(self, cookie: str) -> bool:
-        """Whether a cookie is one of ours, and not too old."""
+        """Whether a cookie is valid and not expired."""
         session, _, signature = cookie.rpartition(".")
         if not secrets.compare_digest(signature.encode(), self._sign(self._secret(), "session", session).encode()):
             return False
         return int(session.partition(".")[0]) > self._clock()
 
-    def _is_over(self, link: Path) -> bool:
+    def _is_expired(self, link: Path) -> bool:
         try:
             return float(link.read_text(encoding="ascii")) <= self._clock()
         except (FileNotFoundError, ValueError):
@@ -91,7 +91,7 @@ class Login:
         return hmac.new(key, f"{purpose}:{text}".encode(), "sha256").hexdigest()
 
     def _new_secret(self) -> bytes:
-        """The home folder's secret, made where there is none."""
+        """The secret of the home folder, which is created if it is missing."""
         if not (self._folder / "secret").exists():
             create_private(private_folder(self._folder) / "secret", secrets.token_bytes(32))
         return self._secret()
@@ -104,21 +104,21 @@ class Login:
 
 
 class Failures:
-    """Counts wrong tokens; after a few in a minute, the next must wait."""
+    """Counts wrong tokens, to limit their rate."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._times: deque[float] = deque(maxlen=MAX_FAILURES)
 
     def add(self) -> None:
-        """Counts one more."""
+        """Counts a wrong token."""
         self._times.append(self._clock())
 
     def are_too_many(self) -> bool:
-        """Whether nobody may try now."""
+        """Whether the limit is reached."""
         return len(self._times) == MAX_FAILURES and self._clock() - self._times[0] < FAILURE_SECONDS
 
 
 def login_link(settings: Settings) -> str:
-    """A new address that logs one browser in to the studio, once and within ten minutes."""
+    """A new URL that logs one browser in to the studio. It works once, within ten minutes."""
     return f"{studio_address(settings)}{LOGIN_PATH}?{urlencode({'link': Login(settings).new_link()})}"

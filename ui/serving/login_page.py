@@ -1,4 +1,4 @@
-"""The login page, plain HTML: it asks for the token, and leads on once the browser has its cookie."""
+"""The login page, plain HTML: a form for the token, and a redirect once the browser has its cookie."""
 
 from __future__ import annotations
 
@@ -31,70 +31,70 @@ $body
 </body>
 </html>
 """)
-_ASK = Template(f"""$note
-<p>This workbench asks for its token. Open the link that <code>workbench up</code> printed, or print a new one with
+_FORM = Template(f"""$note
+<p>This workbench requires a login. Open the link that <code>workbench up</code> printed, or print a new one with
 <code>workbench login-link</code>. A link works once.</p>
 <form method="post" action="{LOGIN_PATH}">
-<label>Or type the token (<code>WORKBENCH_TOKEN</code>)
+<label>Or enter the token (<code>WORKBENCH_TOKEN</code>)
 <input type="password" name="token" autocomplete="current-password" required autofocus></label>
 <button>Log in</button>
 </form>""")
 
 
-_LEAD_ON = '\n<meta http-equiv="refresh" content="0; url=/">'
+_REDIRECT = '\n<meta http-equiv="refresh" content="0; url=/">'
 _MAX_FORM_BYTES, _MAX_FIELDS = 4096, 8
-_NOT_KEPT = {"cache-control": "no-store"}
+_NO_STORE = {"cache-control": "no-store"}
 
 
 class LoginPage:
-    """Answers what is asked of the login page: a visit, a link, a token that was typed."""
+    """Answers requests for the login page: a visit, a link, a submitted token."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
         self._failures = Failures()
 
-    async def answer(self, asked: HTTPConnection, receive: Receive) -> Response:
-        """The form, or the way in."""
-        if asked.scope["method"] == "POST":
-            return await self._by_token(asked, receive)
-        code = asked.query_params.get("link", "")
+    async def answer(self, request: HTTPConnection, receive: Receive) -> Response:
+        """The form, or a response that logs the browser in."""
+        if request.scope["method"] == "POST":
+            return await self._by_token(request, receive)
+        code = request.query_params.get("link", "")
         if not code:
             return self.ask()
-        if asked.scope["method"] == "GET" and self._login.use_link(code):
-            # A redirect would still be the visit of whoever gave the link, which a strict cookie does not join.
-            page = _PAGE.substitute(head=_LEAD_ON, body='<p>You are logged in. <a href="/">Go on</a></p>')
-            return self._with_cookie(HTMLResponse(page, headers=_NOT_KEPT), asked)
-        return self.ask("This link is used up or too old. Print a new one with `workbench login-link`.")
+        if request.scope["method"] == "GET" and self._login.use_link(code):
+            # Browsers do not send a strict cookie with a redirect that began on another site.
+            page = _PAGE.substitute(head=_REDIRECT, body='<p>You are logged in. <a href="/">Continue</a></p>')
+            return self._with_cookie(HTMLResponse(page, headers=_NO_STORE), request)
+        return self.ask("This link was already used or has expired. Print a new one with `workbench login-link`.")
 
     def ask(self, note: str = "", status: int = 401) -> Response:
-        """The form; `note` says what was wrong with the last try."""
+        """The form; `note` says why the last attempt failed."""
         shown = f'<p role="alert">{escape(note)}</p>' if note else ""
-        return HTMLResponse(_PAGE.substitute(head="", body=_ASK.substitute(note=shown)), status, _NOT_KEPT)
+        return HTMLResponse(_PAGE.substitute(head="", body=_FORM.substitute(note=shown)), status, _NO_STORE)
 
-    async def _by_token(self, asked: HTTPConnection, receive: Receive) -> Response:
+    async def _by_token(self, request: HTTPConnection, receive: Receive) -> Response:
         body = await _body(receive)
-        # Only now: while many forms were on their way, none of them had failed. From here on, nobody comes between.
+        # After the body was read: concurrent requests must not all pass before the first of them has failed.
         if self._failures.are_too_many():
             return self.ask("Too many wrong tokens. Wait a minute, or use `workbench login-link`.", 429)
         if not self._login.is_token(_typed_token(body)):
             self._failures.add()
-            return self.ask("This is not the token.")
-        return self._with_cookie(RedirectResponse("/", 303, _NOT_KEPT), asked)
+            return self.ask("The token is wrong.")
+        return self._with_cookie(RedirectResponse("/", 303, _NO_STORE), request)
 
-    def _with_cookie(self, response: Response, asked: HTTPConnection) -> Response:
+    def _with_cookie(self, response: Response, request: HTTPConnection) -> Response:
         response.set_cookie(
             self._login.cookie,
             self._login.new_session(),
             max_age=SESSION_SECONDS,
             httponly=True,
             samesite="strict",
-            secure=asked.scope["scheme"] == "https",
+            secure=request.scope["scheme"] == "https",
         )
         return response
 
 
 def _typed_token(body: bytes) -> bytes:
-    """The token in what a form sent, whatever bytes it is of; nothing where there is none."""
+    """The token in the body of a form, as bytes; empty if there is none."""
     try:
         form = parse_qs(body.decode("latin-1"), max_num_fields=_MAX_FIELDS, encoding="latin-1")
     except ValueError:  # more fields than our form has
@@ -103,7 +103,7 @@ def _typed_token(body: bytes) -> bytes:
 
 
 async def _body(receive: Receive) -> bytes:
-    """What a form sent; nothing when it is too long or was cut off."""
+    """The body of a request; empty if it is too long or incomplete."""
     body, has_more = b"", True
     while has_more:
         message = await receive()

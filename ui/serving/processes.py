@@ -1,4 +1,4 @@
-"""Which processes of this machine belong to a workbench."""
+"""Finds the processes of a workbench on this machine."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import psutil
 if TYPE_CHECKING:
     from workbench.settings import Settings
 
-WORKER, CLOCK = "jobs.queue.worker", "jobs.queue.scheduler"
-KEEPER = "ui.serving.supervise"  # only keeps another one running
+WORKER, SCHEDULER = "jobs.queue.worker", "jobs.queue.scheduler"
+SUPERVISOR = "ui.serving.supervise"  # its command line names the module that it runs
 
 
 def runs(module: str, settings: Settings) -> bool:
-    """Whether a process of this machine runs a module for the same home folder."""
+    """Whether a process on this machine runs a module for the same home folder."""
     return any(_is(process, module) and _home(process) == settings.root for process in psutil.process_iter())
 
 
 def _is(process: psutil.Process, module: str) -> bool:
     try:
         words = process.cmdline()
-    except psutil.Error:  # it has ended, or is somebody else's
+    except psutil.Error:  # it has ended, or belongs to another user
         return False
-    return "-m" in words and module in words and KEEPER not in words
+    return "-m" in words and module in words and SUPERVISOR not in words
 
 
 def _home(process: psutil.Process) -> Path | None:
@@ -36,8 +36,8 @@ def _home(process: psutil.Process) -> Path | None:
 
 
 def home_of(environment: Mapping[str, str], folder: Path) -> Path:
-    """The home folder of a process with this environment that works in `folder`."""
+    """The home folder of a process with this environment and the working directory `folder`."""
     from workbench.settings import Settings
 
-    told = environment.get("WORKBENCH_HOME") or Settings.model_fields["home"].default
-    return (folder / Path(told).expanduser()).resolve()
+    home = environment.get("WORKBENCH_HOME") or Settings.model_fields["home"].default
+    return (folder / Path(home).expanduser()).resolve()

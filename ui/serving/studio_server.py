@@ -1,4 +1,4 @@
-"""`python -P -m ui.serving.studio_server`: the studio behind its guard, on loopback, on the port of its settings."""
+"""`python -P -m ui.serving.studio_server`: the studio with access control, on loopback and the configured port."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def options(settings: Settings) -> dict[str, Any]:
         "server.headless": True,
         "server.fileWatcherType": "none",
         "server.showEmailPrompt": False,
-        # A name that was rebound to our address (DNS rebinding) is not one of these.
+        # Protects against DNS rebinding.
         "server.allowedHosts": [STUDIO_HOST, "localhost"],
-        # A .streamlit folder where the studio happens to be started must not loosen or move it.
+        # A .streamlit folder in the working directory must not change these settings.
         "server.enableCORS": True,
         "server.enableXsrfProtection": True,
         "server.enableStaticServing": False,
@@ -35,7 +35,7 @@ def options(settings: Settings) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serves until it is stopped."""
+    """Runs the server."""
     settings = get_settings()
     prepare_process(settings.threads)
     from starlette.middleware import Middleware
@@ -43,7 +43,7 @@ def main() -> None:
 
     from ui.api.security import Guard, studio_rules
 
-    # Around everything that Streamlit answers: pages, web socket, uploads, media, its own files.
+    # It guards every response of Streamlit: pages, web socket, uploads, media, static files.
     guard = Middleware(Guard, settings=settings, rules=studio_rules(settings))
     App(SCRIPT, middleware=[guard]).run(config=options(settings))
 

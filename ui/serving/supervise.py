@@ -1,7 +1,7 @@
-"""`python -P -m ui.serving.supervise MODULE`: runs a module as a process and starts it again when it dies of itself.
+"""`python -P -m ui.serving.supervise MODULE`: runs a module as a process and restarts it when it crashes.
 
-A worker that the system killed for its memory must not take the studio down with it; its jobs go on by
-themselves once there is a worker again. One that cannot even start is given up, so that its reason is seen.
+A worker that the system killed for its memory must not stop the studio; its jobs resume once a worker runs again. A
+process that fails right after its start several times is not restarted, so that its error can be seen.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Callable, Sequence
 
 from engine.subprocesses import python_command
 
-STAYED_SECONDS = 20.0  # one that lived so long did start: the next death is a new story
-QUICK_DEATHS = 3
+STABLE_SECONDS = 20.0  # a process that ran this long did start: its crashes are counted anew
+MAX_QUICK_CRASHES = 3
 PAUSE_SECONDS = 1.0
 
 
-def keep(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> int:
-    """Runs a command until it ends well, is asked to end, or dies three times in a row right after its start."""
-    asked: int | None = None  # the signal that ends this
+def supervise(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> int:
+    """Runs a command until it succeeds, is stopped by a signal, or crashes three times right after its start."""
+    received: int | None = None  # the signal that stops the process
     child: subprocess.Popen[bytes] | None = None
 
     def stop(number: int, _frame: object) -> None:
-        nonlocal asked
-        asked = number
+        nonlocal received
+        received = number
         if child is not None:
             child.send_signal(number)
 
@@ -34,19 +34,19 @@ def keep(command: Sequence[str], sleep: Callable[[float], None] = time.sleep) ->
         signal.signal(number, stop)
     quick = 0
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         child = subprocess.Popen(command)
-        if asked is not None:  # it came while the child was being made
-            child.send_signal(asked)
+        if received is not None:  # it came while the child was started
+            child.send_signal(received)
         code = child.wait()
-        quick = quick + 1 if time.monotonic() - began < STAYED_SECONDS else 1
-        if asked is None and code != 0 and quick < QUICK_DEATHS:
-            print(f"{' '.join(command[1:])} died ({code}); it is started again.", file=sys.stderr, flush=True)
+        quick = quick + 1 if time.monotonic() - started < STABLE_SECONDS else 1
+        if received is None and code != 0 and quick < MAX_QUICK_CRASHES:
+            print(f"{' '.join(command[1:])} crashed ({code}); restarting it.", file=sys.stderr, flush=True)
             sleep(PAUSE_SECONDS)
-            if asked is None:
+            if received is None:
                 continue
         return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":
-    sys.exit(keep(python_command(*sys.argv[1:])))
+    sys.exit(supervise(python_command(*sys.argv[1:])))

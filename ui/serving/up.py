@@ -1,4 +1,4 @@
-"""Starts the whole house: studio, API with the playground, worker and clock; and stops all of it together."""
+"""Starts the studio, the API with the playground, a worker and the scheduler, and stops them together."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ui.serving.browser import can_browse
 from ui.serving.login import login_link
 from workbench.settings import Settings
 
-PROCFILE = Path(__file__).with_name("Procfile")  # a link to the one at the top of the checkout
-GOODBYE_SECONDS = 4  # for a worker to go, after its job has
+PROCFILE = Path(__file__).with_name("Procfile")  # a link to the file at the top of the checkout
+EXIT_SECONDS = 4  # for a worker to exit after its job has stopped
 
 
 def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: IO[str] | None = None) -> int:
-    """Runs until Ctrl-C, or until a server ends of itself; gives the exit code. Raises a Problem before that."""
+    """Runs until Ctrl-C or until a server exits; returns the exit code. Raises a Problem before it starts any."""
     check(settings)
     prepare(settings, demo)
     with _browser(settings, browse and can_browse()):
@@ -38,11 +38,11 @@ def run(settings: Settings, *, demo: bool = False, browse: bool = True, output: 
 
 
 def check(settings: Settings) -> None:
-    """Refuses what cannot work, before anything is started."""
+    """Raises a Problem for addresses that cannot work."""
     require_safe_address(settings)
     if settings.api_port == settings.studio_port:
         raise BadUsage(
-            f"The API and the studio must have two ports, but both have {settings.api_port}.",
+            f"The API and the studio need two ports, but both have {settings.api_port}.",
             "Set WORKBENCH_API_PORT or WORKBENCH_STUDIO_PORT.",
         )
     require_free_port(settings.api_port, "WORKBENCH_API_PORT", settings.host)
@@ -50,7 +50,7 @@ def check(settings: Settings) -> None:
 
 
 def prepare(settings: Settings, demo: bool) -> None:
-    """Brings the registry to this version, and submits the demo into an empty one."""
+    """Upgrades the registry to this version; with `demo`, submits the demo's jobs to an empty registry."""
     from workbench.registry.database import migrate
 
     migrate(settings)
@@ -61,11 +61,11 @@ def prepare(settings: Settings, demo: bool) -> None:
     if is_fresh(settings):
         submit_demo(settings)
     else:
-        print(f"There is something here already: the demo is left out.{_what_goes_on(settings)}", file=sys.stderr)
+        print(f"The registry is not empty: the demo is left out.{_unfinished_jobs(settings)}", file=sys.stderr)
 
 
-def _what_goes_on(settings: Settings) -> str:
-    """The jobs that were asked for before and are not done; paused ones wait for somebody."""
+def _unfinished_jobs(settings: Settings) -> str:
+    """A sentence on unfinished jobs, without paused ones, which wait to be resumed."""
     from workbench.job_records.jobs import count_by_state
     from workbench.registry.database import reading
 
@@ -76,27 +76,27 @@ def _what_goes_on(settings: Settings) -> str:
 
 
 def addresses(settings: Settings) -> dict[str, str]:
-    """Where everything is to be found; with a token, a link that logs a browser in."""
-    found = {
+    """The URLs of all servers; with a token, also a login link."""
+    urls = {
         "studio": studio_address(settings),
         "playground": playground_address(settings),
         "api": api_address(settings) + "/v1",
     }
-    return found | ({"login": login_link(settings)} if settings.token.get_secret_value() else {})
+    return urls | ({"login": login_link(settings)} if settings.token.get_secret_value() else {})
 
 
 def greeting(settings: Settings) -> str:
-    """The addresses in words."""
+    """The text that `workbench up` prints first."""
     lines = [f"  {name:<11} {url}" for name, url in addresses(settings).items()]
     if settings.token.get_secret_value():
-        lines.append("  The login link works once, within ten minutes. `workbench login-link` prints another.")
+        lines.append("  The login link works once, within ten minutes. `workbench login-link` prints a new one.")
     if not is_loopback(settings.host):
-        lines.append("  The studio can be reached from this machine only.")
-    return "\n".join(["Expert Workbench is starting. Ctrl-C stops all of it.", *lines, ""])
+        lines.append("  The studio can be reached only from this machine.")
+    return "\n".join(["Expert Workbench is starting. Press Ctrl-C to stop all servers.", *lines, ""])
 
 
 def environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables of every process: what the person set stands; the home is absolute, `python` is this one."""
+    """The environment of every process: inherited variables, an absolute home, and this `python` on the path."""
     return {
         **process_environment(settings.threads),
         **inherited,
@@ -112,7 +112,7 @@ def processes(procfile: Path = PROCFILE) -> dict[str, str]:
     from honcho.environ import parse_procfile
 
     if not procfile.is_file():
-        raise UiError(f"There must be a file {procfile}, but there is none.", "Install the workbench again.")
+        raise UiError(f"The file {procfile} is missing.", "Install the workbench again.")
     return dict(parse_procfile(procfile.read_text(encoding="utf-8")).processes)
 
 
@@ -120,19 +120,19 @@ def _serve(settings: Settings, output: IO[str]) -> int:
     from honcho import manager
     from honcho.printer import Printer
 
-    # Honcho kills what is not gone by then; a job may take `cancel_seconds` to leave a checkpoint.
-    manager.KILL_WAIT = settings.cancel_seconds + GOODBYE_SECONDS
-    house = manager.Manager(Printer(output))
+    # Honcho kills processes that are still running by then; a job may need `cancel_seconds` to save a checkpoint.
+    manager.KILL_WAIT = settings.cancel_seconds + EXIT_SECONDS
+    servers = manager.Manager(Printer(output))
     for name, command in processes().items():
-        house.add_process(name, command, env=environment(settings))
-    house.loop()
-    return int(house.returncode or 0)
+        servers.add_process(name, command, env=environment(settings))
+    servers.loop()
+    return int(servers.returncode or 0)
 
 
 @contextmanager
-def _browser(settings: Settings, wanted: bool) -> Iterator[None]:
-    """Opens the studio once it answers, from a process that ends with this block."""
-    if not wanted:
+def _browser(settings: Settings, is_wanted: bool) -> Iterator[None]:
+    """Opens the studio once it responds, from a process that ends with this block."""
+    if not is_wanted:
         yield
         return
     opener = subprocess.Popen(python_command("ui.serving.browser"), env=environment(settings))

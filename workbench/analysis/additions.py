@@ -162,7 +162,7 @@ def _two_plans(session: Session, storage: Storage, mixture: Mixture, row: Expert
     if row.name not in on or not others:
         raise MixtureError(
             f"“{row.name}” must take part in “{mixture.name}” beside another expert, but does not.",
-            f"Put it in with `workbench mix add`, or switch it on; then certify it. In “{mixture.name}”: "
+            f"Put it in with `workbench mixture add`, or switch it on; then certify it. In “{mixture.name}”: "
             f"{', '.join(on) or 'none'}.",
         )
     before, after = (plan(session, storage, MixtureRequest(mixture.name, active=names)) for names in (others, on))

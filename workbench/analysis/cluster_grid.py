@@ -43,7 +43,7 @@ def cluster_grid(
     planned = plan(session, storage, mixture)
     if not isinstance(planned.gate, DistanceConfig):
         problem = f"“{mixture}” must have a cluster gate, but its gate is “{planned.gate.kind}”."
-        raise MixtureError(problem, "Choose a mixture that `workbench cluster train` made, or give this one the gate.")
+        raise MixtureError(problem, "Choose a mixture that `workbench train clusters` made, or give this one the gate.")
     told = temperatures or {*TEMPERATURES, planned.gate.temperature}
     top_ks = _top_ks(len(planned.experts))
     rows = [

@@ -40,7 +40,7 @@ def nearest(
     if not _possible(row):
         raise ScoresError(
             f"“{mixture}” must hold an expert whose copy can be trained, but all of its experts are of MoDE.",
-            "Train an expert of its own beside the backbone: workbench mode train.",
+            "Train an expert of its own beside the backbone: workbench train mode.",
         )
     scores = _scores(session, row, domain, split)
     if scores is None:
@@ -72,7 +72,7 @@ def _possible(row: Mixture) -> list[Expert]:
 
 def score_line(mixture: str, domain: str, split: str = "dev") -> str:
     """The command that scores what a proposal needs."""
-    return f"workbench eval run {shlex.quote(mixture)} --domains {shlex.quote(domain)} --split {split}"
+    return f"workbench evaluate run {shlex.quote(mixture)} --domains {shlex.quote(domain)} --split {split}"
 
 
 def _scores(session: Session, row: Mixture, domain: str, split: str) -> dict[str, Evaluation] | None:

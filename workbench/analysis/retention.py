@@ -239,7 +239,7 @@ def _evaluation(mixture: str, experts: list[str], domains: list[str], found: _Fo
 
 
 def _command(wish: Evaluate) -> str:
-    command = ["workbench", "eval", "run", wish.mixture]
+    command = ["workbench", "evaluate", "run", wish.mixture]
     command += ["--experts", ",".join(wish.experts)] if wish.experts else []
     command += ["--domains", ",".join(wish.domains), "--split", wish.split]
     if wish.max_tokens:

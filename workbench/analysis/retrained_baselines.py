@@ -84,7 +84,7 @@ def retrained_without(session: Session, mixture: str, removed: Expert) -> Retrai
         raise MixtureError(
             f"“{mixture}” must be trained without the domain of “{removed.name}”, from a seed with its tokenizer, "
             f"but {objection}.",
-            "Train one on the other domains: workbench train demix.",
+            "Train one on the other domains: workbench train joint.",
         )
     return Retrained(mixture, experts)
 

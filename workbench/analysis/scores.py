@@ -228,7 +228,7 @@ def load_distances(session: Session, storage: Storage, planned: Plan, evaluation
         raise ScoresError(
             f"The distances of the {evaluation.split} text of “{evaluation.domain.name}” to the clusters of "
             f"“{planned.model}” must be measured, but are not.",
-            f"Save the gate in the mixture and evaluate it again: workbench eval run {planned.model}.",
+            f"Save the gate in the mixture and evaluate it again: workbench evaluate run {planned.model}.",
         )
     folder = _checked(storage.kept(found))
     require_same_text(folder, _checked(storage.kept(evaluation.artifact)))
@@ -260,7 +260,7 @@ def estimate_shares(
     if evaluations is None:
         raise ScoresError(
             f"The {split} text of “{domain}” must be scored under every expert of “{mixture}”, but is not.",
-            f"Score it: workbench eval run {mixture} --split {split}.",
+            f"Score it: workbench evaluate run {mixture} --split {split}.",
         )
     prior_E = _estimate(storage, evaluations, num_blocks, evidence)
     shares = dict(zip([expert.id for expert in planned.experts], prior_E.tolist(), strict=True))

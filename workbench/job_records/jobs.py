@@ -160,9 +160,9 @@ def _row(session: Session, job_id: str, lock: bool = False) -> Job:
 _ALTERNATIVES = {
     "queued": "It is in the queue already.",
     "running": "Wait until it has stopped.",
-    "paused": "Resume it instead, with `workbench jobs resume {id}` or on its page.",
-    "failed": "Try it again instead, with `workbench jobs retry {id}` or on its page.",
-    "cancelled": "Try it again instead, with `workbench jobs retry {id}` or on its page.",
+    "paused": "Resume it instead, with `workbench job resume {id}` or on its page.",
+    "failed": "Try it again instead, with `workbench job retry {id}` or on its page.",
+    "cancelled": "Try it again instead, with `workbench job retry {id}` or on its page.",
     "done": "Submit a new job instead.",
 }
 

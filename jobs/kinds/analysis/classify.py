@@ -132,7 +132,7 @@ def _read(session: Session, work: Work, spec: Classify) -> _Inputs:
     if "cluster" in spec.routings and (planned.clusters is None or not isinstance(planned.gate, DistanceConfig)):
         raise BadSpec(
             [f"“{spec.mixture}” must have a cluster gate and none but experts of its clusters, but has not."],
-            "For cluster routing choose a mixture that workbench cluster train made; or choose other routings.",
+            "For cluster routing choose a mixture that workbench train clusters made; or choose other routings.",
         )
     members = {one.id for one in planned.experts}
     others = {one.id: one for single in beside for one in single.experts if one.id not in members}

@@ -72,7 +72,7 @@ def possible_parents(session: Session, storage: Storage, mixture: Mixture, name:
         title = method_of(chosen[0].method).title
         raise TrainingError(
             f"A parent must be an expert whose copy can be trained, but “{chosen[0].name}” is one of {title} instead.",
-            "Train an expert of its own beside the backbone: workbench mode train; then workbench mode compose.",
+            "Train an expert of its own beside the backbone: workbench train mode; then workbench mode compose.",
         )
     return tuple(_parent(session, storage, one) for one in able)
 

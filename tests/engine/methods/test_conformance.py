@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import GateConfig, ModelConfig, TrainingConfig
+from engine.config import ModelConfig, TrainingConfig
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
 from engine.inference.scores import mix_scores
 from engine.methods.base import Method, StoredExpert
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods
-from engine.mixing.gates import make_gate
+from engine.mixing.gate_registry import build_gate
+from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.models.demix import Rows
 from engine.models.families import fresh_model
 from engine.models.flops import Shape, forward_flops
@@ -146,7 +147,7 @@ def test_it_scores_and_mixes(made: Made) -> None:
     both = [ids.expand(len(keys), -1) for ids in (IDS[:, :-1], IDS[:, 1:])]
     scores_EX = view.token_scores(*both, Rows.one_each(keys)).logprobs_BT
     assert scores_EX.shape == (len(keys), IDS.shape[1] - 1)
-    mixed_X = mix_scores(make_gate(GateConfig(), [1.0] * len(keys)), scores_EX, scores_EX.shape[1])
+    mixed_X = mix_scores(build_gate(PosteriorGateConfig(), [1.0] * len(keys)), scores_EX, scores_EX.shape[1])
     assert (mixed_X <= scores_EX.max(0).values + 1e-6).all()
     assert (mixed_X >= scores_EX.min(0).values - 1e-6).all()
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from ui.cli.app import VERBS as SENTENCES
+from engine.plugins import BadPlugin
+from ui.cli import command_table
 from ui.cli.app import app, main
 from ui.cli.mix_options import number
 from ui.cli.output import shown
@@ -21,6 +24,8 @@ from ui.errors import BadUsage
 
 HEAVY = ("torch", "transformers", "sqlalchemy", "gradio", "streamlit", "celery", "fastapi", "httpx", "numpy")
 HELP_SECONDS = 0.5
+ROOT = Path(__file__).parents[3]
+FORMER = {"say", "eval", "mix", "jobs", "reproduce"}  # what commands were called before
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -61,32 +66,44 @@ def test_every_verb_speaks_json() -> None:
 
 def test_help_wakes_nothing_heavy() -> None:
     awake = f"print([name for name in {HEAVY} if name in sys.modules])"
-    script = f"import sys; from ui.cli.app import main; main(['train', 'demix', '--help']); {awake}"
+    script = f"import sys; from ui.cli.app import main; main(['train', 'joint', '--help']); {awake}"
 
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
     assert said.splitlines()[-1] == "[]"
 
 
-def test_the_list_of_verbs_says_of_each_what_it_says_of_itself() -> None:
-    verbs: Any = get_command(app)
-    assert {name: command.help for name, command in verbs.commands.items()} == SENTENCES
+def test_the_list_of_commands_gives_the_first_line_of_each_command_s_own_help() -> None:
+    table: Any = get_command(app)
+    summaries = {name: command.help for name, command in table.commands.summaries.items()}
+    assert {name: command.help.partition("\n")[0] for name, command in table.commands.items()} == summaries
+    assert len(summaries) > 15
 
 
 @pytest.mark.parametrize(
     ("arguments", "imported"),
-    [(["--help"], []), (["train", "--help"], ["train"])],
+    [
+        (["--help"], ["command_table", "commands", "output"]),
+        (
+            ["train", "--help"],
+            ["command_table", "commands", "commands.train", "completion", "job_progress", "options", "output"],
+        ),
+        (
+            ["job", "--help"],
+            ["command_table", "commands", "commands.job", "completion", "job_progress", "listing", "options", "output"],
+        ),
+    ],
 )
-def test_help_imports_only_the_verb_that_was_asked_for(arguments: list[str], imported: list[str]) -> None:
-    awake = "print(*sorted(name for name in sys.modules if name.startswith(('ui.cli.commands.', 'workbench.specs'))))"
+def test_help_imports_only_the_command_of_the_help(arguments: list[str], imported: list[str]) -> None:
+    awake = "print(*sorted(name for name in sys.modules if name.startswith(('ui.cli.', 'workbench.specs'))))"
     script = f"import sys; from ui.cli.app import main; main({arguments}); {awake}"
 
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert said.splitlines()[-1].split() == [f"ui.cli.commands.{name}" for name in imported]
+    assert said.splitlines()[-1].split() == [f"ui.cli.{name}" for name in ["app", *imported]]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "demix", "--help"], ["say", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "joint", "--help"], ["generate", "--help"]])
 def test_help_answers_at_once(arguments: list[str]) -> None:
     assert min(_seconds(arguments) for _ in range(3)) < HELP_SECONDS
 
@@ -120,7 +137,12 @@ def test_a_problem_as_json_stands_on_stdout_alone(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "arguments",
-    [["no-such-verb"], ["corpus", "add"], ["train", "demix", "x", "--steps", "many"], ["mix", "list", "--nonsense"]],
+    [
+        ["no-such-verb"],
+        ["corpus", "add"],
+        ["train", "joint", "x", "--steps", "many"],
+        ["mixture", "list", "--nonsense"],
+    ],
 )
 def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
@@ -131,7 +153,7 @@ def test_what_cannot_be_read_is_one_sentence_too(arguments: list[str], capsys: p
 
 
 def test_bytes_that_are_no_text_are_told_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["say", "both", "caf\udce9"]) == 2
+    assert main(["generate", "both", "caf\udce9"]) == 2
 
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -167,13 +189,13 @@ def test_a_weight_that_nobody_can_mean_is_refused(weight: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        "train demix x --seed-model s --domains a --clip inf",
-        "train demix x --seed-model s --domains a --decay-power 1e400",
-        "train demix x --seed-model s --domains a --epsilon 5e-324",
-        "train demix x --seed-model s --domains a --sequences-per-domain 4294967296",
+        "train joint x --seed-model s --domains a --clip inf",
+        "train joint x --seed-model s --domains a --decay-power 1e400",
+        "train joint x --seed-model s --domains a --epsilon 5e-324",
+        "train joint x --seed-model s --domains a --sequences-per-domain 4294967296",
         "seed make x --domains a --max-positions 9223372036854775808",
-        "eval grid x --temperature nan",
-        "jobs list --limit 9223372036854775808",
+        "evaluate grid x --temperature nan",
+        "job list --limit 9223372036854775808",
     ],
 )
 def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
@@ -187,7 +209,7 @@ def test_a_number_that_nobody_can_mean_is_refused_in_a_sentence(
 
 
 def test_no_registry_names_the_command_to_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mix", "list"]) == 2
+    assert main(["mixture", "list"]) == 2
 
     assert "workbench migrate" in capsys.readouterr().err
 
@@ -203,3 +225,73 @@ def test_the_doctor_names_what_is_missing(capsys: pytest.CaptureFixture[str]) ->
 def test_migrate_makes_a_registry(capsys: pytest.CaptureFixture[str]) -> None:
     assert Path(ask(capsys, "migrate")["home"], "registry.db").is_file()
     assert ask(capsys, "corpus", "list") == []
+
+
+PLUGIN = '''"""Word counts: count the words of a domain."""
+
+import typer
+
+app = typer.Typer(help=__doc__)
+print("imported")
+
+
+@app.command("run")
+def run(domain: str = typer.Argument(help="A domain.")) -> None:
+    """Count words."""
+    print(f"{domain}: 7 words")
+
+
+@app.command("list")
+def list_all() -> None:
+    """List counts."""
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An installed package that offers a command."""
+    module = f"word_counts_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(PLUGIN, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    point = EntryPoint("word-count", module, command_table.ENTRY_POINTS)
+    monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    yield module
+    sys.modules.pop(module, None)
+
+
+def test_another_package_adds_a_command_that_a_list_does_not_import(
+    plugin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert "Word counts: count the words" in listed
+    assert "imported" not in listed
+    assert main(["word-count", "run", "sea"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["imported", "sea: 7 words"]
+
+
+def test_a_command_that_cannot_be_imported_is_named(
+    plugin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / f"{plugin}.py").write_text('"""Broken."""\nimport no_such_package\n', encoding="utf-8")
+    assert main(["word-count"]) == 2
+    assert "word-count" in capsys.readouterr().err
+
+
+def test_two_commands_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("train", "word_counts", command_table.ENTRY_POINTS)
+    monkeypatch.setattr(command_table, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    with pytest.raises(BadPlugin, match="“train”"):
+        command_table.find_commands()
+
+
+def test_every_command_that_a_message_of_the_code_names_exists() -> None:
+    known = {" ".join(path) for path, _ in commands()} | {""}
+    wrong = []
+    for file in (file for package in ("engine", "workbench", "jobs", "ui") for file in (ROOT / package).rglob("*.py")):
+        for words in re.findall(r"\bworkbench ([a-z-]+(?: [a-z-]+)?)", file.read_text(encoding="utf-8")):
+            first, _, second = words.partition(" ")
+            group = {name.split()[1] for name in known if name.startswith(f"{first} ")}
+            if first in FORMER or (group and second and second not in group):
+                wrong.append(f"{file.relative_to(ROOT)}: workbench {words}")
+    assert not wrong

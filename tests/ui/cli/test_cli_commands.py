@@ -27,15 +27,15 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_a_job_is_queued_and_says_how_to_watch_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", "add", "notes", str(home)]) == 0
 
-    assert "workbench jobs wait" in capsys.readouterr().out
-    [card] = ask(capsys, "jobs", "list")
+    assert "workbench job wait" in capsys.readouterr().out
+    [card] = ask(capsys, "job", "list")
     assert (card["kind"], card["state"]) == ("import-corpus", "queued")
 
 
 def test_a_typo_in_a_path_leaves_no_job_behind(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", "add", "notes", str(home / "typo.txt")]) == 2
     assert "there is none at" in capsys.readouterr().err
-    assert ask(capsys, "jobs", "list") == []
+    assert ask(capsys, "job", "list") == []
 
 
 def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
@@ -43,10 +43,10 @@ def test_a_queued_job_is_cancelled_and_retried_by_its_first_digits(
 ) -> None:
     job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
 
-    assert ask(capsys, "jobs", "cancel", job[:6])["state"] == "cancelled"
-    assert ask(capsys, "jobs", "retry", job[:6])["state"] == "queued"
-    assert [event["attempt"] for event in ask(capsys, "jobs", "show", job)["events"]]
-    assert ask(capsys, "jobs", "log", job)["lines"] == []
+    assert ask(capsys, "job", "cancel", job[:6])["state"] == "cancelled"
+    assert ask(capsys, "job", "retry", job[:6])["state"] == "queued"
+    assert [event["attempt"] for event in ask(capsys, "job", "show", job)["events"]]
+    assert ask(capsys, "job", "log", job)["lines"] == []
 
 
 def test_a_job_is_put_before_or_after_the_others(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,18 +54,18 @@ def test_a_job_is_put_before_or_after_the_others(home: Path, capsys: pytest.Capt
     with reading() as session:
         assert due(session, time.time() + 60) == [first, second]
 
-    assert ask(capsys, "jobs", "priority", first, "-1") == {"job": first, "priority": -1}
+    assert ask(capsys, "job", "priority", first, "-1") == {"job": first, "priority": -1}
     with reading() as session:
         assert due(session, time.time() + 60) == [second, first]
 
 
 def test_an_ended_job_is_deleted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
-    assert main(["jobs", "delete", job]) == 2
-    ask(capsys, "jobs", "cancel", job)
+    assert main(["job", "delete", job]) == 2
+    ask(capsys, "job", "cancel", job)
 
-    assert ask(capsys, "jobs", "delete", job[:6]) == {"deleted": job, "in_list": False}
-    assert ask(capsys, "jobs", "list") == []
+    assert ask(capsys, "job", "delete", job[:6]) == {"deleted": job, "in_list": False}
+    assert ask(capsys, "job", "list") == []
 
 
 @pytest.mark.usefixtures("home")
@@ -76,13 +76,13 @@ def test_a_job_is_found_however_many_came_after_it(capsys: pytest.CaptureFixture
         for _ in range(NEWEST):
             create_job(session, SelfCheck())
 
-    assert ask(capsys, "jobs", "show", first[:12])["job"]["id"] == first
-    assert [one["id"] for one in ask(capsys, "jobs", "list", "--state", "paused")] == [first]
-    assert main(["jobs", "list", "--json"]) == 0
+    assert ask(capsys, "job", "show", first[:12])["job"]["id"] == first
+    assert [one["id"] for one in ask(capsys, "job", "list", "--status", "paused")] == [first]
+    assert main(["job", "list", "--json"]) == 0
     printed = capsys.readouterr()
     assert len(json.loads(printed.out)) == NEWEST
     assert "The newest 200 of 201 jobs. List more with --limit." in printed.err
-    assert len(ask(capsys, "jobs", "list", "--limit", "500")) == NEWEST + 1
+    assert len(ask(capsys, "job", "list", "--limit", "500")) == NEWEST + 1
 
 
 @pytest.mark.usefixtures("home")
@@ -90,7 +90,7 @@ def test_a_job_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.C
     with transaction() as session:
         there = create_job(session, SelfCheck())
 
-    assert main(["jobs", "show", "%"]) == 2
+    assert main(["job", "show", "%"]) == 2
     assert there[:8] in capsys.readouterr().err
 
 
@@ -139,10 +139,10 @@ def test_a_mixture_without_scores_is_said_to_have_none_and_nothing_else(
     mixed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mixed
-    assert main(["eval", "show", "both", "--split", "dev"]) == 0
+    assert main(["evaluate", "show", "both", "--split", "dev"]) == 0
 
     [line] = capsys.readouterr().out.splitlines()
-    assert line.endswith("workbench eval run both --split dev")
+    assert line.endswith("workbench evaluate run both --split dev")
 
 
 def test_a_job_that_fails_here_is_this_commands_failure(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +164,7 @@ def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.Ca
     for name in "abc":
         ask(capsys, "corpus", "add", name, str(home))
     ask(capsys, "seed", "add", "s", "--hub", "org/model")
-    spec = ask(capsys, "train", "demix", "m", "--seed-model", "s", "--domains", "a, b", "--domains", "c")["spec"]
+    spec = ask(capsys, "train", "joint", "m", "--seed-model", "s", "--domains", "a, b", "--domains", "c")["spec"]
 
     assert spec["domains"] == ["a", "b", "c"]
     assert spec["method"] == "demix"
@@ -173,7 +173,7 @@ def test_names_are_given_with_commas_or_one_by_one(home: Path, capsys: pytest.Ca
 def test_a_baseline_is_a_choice_of_the_same_verb(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, "corpus", "add", "a", str(home))
     ask(capsys, "seed", "add", "s", "--hub", "org/model")
-    wish = ["train", "demix", "m", "--seed-model", "s", "--domains", "a", "--method"]
+    wish = ["train", "joint", "m", "--seed-model", "s", "--domains", "a", "--method"]
 
     assert ask(capsys, *wish, "domain-token")["spec"]["method"] == "domain-token"
     assert main([*wish, "sparse"]) == 2
@@ -190,7 +190,7 @@ def test_a_seed_comes_from_one_place(capsys: pytest.CaptureFixture[str], tmp_pat
 
 @pytest.mark.usefixtures("mixed")
 def test_an_expert_is_switched_off_by_its_domain() -> None:
-    assert main(["mix", "toggle", "both", "law"]) == 0
+    assert main(["mixture", "toggle", "both", "law"]) == 0
 
     with reading() as session:
         assert [one.active for one in get_mixture(session, "both").members] == [True, False]
@@ -198,7 +198,7 @@ def test_an_expert_is_switched_off_by_its_domain() -> None:
 
 @pytest.mark.usefixtures("mixed")
 def test_weights_of_a_mixture_are_set(capsys: pytest.CaptureFixture[str]) -> None:
-    card = ask(capsys, "mix", "weights", "both", "law=2.5")
+    card = ask(capsys, "mixture", "weights", "both", "law=2.5")
 
     assert [one["weight"] for one in card["members"]] == [3.0, 2.5]
 
@@ -206,7 +206,7 @@ def test_weights_of_a_mixture_are_set(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.usefixtures("mixed")
 @pytest.mark.parametrize("pairs", [["law"], ["law", "code=2"], ["law=2,code"], ["=2"], ["law="]], ids=" ".join)
 def test_a_weight_without_its_number_changes_nothing(pairs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mix", "weights", "both", *pairs]) == 2
+    assert main(["mixture", "weights", "both", *pairs]) == 2
 
     assert "EXPERT=WEIGHT" in capsys.readouterr().err
     with reading() as session:
@@ -215,11 +215,11 @@ def test_a_weight_without_its_number_changes_nothing(pairs: list[str], capsys: p
 
 @pytest.mark.usefixtures("mixed")
 def test_a_mixture_is_composed_shown_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["mix", "create", "one", "--experts", "both/law", "--gate", "fixed"]
+    arguments = ["mixture", "create", "one", "--experts", "both/law", "--gate", "fixed"]
 
     assert ask(capsys, *arguments)["gate"]["kind"] == "fixed"
-    assert [one["name"] for one in ask(capsys, "mix", "list")] == ["both", "one"]
-    assert ask(capsys, "mix", "delete", "one") == {"deleted": "one"}
+    assert [one["name"] for one in ask(capsys, "mixture", "list")] == ["both", "one"]
+    assert ask(capsys, "mixture", "delete", "one") == {"deleted": "one"}
 
 
 @pytest.mark.usefixtures("mixed")
@@ -241,7 +241,12 @@ def test_an_expert_that_a_job_names_is_not_renamed_and_the_reason_is_said(capsys
 
 @pytest.mark.usefixtures("mixed")
 def test_tables_are_readable_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["expert", "list"], ["mix", "show", "both"], ["expert", "show", "both/law"], ["mix", "list"]):
+    for arguments in (
+        ["expert", "list"],
+        ["mixture", "show", "both"],
+        ["expert", "show", "both/law"],
+        ["mixture", "list"],
+    ):
         assert main(arguments) == 0
 
         assert "both/law" in capsys.readouterr().out
@@ -265,15 +270,15 @@ def test_properties_that_do_not_fit_in_a_line_have_lines_of_their_own(capsys: py
 
 @pytest.mark.usefixtures("mixed")
 def test_perplexity_without_scores_says_how_to_make_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mix", "perplexity", "both", "--experts", "law=1"]) == 0
+    assert main(["mixture", "perplexity", "both", "--experts", "law=1"]) == 0
 
-    assert "workbench eval run" in capsys.readouterr().out
+    assert "workbench evaluate run" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("mixed")
 def test_an_expert_is_taken_out_of_a_mixture_and_put_back(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [one["expert"] for one in ask(capsys, "mix", "remove", "both", "law")["members"]] == ["both/code"]
-    assert ask(capsys, "mix", "add", "both", "both/law", "--weight", "2")["members"][1]["weight"] == 2.0
+    assert [one["expert"] for one in ask(capsys, "mixture", "remove", "both", "law")["members"]] == ["both/code"]
+    assert ask(capsys, "mixture", "add", "both", "both/law", "--weight", "2")["members"][1]["weight"] == 2.0
 
 
 @pytest.mark.usefixtures("mixed")
@@ -301,10 +306,10 @@ def test_a_queue_that_nobody_works_off_is_said(
 
 def test_a_cancelled_job_names_the_command_that_lets_it_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ask(capsys, "corpus", "add", "notes", str(home))["id"]
-    ask(capsys, "jobs", "cancel", job)
+    ask(capsys, "job", "cancel", job)
     for verb in ("wait", "pause"):
-        assert main(["jobs", verb, job]) != 0
-        assert f"workbench jobs retry {job}" in capsys.readouterr().err
+        assert main(["job", verb, job]) != 0
+        assert f"workbench job retry {job}" in capsys.readouterr().err
 
 
 def test_the_expert_that_has_no_scores_is_named(
@@ -312,10 +317,10 @@ def test_the_expert_that_has_no_scores_is_named(
 ) -> None:
     monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: {"domains": []})
     monkeypatch.setattr("ui.present.missing_scores.without_scores", lambda experts, _: list(experts)[:1])
-    assert main(["mix", "perplexity", "both"]) == 0
+    assert main(["mixture", "perplexity", "both"]) == 0
     told = capsys.readouterr().out
     assert "No stored scores on the test split yet: " in told
-    assert "workbench eval run both" in told
+    assert "workbench evaluate run both" in told
 
 
 def test_the_best_expert_alone_stands_with_its_perplexity(
@@ -330,7 +335,7 @@ def test_the_best_expert_alone_stands_with_its_perplexity(
         "perplexity_by_expert": {"both/code": 9.25, "both/law": 6.75},
     }
     monkeypatch.setattr("ui.generation.model_host.mix_scores", lambda *_: {"domains": [row]})
-    assert main(["mix", "perplexity", "both"]) == 0
+    assert main(["mixture", "perplexity", "both"]) == 0
     header, told, *_ = capsys.readouterr().out.splitlines()
     assert header.split()[-2:] == ["Its", "perplexity"]
     assert told.split()[-3:] == ["5.50", "both/law", "6.75"]

@@ -1,4 +1,4 @@
-"""`workbench say`: from the server when it is up, else from this process; each word with its expert."""
+"""`workbench generate`: from the server when it is up, else from this process; each word with its expert."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ui.cli.app import main
-from ui.cli.commands.generate import Palette, Piece, Said, request_of
+from ui.cli.commands.generate import Generated, Palette, Piece, request_of
 from ui.cli.mix_options import Members, chosen, mix_request
 from ui.generation import model_host
 from workbench.errors import NotFound
@@ -18,7 +18,7 @@ from workbench.registry.database import transaction
 from workbench.settings import get_settings
 
 MEMBERS = {"both/code": "code", "both/law": "law", "poems": "verse"}
-SAY = ["say", "both", "the sea", "--max-tokens", "3"]
+SAY = ["generate", "both", "the sea", "--max-tokens", "3"]
 
 
 @pytest.fixture
@@ -81,12 +81,12 @@ def test_here_and_there_the_same_is_said(
 
 @pytest.mark.usefixtures("alone")
 def test_a_lone_expert_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["say", "both/law", "the sea", "--max-tokens", "1"]) == 0
+    assert main(["generate", "both/law", "the sea", "--max-tokens", "1"]) == 0
     assert "both/law 100%" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("arguments", [["say", "nosuch", "x"], ["mix", "perplexity", "nosuch"]])
+@pytest.mark.parametrize("arguments", [["generate", "nosuch", "x"], ["mixture", "perplexity", "nosuch"]])
 def test_a_name_that_nothing_has_is_told_with_mixtures_first(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,9 +137,9 @@ def test_a_terminal_is_not_steered_by_what_a_model_says() -> None:
 
 
 def test_mean_weights_are_ranked() -> None:
-    said = Said([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
+    generated = Generated([Piece("a", {"x": 0.2, "y": 0.8}), Piece("b", {"x": 0.4, "y": 0.6}), Piece("", {})])
 
-    assert list(said.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
+    assert list(generated.mean_weights().items()) == [("y", 0.7), ("x", pytest.approx(0.3))]
 
 
 @pytest.mark.parametrize("parts", ["code", "code,law", ""])
@@ -149,7 +149,10 @@ def test_parts_go_to_the_server_with_weights_or_without(
     assert composed
     assert server
     for weights in ([], ["--experts", "apps/composed=2"]):
-        assert main(["say", "apps", "the sea", "--max-tokens", "2", "--parts", f"apps/composed:{parts}", *weights]) == 0
+        assert (
+            main(["generate", "apps", "the sea", "--max-tokens", "2", "--parts", f"apps/composed:{parts}", *weights])
+            == 0
+        )
         inside = capsys.readouterr().err.splitlines()[-1]
         shares = {"code": "backbone 38%, code 62%", "code,law": "backbone 38%, code 31%, law 31%", "": "backbone 100%"}
         assert inside == f"Inside apps/composed: {shares[parts]}."

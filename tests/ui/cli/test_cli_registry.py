@@ -78,7 +78,7 @@ def test_rows_that_an_older_registry_lacks_are_told(home: Path, seed: str) -> No
         World(session, get_storage()).artifact()
     lose_registry(home)
     (home / "registry.db").write_bytes(older[0])
-    assert "lost the rows of 1 artifact" in finding("Artifacts").finding
+    assert "no rows for 1 artifact" in finding("Artifacts").finding
 
 
 def test_what_was_deleted_can_be_restored_until_the_trash_is_emptied(
@@ -141,7 +141,9 @@ def test_a_backup_of_another_registry_is_not_taken_for_one_of_this(
     lose_registry(home)
     assert "made just now" in finding("Backup").finding  # it may help
     database.migrate()
-    assert finding("Backup").finding.startswith("There is none of this registry, but 1 backup of another in ")
+    assert finding("Backup").finding.startswith(
+        "There is no backup of this registry, but 1 backup of another registry in "
+    )
 
 
 def test_a_registry_that_must_be_migrated_is_not_lost(home: Path, seed: str) -> None:

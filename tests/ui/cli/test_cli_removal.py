@@ -53,24 +53,24 @@ def test_before_an_expert_is_deleted_its_certificate_is_offered(capsys: pytest.C
         assert "both/law" in [one.name for one in list_experts(session)]
         assert removal_reports(session, "both/law") == []
     assert main(["expert", "removals", "both/law"]) == 0
-    assert "No removal of “both/law” has been certified" in capsys.readouterr().out
+    assert "The removal of “both/law” is not certified yet" in capsys.readouterr().out
 
 
 def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", "removal", "both", "--json"]) == 0
+    assert main(["evaluate", "removal", "both", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(one["domain"], one["with_expert"]) for one in rows] == [("code", None), ("law", None)]
-    assert main(["eval", "removal", "both"]) == 0
+    assert main(["evaluate", "removal", "both"]) == 0
     told = capsys.readouterr().out
     assert "law: The test text is not scored under every expert that takes part." in told
-    assert "workbench eval run both" in told
+    assert "workbench evaluate run both" in told
     assert "both/law: Whether removing this expert is unlearning is not known" in told
 
 
 @pytest.mark.parametrize(
     ("retrained", "told"),
     [
-        ("law", "must be given as DOMAIN=MIXTURE"),
+        ("law", "“law” is not DOMAIN=MIXTURE"),
         ("moon=both", "no domain of an expert in “both” called “moon”"),
         ("law=moon", "no mixture called “moon”"),
         ("law=both", "has seen it"),
@@ -79,7 +79,7 @@ def test_costs_that_are_not_known_say_what_is_missing(capsys: pytest.CaptureFixt
 def test_a_mixture_that_cannot_stand_for_no_domain_is_refused(
     retrained: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval", "removal", "both", "--retrained", retrained]) == 2
+    assert main(["evaluate", "removal", "both", "--retrained", retrained]) == 2
     assert told in capsys.readouterr().err
 
 
@@ -92,7 +92,7 @@ def test_a_certificate_that_does_not_hold_ends_with_code_1(
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         assert fence is not None
         leases.finish(session, job_id, fence, "done", result={"ok": ok, "sentence": "It says so."})
-    assert main(["jobs", "wait", job_id]) == code
+    assert main(["job", "wait", job_id]) == code
     assert "It says so." in capsys.readouterr().out
 
 
@@ -143,7 +143,7 @@ def test_reports_are_listed_read_and_deleted(capsys: pytest.CaptureFixture[str])
     assert main(["report", "show", kept.id[:8]]) == 0
     assert "is, to the last bit, the mixture that never loaded it" in capsys.readouterr().out
     assert main(["report", "show", other.id]) == 0
-    assert "workbench eval affinity" in capsys.readouterr().out
+    assert "workbench evaluate affinity" in capsys.readouterr().out
     assert main(["report", "delete", kept.id[:8]]) == 0
     with reading() as session:
         assert reports.list_reports(session) == [other]

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from engine.events import Done, GateWeights, Token
 from ui.api.app import create_app
 from ui.playground.app import Player, _first_choice
-from ui.playground.view import Spoken, answer_html, problem_html, stopped_html
+from ui.playground.view import Answer, answer_html, problem_html, stopped_html
 from ui.present.charts.chart import colour_of
 from workbench.registry import mixtures
 from workbench.registry.database import transaction
@@ -34,11 +34,11 @@ MANIFEST = {
 }
 
 
-def spoken(*weights: float) -> Spoken:
+def answer_of(*weights: float) -> Answer:
     """An answer of one token for each weight of the first expert."""
-    answer = Spoken(HOSTILE, [HOSTILE, "law"], MANIFEST)
+    answer = Answer(HOSTILE, [HOSTILE, "law"], MANIFEST)
     for weight in weights:
-        answer = answer.with_news(Token(1, HOSTILE, -1.0, {HOSTILE: weight, "law": 1 - weight}))
+        answer = answer.with_event(Token(1, HOSTILE, -1.0, {HOSTILE: weight, "law": 1 - weight}))
     return answer
 
 
@@ -63,7 +63,7 @@ def frames(player: Player, model: str | None, experts: list[str], max_tokens: fl
 
 
 def test_everything_generated_and_named_is_escaped() -> None:
-    page = answer_html(spoken(0.9).with_news(Done("stop", 1, 1, HOSTILE))) + problem_html(HOSTILE)
+    page = answer_html(answer_of(0.9).with_event(Done("stop", 1, 1, HOSTILE))) + problem_html(HOSTILE)
 
     assert "<img" not in page
     assert page.count(html.escape("<img src=x")) >= 6
@@ -71,10 +71,14 @@ def test_everything_generated_and_named_is_escaped() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "sentence"),
-    [((0.95, 0.9), "Almost all of it"), ((0.6, 0.7), "leads, and the others"), ((0.5, 0.49), "only the first")],
+    [
+        ((0.95, 0.9), "nearly all of the weight"),
+        ((0.6, 0.7), "leads; the other experts also contribute"),
+        ((0.5, 0.49), "No expert leads clearly"),
+    ],
 )
 def test_the_sentence_says_what_the_weights_mean(weights: tuple[float, ...], sentence: str) -> None:
-    assert sentence in answer_html(spoken(*weights))
+    assert sentence in answer_html(answer_of(*weights))
 
 
 def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
@@ -94,7 +98,7 @@ def test_a_full_queue_is_said_in_a_sentence(mixed: Path, host: Any) -> None:
 
 
 def test_mean_weights_and_led_tokens_are_counted() -> None:
-    page = answer_html(spoken(0.9, 0.8, 0.1))
+    page = answer_html(answer_of(0.9, 0.8, 0.1))
 
     assert "60.0%" in page
     assert "40.0%" in page
@@ -102,14 +106,14 @@ def test_mean_weights_and_led_tokens_are_counted() -> None:
 
 
 def test_an_answer_ends_with_its_reason_and_its_files() -> None:
-    page = answer_html(spoken(0.9).with_news(Done("length", 1, 1)))
+    page = answer_html(answer_of(0.9).with_event(Done("length", 1, 1)))
 
-    assert "as many tokens as were asked for" in page
+    assert "max tokens reached" in page
     assert "ab" * 32 in page
 
 
 def test_a_pane_that_was_stopped_does_not_say_that_it_goes_on() -> None:
-    page = stopped_html(answer_html(spoken(0.9)))
+    page = stopped_html(answer_html(answer_of(0.9)))
 
     assert "so far" in page
     assert "Stopped." in page
@@ -127,7 +131,7 @@ def test_a_pane_draws_its_answer_as_it_grows(player: Player) -> None:
 def test_an_expert_that_is_switched_off_takes_no_part(player: Player) -> None:
     last = frames(player, "both", ["both/law"])[-1]
 
-    assert "both/law</b> speaks alone" in last
+    assert "both/law</b> is the only expert" in last
 
 
 def test_an_expert_that_is_off_in_the_mixture_is_offered_unticked(player: Player) -> None:
@@ -158,7 +162,7 @@ def test_parts_are_offered_ticked_and_switched_for_this_pane(player: Player) -> 
     ]
     told = re.findall(r"(code[^<]*|law[^<]*)</td>.*?([\d.]+%)", one)
     assert told == [("code (off)", "0.0%"), ("law", "62.5%")]
-    assert "apps/composed (its backbone alone)" in none
+    assert "apps/composed (backbone only)" in none
     assert both.count('class="strip"') == 3 * 3  # the mean and two blocks
     assert "0.25 / 0.38" in both
 
@@ -178,9 +182,9 @@ def test_two_panes_open_on_what_is_worth_opening_and_say_different_things() -> N
 def alone(*gates: GateWeights) -> str:
     """What a pane shows of an expert with two parts that says a word for each of these weights of its gates."""
     manifest = {**MANIFEST, "experts": [{**MANIFEST["experts"][0], "name": "apps", "parts": ["code", HOSTILE]}]}
-    answer = Spoken("the", ["law", "apps"], manifest, parts={"apps": ["code", HOSTILE]})
+    answer = Answer("the", ["law", "apps"], manifest, parts={"apps": ["code", HOSTILE]})
     for number, told in enumerate(gates):
-        answer = answer.with_news(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": told}))
+        answer = answer.with_event(Token(number, f" word{number}", -1.0, {"apps": 1.0}, {"apps": told}))
     return answer_html(answer)
 
 
@@ -197,13 +201,13 @@ def test_words_of_an_expert_with_parts_alone_wear_the_colour_of_backbone_or_part
         "code 0%": colour_of(1),
         f"{html.escape(HOSTILE)} 50%": colour_of(2),
     }
-    assert "what weighed most inside apps, its backbone or a part" in drawn
+    assert "Words coloured by the leading part of apps, or its backbone" in drawn
     assert HOSTILE not in drawn
     assert "Block 2" in drawn
 
 
 def test_beside_another_expert_words_wear_the_colours_of_experts() -> None:
-    assert "what weighed most inside" not in answer_html(spoken(0.9, 0.2))
+    assert "Words coloured by the leading part" not in answer_html(answer_of(0.9, 0.2))
 
 
 @pytest.mark.usefixtures("composed")
@@ -232,9 +236,9 @@ def test_what_would_change_without_each_is_read_and_not_drawn_anew(player: Playe
     whole, without = math.exp(3 / 4), math.exp(6 / 4)
     assert f"{without / whole - 1:+.1%}" in last
     last = frames(player, "both", ["both/code", "both/law"], 2, [], True)[-1]
-    assert "What would change without" in last
+    assert "<caption>Ablation</caption>" in last
     assert "<td>both/code</td>" in last
-    assert "nothing to leave out" in frames(player, "both", ["both/law"], 2, [], True)[-1]
+    assert "Nothing can be left out" in frames(player, "both", ["both/law"], 2, [], True)[-1]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +259,7 @@ def test_what_cannot_be_done_is_said_in_words(
 def test_a_mistake_of_ours_shows_no_inner_parts(player: Player, host: Any) -> None:
     host.fail_at = 0
 
-    assert "its log says more" in frames(player, "both", ["both/law"])[-1]
+    assert "See its log" in frames(player, "both", ["both/law"])[-1]
 
 
 def test_both_panes_stream_at_the_same_time_each_its_own_answer(player: Player, host: Any) -> None:
@@ -268,7 +272,7 @@ def test_both_panes_stream_at_the_same_time_each_its_own_answer(player: Player, 
     drawn = asyncio.run(collect())
 
     last = [next(frame[place] for frame in reversed(drawn) if isinstance(frame[place], str)) for place in (0, 1)]
-    assert ["both/code</b> speaks alone" in last[0], "both/law</b> speaks alone" in last[1]] == [True, True]
+    assert ["both/code</b> is the only expert" in last[0], "both/law</b> is the only expert" in last[1]] == [True, True]
     assert host.most_open == 2
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 KEEP = """
 import sys
-from ui.serving import supervise as keep
-keep.PAUSE_SECONDS, keep.STAYED_SECONDS = 0.01, {stayed}
-sys.exit(keep.keep(sys.argv[1:]))
+from ui.serving import supervise as supervising
+supervising.PAUSE_SECONDS, supervising.STABLE_SECONDS = 0.01, {stayed}
+sys.exit(supervising.supervise(sys.argv[1:]))
 """
 # Writes a line, then ends with the code that stands in the line's place of the list.
 CHILD = """
@@ -61,7 +61,7 @@ def test_asked_to_end_it_ends_its_child_and_starts_no_other() -> None:
 
 def test_asked_to_end_between_two_lives_it_starts_no_other(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    patient = "from ui.serving.supervise import keep; import sys; sys.exit(keep(sys.argv[1:]))"
+    patient = "from ui.serving.supervise import supervise; import sys; sys.exit(supervise(sys.argv[1:]))"
     command = [sys.executable, "-c", patient, sys.executable, "-c", CHILD, str(log), "dies"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as keeper:
         assert keeper.stderr is not None

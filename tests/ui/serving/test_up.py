@@ -90,7 +90,7 @@ def test_the_studio_listens_here_whatever_the_api_does() -> None:
 
 
 def test_a_short_token_is_refused_beyond_this_machine_and_the_command_to_make_one_is_told() -> None:
-    with pytest.raises(UnsafeAddress, match=r"at least 32 characters.*has 31\..*secrets\.token_urlsafe\(32\)"):
+    with pytest.raises(UnsafeAddress, match=r"has 31, but needs at least 32 characters.*secrets\.token_urlsafe\(32\)"):
         require_safe_address(Settings(host="0.0.0.0", token="x" * 31))
     require_safe_address(Settings(host="0.0.0.0", token="x" * 32))
     require_safe_address(Settings(host="::1", token="short"))

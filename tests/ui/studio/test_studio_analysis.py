@@ -195,7 +195,7 @@ def test_without_scores_the_command_that_makes_them_is_named(answers: Answers, m
         for job in jobs.list_jobs(session, kind="evaluate", state="queued"):
             jobs.request_stop(session, job.id, "cancel")
     app = settled(open_room("posteriors", posterior__view="All domains", posteriors__split="test"))
-    assert "workbench eval run first --split test" in told(app)
+    assert "workbench evaluate run first --split test" in told(app)
 
 
 # mixtures --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from jobs.plans import clusterings
 from ui.cli import app
-from ui.cli.commands import cluster, corpus, evaluate, expert, mix, mode, seed, train
+from ui.cli.commands import cluster, corpus, evaluate, expert, mixture, mode, seed, train
 from ui.kinds.catalog import screen_of
 from ui.present.cli_command import command_line
 from ui.present.questions import assemble, changed, questions_of
@@ -103,7 +103,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Spec]:
         specs.append(spec)
         return SimpleNamespace(state="queued")
 
-    for verb in (cluster, corpus, seed, train, evaluate, expert, mix, mode):
+    for verb in (cluster, corpus, seed, train, evaluate, expert, mixture, mode):
         monkeypatch.setattr(verb, "submit", submit)
     return specs
 

@@ -77,7 +77,7 @@ def test_accuracies_that_are_not_known_are_counted_with_what_to_do() -> None:
     table = {"perplexity": [[10.0, 9.0], [None, 8.0]], "accuracy": [[0.25, None], [None, None]]}
     told = unknown_accuracy_words(table, "mix")
     assert told.startswith("The accuracy of 2 scores is not known")
-    assert told.endswith("workbench eval run mix --again.")
+    assert told.endswith("workbench evaluate run mix --again.")
     assert unknown_accuracy_words({**table, "accuracy": [[0.25, 0.1], [None, 0.0]]}, "mix") == ""
 
 
@@ -89,7 +89,7 @@ def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missi
         with transaction() as session:
             for row in session.scalars(select(Evaluation).limit(forgotten)):
                 row.num_correct = None
-        assert main(["eval", "show", "first"]) == 0
+        assert main(["evaluate", "show", "first"]) == 0
         return capsys.readouterr().out
 
     known, some, none = told(0), told(1), told(1000)
@@ -97,7 +97,7 @@ def test_the_command_line_tells_accuracies_and_how_to_learn_those_that_are_missi
     assert "--again" not in known
     assert "The accuracy of 1 score is not known" in some
     assert "Accuracy: % of tokens" in some
-    assert "workbench eval run first --again" in none
+    assert "workbench evaluate run first --again" in none
     assert "Accuracy: %" not in none
 
 

@@ -192,7 +192,7 @@ def test_a_mixture_of_one_expert_with_parts_says_what_mixes_and_compares_no_ways
     assert alone in words
     assert "One expert takes part" in words
     assert "Which way to use the experts is best?" not in words
-    assert main(["mix", "show", "both"]) == 0
+    assert main(["mixture", "show", "both"]) == 0
     assert alone in " ".join(capsys.readouterr().out.split())
 
 

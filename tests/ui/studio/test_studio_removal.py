@@ -114,4 +114,4 @@ def test_reports_are_read_again_and_deleted() -> None:
     assert not app.exception
     assert "is deleted" in told(app)
     assert [one.kind for one in read(reports.list_reports)] == ["overlap"]
-    assert "workbench eval affinity" in told(app)
+    assert "workbench evaluate affinity" in told(app)

@@ -45,7 +45,7 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(
     app = open_page(replication__size="smoke")
     assert "No paper has been reproduced here yet." in told(app)
     app.text_input(key="replication.folder").set_value(str(folder)).run()
-    assert f"workbench reproduce demix {folder} --size smoke --seeds 2 --name demix-smoke" in app.code[0].value
+    assert f"workbench replicate demix {folder} --size smoke --seeds 2 --name demix-smoke" in app.code[0].value
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
@@ -56,7 +56,7 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(
 def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> None:
     app = open_page(replication__paper="cbtm", replication__size="smoke")
     app.text_input(key="replication.folder").set_value(str(folder)).run()
-    assert f"workbench reproduce cbtm {folder} --size smoke --seeds 2 --name cbtm-smoke" in app.code[0].value
+    assert f"workbench replicate cbtm {folder} --size smoke --seeds 2 --name cbtm-smoke" in app.code[0].value
     assert any("up to 4 clusters" in option for option in app.selectbox(key="replication.size").options)
     app.button(key="replication.submit").click().run()
     assert not complaints(app)

@@ -89,7 +89,7 @@ def test_what_is_missing_stands_with_its_command() -> None:
     assert "laws again on code, poems: not scored on the same text." in told(app)
     (command,) = [block.value for block in app.code]
     assert command == (
-        "workbench eval run first --experts 'laws again' --domains code,poems --split test "
+        "workbench evaluate run first --experts 'laws again' --domains code,poems --split test "
         "--block-size 128 --max-tokens 2048"
     )
 
@@ -113,7 +113,7 @@ def test_the_comparison_of_experts_leads_there() -> None:
 
 @pytest.mark.usefixtures("counted_tokens")
 def test_the_command_line_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    wish = ["eval", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
+    wish = ["evaluate", "retention", "poems", "--targets", "code", "--experts", "first/code,first/prose"]
     assert main(wish) in (0, None)
     printed = capsys.readouterr().out
     assert "Kept most: first/prose (40.0 % on poems)." in " ".join(printed.split())

@@ -112,7 +112,7 @@ def test_fewer_blocks_than_asked_is_refused_and_nothing_is_kept(scored: None) ->
 
 
 def test_a_domain_that_was_not_scored_is_refused_with_the_command_that_scores_it(scored: None) -> None:
-    with pytest.raises(ScoresError, match="workbench eval run both --split dev"), reading() as session:
+    with pytest.raises(ScoresError, match="workbench evaluate run both --split dev"), reading() as session:
         estimate_shares(session, get_storage(), "both", "moon")
 
 
@@ -137,7 +137,7 @@ def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(score
         session.execute(delete(Evaluation).where(Evaluation.split == "dev"))
     with reading() as session:
         assert not is_scored(session, "both", "law")
-        with pytest.raises(ScoresError, match="workbench eval run both --domains law --split dev"):
+        with pytest.raises(ScoresError, match="workbench evaluate run both --domains law --split dev"):
             nearest(session, get_storage(), "both", "law")
 
 

@@ -1,76 +1,81 @@
-"""workbench corpus: bring in text and look at it."""
+"""Corpora: import text as domains, list, show and delete it."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from engine.config import MOST
+from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
+from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import How, Json, takes
 from ui.cli.output import day, harmless, print_done, print_fields, print_json, print_table, say
 from ui.present.text.formatting import size
 from workbench.kinds.data.import_corpus import ImportCorpus
+from workbench.registry.cards import CorpusCard, DomainCard
 
-app = typer.Typer(no_args_is_help=True, help="Bring in text, look at what came of it.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+CorpusName = Annotated[str, typer.Argument(help="Name of a corpus.", autocompletion=names_of("corpus"))]
+DomainName = Annotated[str, typer.Argument(help="Name of a domain.", autocompletion=names_of("domain"))]
+
+_COLUMNS = (
+    name_column(),
+    Column("Domains", lambda corpus: corpus.domains),
+    Column("Skipped", lambda corpus: corpus.report.get("num_refused", 0)),
+    Column("Licence", lambda corpus: corpus.licence),
+    created_column(day),
+)
+_DOMAIN_COLUMNS = (
+    name_column(),
+    Column("Corpus", lambda domain: domain.corpus),
+    Column("Role", lambda domain: domain.role),
+    Column("Documents", lambda domain: domain.num_documents),
+    Column("Words", lambda domain: domain.num_words),
+    Column("Size", lambda domain: domain.num_bytes, size),
+    created_column(day),
+)
 
 
 @app.command("add")
 @takes(ImportCorpus, "name", "path")
 def add(spec: ImportCorpus, how: How) -> None:
-    """Read text from files, a Hugging Face data set or this machine, and keep it as domains."""
+    """Import text from files, a Hugging Face data set or this machine, as domains."""
     submit(spec, how)
 
 
 @app.command("list")
-def list_all(as_json: Json = False) -> None:
-    """Every corpus, and the domains it holds."""
+@lists(_COLUMNS, empty="There is no corpus yet. Import one with: workbench corpus add NAME PATH", noun="corpus")
+def list_all() -> list[CorpusCard]:
+    """List corpora with their domains."""
     from workbench.registry.corpora import list_corpora
     from workbench.registry.database import reading
 
     with reading() as session:
-        cards = list_corpora(session)
-    if as_json:
-        print_json(cards)
-    else:
-        rows = [
-            (one.name, one.domains, one.report.get("num_refused", 0), one.licence, day(one.created_at)) for one in cards
-        ]
-        print_table(
-            ["Corpus", "Domains", "Refused", "Licence", "Imported"],
-            rows,
-            empty="There is no corpus yet. Bring one in with: workbench corpus add NAME PATH",
-        )
+        return list_corpora(session)
 
 
 @app.command("domains")
-def list_domains(as_json: Json = False) -> None:
-    """Every domain, with its size in documents, words and bytes."""
+@lists(_DOMAIN_COLUMNS, empty="There is no domain yet. Import text with: workbench corpus add NAME PATH", noun="domain")
+def list_domains() -> list[DomainCard]:
+    """List domains with their sizes in documents, words and bytes."""
     from workbench.registry import corpora
     from workbench.registry.database import reading
 
     with reading() as session:
-        cards = corpora.list_domains(session)
-    if as_json:
-        print_json(cards)
-    else:
-        rows = [
-            (one.name, one.corpus, one.role, one.num_documents, one.num_words, size(one.num_bytes)) for one in cards
-        ]
-        print_table(
-            ["Domain", "Corpus", "Role", "Documents", "Words", "Size"],
-            rows,
-            empty="There is no domain yet. Bring in text with: workbench corpus add NAME PATH",
-        )
+        return corpora.list_domains(session)
 
 
 @app.command("show")
 def show(
-    name: str = typer.Argument(help="Name of a domain."),
+    name: DomainName,
     documents: int = typer.Option(3, min=0, max=MOST, help="Documents to preview."),
-    split: str = typer.Option("train", help="Which part to preview: train, dev or test."),
+    split: str = typer.Option("train", help="Split to preview: train, dev or test."),
     as_json: Json = False,
 ) -> None:
-    """One domain: sizes, provenance, licence and its first documents."""
+    """Show a domain: its sizes, source, licence and first documents."""
     from workbench.registry import corpora
     from workbench.registry.database import reading
     from workbench.settings import get_settings
@@ -88,8 +93,8 @@ def show(
 
 
 @app.command("report")
-def report(name: str = typer.Argument(help="Name of a corpus."), as_json: Json = False) -> None:
-    """One import: what was taken, what was refused, where and why."""
+def report(name: CorpusName, as_json: Json = False) -> None:
+    """Show an import: what was read, what was skipped, where and why."""
     from workbench.registry.corpora import get_corpus
     from workbench.registry.database import reading
 
@@ -98,14 +103,14 @@ def report(name: str = typer.Argument(help="Name of a corpus."), as_json: Json =
     if as_json:
         print_json(card)
         return
-    refused = card.report.get("refused", [])
+    skipped = card.report.get("refused", [])
     print_fields({key: value for key, value in card.report.items() if key != "refused"})
-    rows = [(one.get("path"), one.get("line"), one.get("reason")) for one in refused]
-    print_table(["File", "Line", "Why it was left out"], rows, empty="Nothing was left out.")
+    rows = [(entry.get("path"), entry.get("line"), entry.get("reason")) for entry in skipped]
+    print_table(["File", "Line", "Reason"], rows, empty="Nothing was skipped.")
 
 
 @app.command("delete")
-def delete(name: str = typer.Argument(help="Name of a corpus."), as_json: Json = False) -> None:
+def delete(name: CorpusName, as_json: Json = False) -> None:
     """Delete a corpus with its domains and the scores on them; refused while an expert or a job depends on them."""
     from workbench.registry.corpora import delete_corpus
     from workbench.registry.database import transaction

@@ -1,4 +1,4 @@
-"""workbench doctor: is this machine ready?"""
+"""workbench doctor: checks whether this machine is ready."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ui.cli.output import print_json, say
 
 
 def doctor(as_json: Json = False) -> None:
-    """Check Python, PyTorch, disk, registry, queue, worker, ports and browser; say what to do about each."""
+    """Check Python, PyTorch, disk, registry, queue, worker, ports and browser, and print how to fix problems."""
     from ui.serving.doctor import examine, is_well
     from workbench.settings import get_settings
 
@@ -17,7 +17,7 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json({"ok": is_well(findings), "checks": findings})
     else:
-        for one in findings:
-            mark = "ok" if one.ok else "problem" if one.needed else "missing"
-            say(f"{mark:<8} {one.name:<18} {one.finding}{' ' + one.next_step if not one.ok else ''}".rstrip())
+        for check in findings:
+            status = "ok" if check.ok else "problem" if check.needed else "missing"
+            say(f"{status:<8} {check.name:<18} {check.finding}{' ' + check.next_step if not check.ok else ''}".rstrip())
     raise typer.Exit(0 if is_well(findings) else 1)

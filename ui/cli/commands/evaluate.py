@@ -1,4 +1,4 @@
-"""workbench eval: score experts on held-out text, and read the result."""
+"""Evaluation: score experts on held-out text, and analyse the stored scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import typer
 
 from engine.config import MOST
 from engine.mixing.gates.cluster import DistanceConfig
-from ui.cli.commands.mix import Blocks
+from ui.cli.commands.mixture import Blocks
+from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.mix_options import GateEvidence, NewestWeight
 from ui.cli.options import How, Json, split_commas, takes
@@ -38,19 +39,17 @@ from workbench.kinds.analysis.classify import Classify
 from workbench.kinds.analysis.evaluate import Evaluate
 from workbench.kinds.analysis.measure_overlap import MeasureOverlap
 
-app = typer.Typer(
-    no_args_is_help=True, help="Evaluate: perplexities and specialization of experts, and why they differ."
-)
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Estimate = Literal["updating", "mean"]
-Mixture = Annotated[str, typer.Argument(help="Name of a mixture.")]
-Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
+Mixture = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
+Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
 
 
 @app.command("run")
 @takes(Evaluate, "mixture")
 def run(spec: Evaluate, how: How) -> None:
-    """Score every expert of a mixture on every domain, and keep each token's log-likelihood."""
+    """Score every expert of a mixture on every domain, and store each token's log-likelihood."""
     submit(spec, how)
 
 
@@ -60,7 +59,7 @@ def show(
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """Perplexity and accuracy of each expert on each domain, and its ratio to the domain's own expert."""
+    """Show the perplexity and accuracy of each expert on each domain, and its ratio to the in-domain expert."""
     from workbench.analysis.evaluations import perplexity_table
     from workbench.registry.database import reading
 
@@ -71,7 +70,8 @@ def show(
         return
     if not found["domains"]:
         flag = "" if split == "test" else f" --split {split}"
-        say(f"There are no scores of “{mixture}” yet. Make them with: workbench eval run {shlex.quote(mixture)}{flag}")
+        command = f"workbench evaluate run {shlex.quote(mixture)}{flag}"
+        say(f"There are no scores of “{mixture}” yet. Create them with: {command}")
         return
     _print("Perplexity (lower is better)", found, found["perplexity"])
     if words := table_measure_words(found):
@@ -80,7 +80,7 @@ def show(
     if found.get("specialization"):
         say("")
         _print(
-            "Ratio to the domain's own expert (above 1: that expert is worse there)",
+            "Ratio to the in-domain expert (above 1: worse than the in-domain expert)",
             found,
             found["specialization"],
         )
@@ -92,13 +92,13 @@ def grid(
     split: Split = "test",
     temperatures: Annotated[
         list[float],
-        typer.Option("--temperature", help="A temperature, as often as you like; none: a usual choice."),
+        typer.Option("--temperature", help="Temperature; may be repeated. Default: a standard grid."),
     ] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
-    """A cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
-    for one in temperatures:
-        DistanceConfig("", temperature=one)  # refuses what no gate can have
+    """Evaluate a cluster gate at every temperature and top-k (C-BTM table 9), from stored scores and distances."""
+    for temperature in temperatures:
+        DistanceConfig("", temperature=temperature)  # refuses values that no gate accepts
     from workbench.analysis.cluster_grid import cluster_grid
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -109,19 +109,23 @@ def grid(
         print_json(found)
         return
     rows = grid_rows(found, found["perplexity"]) if found["domains"] else []
-    _print_rows(rows, empty=f"Nothing is scored yet. Score it with: workbench eval run {shlex.quote(mixture)}")
+    _print_rows(rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {shlex.quote(mixture)}")
     if rows:
         say(grid_words(found, found["perplexity"]))
 
 
 @app.command("forgetting")
 def forgetting(
-    before: Annotated[str, typer.Argument(help="A mixture (or an expert) as it was.")],
-    after: Annotated[str, typer.Argument(help="The mixture (or expert) that it became.")],
-    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "test",
+    before: Annotated[
+        str, typer.Argument(help="The mixture or expert before training.", autocompletion=names_of("mixture", "expert"))
+    ],
+    after: Annotated[
+        str, typer.Argument(help="The mixture or expert after training.", autocompletion=names_of("mixture", "expert"))
+    ],
+    split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "test",
     as_json: Json = False,
 ) -> None:
-    """How much a model forgot: its perplexity on each domain before and after (DEMix table 13), from stored scores."""
+    """Compare perplexities on each domain before and after training (DEMix table 13), from stored scores."""
     from workbench.analysis.forgetting import forgetting as compare
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -131,7 +135,7 @@ def forgetting(
     if as_json:
         print_json(found)
         return
-    empty = "Both were scored on no common text. Score each with: workbench eval run MIXTURE"
+    empty = "The two have no scores of the same text. Score each with: workbench evaluate run MIXTURE"
     _print_rows(forgetting_rows(found), empty=empty)
     for sentence in forgetting_words(found):
         say(sentence)
@@ -139,17 +143,23 @@ def forgetting(
 
 @app.command("retention")
 def retention(
-    retain: Annotated[str, typer.Argument(help="Domain that was not to be forgotten.")],
+    retain: Annotated[str, typer.Argument(help="Domain to retain.", autocompletion=names_of("domain"))],
     targets: Annotated[
-        list[str], typer.Option(help="Domains that were to be learned; none: those that trained the experts.")
+        list[str],
+        typer.Option(
+            help="Target domains. Default: those that trained the experts.", autocompletion=names_of("domain")
+        ),
     ] = [],  # noqa: B006
     experts: Annotated[
-        list[str], typer.Option(help="Experts to compare; none: all that were scored on the domain.")
+        list[str],
+        typer.Option(
+            help="Experts to compare. Default: all with scores on the domain.", autocompletion=names_of("expert")
+        ),
     ] = [],  # noqa: B006
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """What experts learned against what they kept (MoDE table 1): full fine-tuning, LoRA, MoDE, from stored scores."""
+    """Compare learning with forgetting (MoDE table 1) for full fine-tuning, LoRA and MoDE, from stored scores."""
     from workbench.analysis.retention import retention as compare
     from workbench.registry.database import reading
 
@@ -159,7 +169,7 @@ def retention(
         print_json(found)
         return
     if not found["rows"]:
-        say(f"No expert was scored on {retain} ({split}). Score a mixture with: workbench eval run MIXTURE")
+        say(f"No expert has scores on {retain} ({split}). Score a mixture with: workbench evaluate run MIXTURE")
         return
     say(verdict_title(found))
     _print_rows(verdict_rows(found))
@@ -169,21 +179,21 @@ def retention(
         if sentence:
             say(sentence)
     for sentence, command in missing_words(found):
-        say(f"{sentence} Make it with: {command}")
+        say(f"{sentence} Create it with: {command}")
 
 
 @app.command("removal")
 def removal(
     mixture: Mixture,
     retrained: Annotated[
-        list[str], typer.Option(help="Mixture trained without a domain, as in law=seven; may be repeated.")
+        list[str], typer.Option(help="Mixture trained without a domain, such as law=seven; may be repeated.")
     ] = [],  # noqa: B006 (Typer reads the default and never changes it)
     blocks: Blocks = 100,
     evidence: GateEvidence = None,
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """What removing each expert costs on its own domain (DEMix table 7), from stored scores alone."""
+    """Compute what removing each expert costs on its own domain (DEMix table 7), from stored scores."""
     from workbench.analysis.removal import removal_table
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -206,40 +216,40 @@ def removal(
         if row["why"]:
             say(f"{row['domain']}: {row['why']}")
     if any(row["why"] for row in found["rows"]):
-        least = f"--split dev --max-tokens {blocks} x the block size, at least"
-        say(f"Score what is missing with: workbench eval run {shlex.quote(mixture)}, and for the priors with {least}.")
-    for told in not_removed(found["rows"]):
-        say(told)
+        command = f"workbench evaluate run {shlex.quote(mixture)}"
+        options = f"--split dev --max-tokens of at least {blocks} x the block size"
+        say(f"Score what is missing with: {command}, and for the priors with {options}.")
+    for sentence in not_removed(found["rows"]):
+        say(sentence)
 
 
 def _retrained(pair: str) -> tuple[str, str]:
     """The domain and the mixture in `law=seven`."""
     domain, _, name = pair.rpartition("=")
     if not domain.strip() or not name.strip():
-        told = f"A mixture trained without a domain must be given as DOMAIN=MIXTURE, but is “{pair}” instead."
-        raise BadUsage(told, "Write it as in law=seven.")
+        raise BadUsage(f"“{pair}” is not DOMAIN=MIXTURE.", "Write it as in law=seven.")
     return domain.strip(), name.strip()
 
 
 @app.command("overlap")
 @takes(MeasureOverlap)
 def overlap(spec: MeasureOverlap, how: How) -> None:
-    """Measure which share of their frequent bigrams every two domains have in common."""
+    """Measure the bigram overlap of every two domains."""
     submit(spec, how)
 
 
 @app.command("classify")
 @takes(Classify, "mixture", "path")
 def classify(spec: Classify, how: How) -> None:
-    """Few-shot classification of a folder of tasks, under each way to choose experts (C-BTM tables 1, 10 and 11)."""
+    """Run few-shot classification on a folder of tasks, under each routing of experts (C-BTM tables 1, 10 and 11)."""
     card = submit(spec, how)
     if card.state == "done" and not how.json:
-        say(f"Read its numbers: workbench report show {card.result['report'][:8]}")
+        say(f"Show the numbers with: workbench report show {card.result['report'][:8]}")
 
 
 @app.command("affinity")
 def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> None:
-    """Do experts carry over to domains that share their bigrams? The correlation of the two."""
+    """Correlate the experts' perplexity ratios on other domains with the bigram overlap of the domains."""
     from workbench.analysis.affinity import affinity as find
     from workbench.registry.database import reading
 
@@ -249,8 +259,8 @@ def affinity(mixture: Mixture, split: Split = "test", as_json: Json = False) -> 
         print_json(found)
         return
     rows = [(one["expert"], one["domain"], one["ratio"], one["overlap"]) for one in found["cells"]]
-    columns = ["Expert", "Domain", "Ratio to the domain's own expert", "Bigram overlap"]
-    print_table(columns, rows, empty=f"There are no scores yet. Make them with: workbench eval run {mixture}")
+    columns = ["Expert", "Domain", "Ratio to the in-domain expert", "Bigram overlap"]
+    print_table(columns, rows, empty=f"There are no scores yet. Create them with: workbench evaluate run {mixture}")
     say("")
     for sentence in affinity_words(found):
         say(sentence)
@@ -261,16 +271,17 @@ def posteriors(
     mixture: Mixture,
     split: Split = "dev",
     blocks: Annotated[
-        int, typer.Option("--blocks", min=1, max=MOST, help="Blocks of each domain at most (paper: 100).")
+        int, typer.Option("--blocks", min=1, max=MOST, help="Maximum number of blocks of each domain (paper: 100).")
     ] = 100,
     evidence: GateEvidence = None,
     newest_weight: NewestWeight = 0.7,
     estimate: Annotated[
-        Estimate, typer.Option(help="updating: the learnt prior (paper, figure 4); mean: the mean of the blocks.")
+        Estimate,
+        typer.Option(help="updating: the updated prior (paper, figure 4); mean: the mean posterior of the blocks."),
     ] = "updating",
     as_json: Json = False,
 ) -> None:
-    """Which expert each domain's text is taken for, from stored scores; with --json the way there, block by block."""
+    """Show each domain's posterior over experts, from stored scores; with --json, block by block."""
     from workbench.analysis.posteriors import posterior_map
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -294,19 +305,24 @@ def posteriors(
         (row["domain"], row["role"], stable_words(row), *(f"{share:.3f}" for share in row["posterior"]))
         for row in found["domains"]
     ]
-    empty = f"There are no scores yet. Make them with: workbench eval run {mixture} --split {split}"
+    empty = f"There are no scores yet. Create them with: workbench evaluate run {mixture} --split {split}"
     print_table(["Domain", "Role", "Stable", *found["experts"]], rows, empty=empty)
 
 
 @app.command("contrast")
 def contrast(
-    domain: Annotated[str, typer.Argument(help="Name of a domain.")],
-    expert: Annotated[str, typer.Argument(help="Name of an expert.")],
-    rival: Annotated[str, typer.Argument(help="Name of the expert to compare it with, such as the domain's own.")],
+    domain: Annotated[str, typer.Argument(help="Name of a domain.", autocompletion=names_of("domain"))],
+    expert: Annotated[str, typer.Argument(help="Name of an expert.", autocompletion=names_of("expert"))],
+    rival: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the expert to compare with, such as the in-domain expert.", autocompletion=names_of("expert")
+        ),
+    ],
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """On which passages of a domain an expert does worst and best against another, from stored scores."""
+    """Show the passages of a domain on which an expert is worst and best against another, from stored scores."""
     from workbench.analysis.token_comparison import compare_tokens as find
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -328,12 +344,12 @@ def contrast(
         for title in ("worst", "best")
         for passage in found[title]
     ]
-    print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="Nothing was scored.")
+    print_table(["", "Document", "Tokens", "Gain in nats per token", "Text"], rows, empty="There are no scores.")
     say(f"A gain above 0: {expert} predicts the passage better than {rival}.")
 
 
 def _show_accuracy(mixture: str, found: dict[str, Any]) -> None:
-    """The table where anything is known, and how to learn the rest."""
+    """The accuracy table, and how to measure what is missing."""
     if any(value is not None for row in found["accuracy"] for value in row):
         say("")
         shares = [[*map(in_percent, row)] for row in found["accuracy"]]

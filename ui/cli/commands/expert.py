@@ -1,4 +1,4 @@
-"""workbench expert: the registry of experts."""
+"""Experts: list, show, enable, disable, rename, certify and delete them."""
 
 from __future__ import annotations
 
@@ -8,56 +8,60 @@ from typing import Annotated
 import typer
 
 from engine.config import MOST
+from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
+from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import How, Json, takes
-from ui.cli.output import day, print_done, print_fields, print_json, print_table, say, tell
+from ui.cli.output import day, print_done, print_fields, print_json, print_note, print_table, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.removal import print_certificate
-from ui.present.text.formatting import size
+from ui.present.text.formatting import pluralize, size
 from ui.present.text.parents import proposal_words
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.analysis.certify_removal import CertifyRemoval
+from workbench.registry.cards import ExpertCard
 
-app = typer.Typer(no_args_is_help=True, help="Experts: list, look at, switch on and off, rename, certify, delete.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-ExpertName = Annotated[str, typer.Argument(help="Name of an expert.")]
-ExpertNames = Annotated[list[str], typer.Argument(help="Names of experts.")]
+ExpertName = Annotated[str, typer.Argument(help="Name of an expert.", autocompletion=names_of("expert"))]
+ExpertNames = Annotated[list[str], typer.Argument(help="Names of experts.", autocompletion=names_of("expert"))]
+
+
+def _status(expert: ExpertCard) -> str:
+    stale = ", stale" if expert.stale else ""
+    return f"{'enabled' if expert.enabled else 'disabled'}{stale}"
+
+
+_COLUMNS = (
+    name_column(),
+    Column("Method", lambda expert: expert.method),
+    Column("Domains", lambda expert: expert.domains),
+    Column("Parents", lambda expert: expert.parents),
+    Column("Parameters", lambda expert: expert.num_parameters),
+    Column("Mixtures", lambda expert: expert.mixtures),
+    Column("Status", _status),
+    created_column(day),
+)
 
 
 @app.command("list")
-def list_all(as_json: Json = False) -> None:
-    """Every expert."""
+@lists(
+    _COLUMNS,
+    empty="There is no expert yet. Train some with: workbench train joint NAME --seed-model S --domains A,B",
+    noun="expert",
+)
+def list_all() -> list[ExpertCard]:
+    """List experts. A stale expert was trained on a cluster whose documents have changed."""
     from workbench.registry.database import reading
     from workbench.registry.experts import list_experts
 
     with reading() as session:
-        cards = list_experts(session)
-    if as_json:
-        print_json(cards)
-    else:
-        rows = [
-            (
-                one.name,
-                one.method,
-                one.domains,
-                one.parents,
-                one.num_parameters,
-                one.enabled,
-                one.mixtures,
-                "stale" if one.stale else "",
-            )
-            for one in cards
-        ]
-        print_table(
-            ["Expert", "Method", "Domains", "Parents", "Parameters", "Enabled", "In mixtures", ""],
-            rows,
-            empty="There is no expert yet. Train some with: workbench train demix NAME --seed-model S --domains A,B",
-        )
+        return list_experts(session)
 
 
 @app.command("show")
 def show(name: ExpertName, as_json: Json = False) -> None:
-    """One expert, with where it came from."""
+    """Show an expert with its parents and its training."""
     from workbench.registry.database import reading
     from workbench.registry.experts import get_expert
 
@@ -66,25 +70,25 @@ def show(name: ExpertName, as_json: Json = False) -> None:
     if as_json:
         print_json(card)
     else:
-        told = {"size": size(card.size_bytes), "made": day(card.created_at)}
-        print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | told)
+        readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
+        print_fields(card.model_dump(exclude={"id", "base_id", "size_bytes", "created_at"}) | readable)
 
 
 @app.command("enable")
 def enable(names: ExpertNames, as_json: Json = False) -> None:
-    """Let experts take part again."""
+    """Enable experts that were disabled."""
     _switch(names, True, as_json)
 
 
 @app.command("disable")
 def disable(names: ExpertNames, as_json: Json = False) -> None:
-    """Keep experts out of every mixture, without deleting them."""
+    """Disable experts in every mixture, without deleting them."""
     _switch(names, False, as_json)
 
 
 @app.command("rename")
 def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name."), as_json: Json = False) -> None:
-    """Give an expert another name; its id and files stay."""
+    """Rename an expert; its id and files stay the same."""
     from workbench.registry import experts
     from workbench.registry.database import transaction
 
@@ -97,11 +101,11 @@ def rename(name: ExpertName, new_name: str = typer.Argument(help="The new name."
 @app.command("note")
 def note(
     name: ExpertName,
-    notes: str = typer.Option(None, help="Free text about the expert; replaces what was there."),
-    tags: str = typer.Option(None, help="Tags, separated by commas; replace those that were there."),
+    notes: str = typer.Option(None, help="Notes about the expert; they replace the old ones."),
+    tags: str = typer.Option(None, help="Tags, separated by commas; they replace the old ones."),
     as_json: Json = False,
 ) -> None:
-    """Write down what you know about an expert."""
+    """Set the notes or tags of an expert."""
     from ui.cli.options import split_commas
     from workbench.registry import experts
     from workbench.registry.database import transaction
@@ -109,18 +113,23 @@ def note(
     with transaction() as session:
         experts.describe(session, name, notes=notes, tags=None if tags is None else split_commas([tags]))
         card = experts.get_expert(session, name)
-    print_done(card, f"Noted on “{name}”.", as_json)
+    print_done(card, f"The notes and tags of “{name}” are saved.", as_json)
 
 
 @app.command("nearest")
 def nearest(
-    domain: Annotated[str, typer.Argument(help="Domain that a new expert is to learn.")],
-    mixture: Annotated[str, typer.Option(show_default=False, help="Mixture whose experts are the possible parents.")],
-    blocks: Annotated[int, typer.Option(min=1, max=MOST, help="Scored blocks at most (paper: 100).")] = 100,
-    split: Annotated[str, typer.Option(help="Which held-out part: dev or test.")] = "dev",
+    domain: Annotated[str, typer.Argument(help="Domain of the new expert.", autocompletion=names_of("domain"))],
+    mixture: Annotated[
+        str,
+        typer.Option(
+            show_default=False, help="Mixture whose experts are the candidates.", autocompletion=names_of("mixture")
+        ),
+    ],
+    blocks: Annotated[int, typer.Option(min=1, max=MOST, help="Maximum number of scored blocks (paper: 100).")] = 100,
+    split: Annotated[str, typer.Option(help="Held-out split: dev or test.")] = "dev",
     as_json: Json = False,
 ) -> None:
-    """Propose the parent of a new expert: whom the domain's held-out text is taken for, from stored scores."""
+    """Propose the parent of a new expert: the one with the highest posterior on the domain, from stored scores."""
     from workbench.analysis.parent_proposal import nearest as find
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -138,16 +147,16 @@ def nearest(
 @app.command("certify")
 @takes(CertifyAddition, "expert")
 def certify(spec: CertifyAddition, how: How) -> None:
-    """Certify an addition: nothing that was there changed, and what each domain gained; code 1 where it does not hold.
+    """Certify that adding an expert changed no other file, and measure each domain's gain; exit code 1 if it fails.
 
-    Read it with: workbench expert additions NAME.
+    Show the certificate with: workbench expert additions NAME.
     """
     submit(spec, how)
 
 
 @app.command("additions")
 def additions(name: ExpertName, as_json: Json = False) -> None:
-    """The certificates of an expert's addition: the newest with its numbers. With --json, all of them."""
+    """Show the newest certificate of an expert's addition; with --json, all of them."""
     from workbench.analysis.additions import additions_of
     from workbench.registry.database import reading
 
@@ -159,25 +168,27 @@ def additions(name: ExpertName, as_json: Json = False) -> None:
         print_addition(found[0], len(found) - 1)
     else:
         line = f"workbench expert certify {shlex.quote(name)} --mixture MIXTURE"
-        say(f"No addition of “{name}” has been certified. Do it with: {line}")
+        say(f"The addition of “{name}” is not certified yet. Certify it with: {line}")
 
 
 @app.command("certify-removal")
 @takes(CertifyRemoval, "expert")
 def certify_removal(spec: CertifyRemoval, how: How) -> None:
-    """Certify what a mixture is without an expert, and try to extract its training text; code 1 where it does not hold.
+    """Certify a mixture without an expert, and try to extract its training text; exit code 1 if it fails.
 
-    Read it with: workbench expert removals NAME.
+    Show the certificate with: workbench expert removals NAME.
     """
     submit(spec, how)
 
 
 @app.command("removals")
 def removals(
-    name: Annotated[str, typer.Argument(help="Name of an expert, or the one it had before it was deleted.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of an expert, which may be deleted.", autocompletion=names_of("expert"))
+    ],
     as_json: Json = False,
 ) -> None:
-    """The certificates of an expert's removal: the newest with its numbers. With --json, all of them."""
+    """Show the newest certificate of an expert's removal; with --json, all of them."""
     from workbench.analysis.removal import removal_reports
     from workbench.registry.database import reading
 
@@ -187,16 +198,16 @@ def removals(
         print_json(found)
         return
     if not found:
-        say(f"No removal of “{name}” has been certified. Do it with: {_certify_line(name, 'MIXTURE')}")
+        say(f"The removal of “{name}” is not certified yet. Certify it with: {_certify_line(name, 'MIXTURE')}")
         return
     print_certificate(found[0])
     if len(found) > 1:
-        say(f"There are {len(found) - 1} older ones: --json prints them all.")
+        say(f"{pluralize(len(found) - 1, 'older certificate')}: --json prints them all.")
 
 
 @app.command("delete")
 def delete(name: ExpertName, as_json: Json = False) -> None:
-    """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job depends on it."""
+    """Delete an expert with its scores; refused while an expert, a seed model, a mixture or a job uses it."""
     from workbench.analysis.removal import removal_reports
     from workbench.registry.database import transaction
     from workbench.registry.experts import delete_expert, get_expert
@@ -204,7 +215,9 @@ def delete(name: ExpertName, as_json: Json = False) -> None:
     with transaction() as session:
         mixtures = get_expert(session, name).mixtures
         if mixtures and not removal_reports(session, name):
-            tell(f"Before it goes, its removal can be certified: {_certify_line(name, mixtures[0])}")
+            print_note(
+                f"The removal is not certified. To certify it before deleting: {_certify_line(name, mixtures[0])}"
+            )
         delete_expert(session, name)
     print_done({"deleted": name}, f"“{name}” is deleted, with its weights and scores.", as_json)
 

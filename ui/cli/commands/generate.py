@@ -1,4 +1,4 @@
-"""workbench say: text from a mixture, each word with the expert that leads."""
+"""workbench generate: text from a mixture, each word coloured by its leading expert."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from engine.config import SamplingConfig
 from engine.events import BACKBONE
+from ui.cli.completion import names_of
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -28,7 +29,7 @@ from ui.cli.mix_options import (
     takes_gate,
 )
 from ui.cli.options import Json
-from ui.cli.output import harmless, print_json, tell
+from ui.cli.output import harmless, print_json, print_note
 from ui.errors import ServerDown, ServerRefused
 from ui.generation.model_host import ModelHost
 from ui.present.text.mode_gates import means, parts_inside, rows_inside
@@ -42,7 +43,7 @@ COLOURS = ("36", "33", "35", "32", "34", "31")  # ANSI: readable on light and da
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text with the weights behind it, and those inside experts of MoDE."""
+    """Some text with the weights of experts behind it, and the gate weights inside experts of MoDE."""
 
     text: str
     weights: dict[str, float]
@@ -50,8 +51,8 @@ class Piece:
 
 
 @dataclass
-class Said:
-    """What was said so far, and by whom."""
+class Generated:
+    """The text so far, with the weights behind it."""
 
     pieces: list[Piece] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)  # finish_reason and manifest
@@ -74,9 +75,11 @@ class Said:
 
 
 @takes_gate
-def say(
-    model: Annotated[str, typer.Argument(help="Name of a mixture or an expert.")],
-    prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
+def generate(
+    model: Annotated[
+        str, typer.Argument(help="Name of a mixture or an expert.", autocompletion=names_of("mixture", "expert"))
+    ],
+    prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     experts: Experts = "",
     off: Off = [],  # noqa: B006 (Typer reads the default and never changes it)
     gate: GateOptions = NO_CHANGES,
@@ -88,39 +91,41 @@ def say(
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
-    """Go on from a prompt; words are coloured by the expert with the greatest weight."""
+    """Continue a prompt. Each word is coloured by its leading expert, the one with the greatest weight."""
     wish = mix_request(model, members_of(model), experts, off, gate, prior, parts)
     sampling = SamplingConfig(max_tokens, temperature, top_p, seed)
-    said, palette = Said(), Palette(plain=not sys.stdout.isatty())
-    with closing(_pieces(wish, prompt, sampling, said)) as pieces:
+    generated, palette = Generated(), Palette(plain=not sys.stdout.isatty())
+    with closing(_pieces(wish, prompt, sampling, generated)) as pieces:
         for piece in pieces:
-            said.pieces.append(piece)
+            generated.pieces.append(piece)
             if not as_json:
                 sys.stdout.write(palette.paint(piece))
                 sys.stdout.flush()
-    _finish(said, palette, as_json)
+    _finish(generated, palette, as_json)
 
 
-def _finish(said: Said, palette: Palette, as_json: bool) -> None:
+def _finish(generated: Generated, palette: Palette, as_json: bool) -> None:
     if as_json:
-        tokens = [asdict(piece) for piece in said.pieces]
-        text = "".join(piece.text for piece in said.pieces)
-        average = {"mean_weights": said.mean_weights(), "mean_gates": said.mean_gates()}
-        print_json({"text": text, "tokens": tokens, **average, **said.end})
+        tokens = [asdict(piece) for piece in generated.pieces]
+        text = "".join(piece.text for piece in generated.pieces)
+        average = {"mean_weights": generated.mean_weights(), "mean_gates": generated.mean_gates()}
+        print_json({"text": text, "tokens": tokens, **average, **generated.end})
         return
     sys.stdout.write("\n")
     legend = ", ".join(
-        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in said.mean_weights().items()
+        f"{palette.colour(name)}{name}{palette.off} {mean:.0%}" for name, mean in generated.mean_weights().items()
     )
-    tell(f"Mean weights: {legend}." if legend else "Nothing was said: the model ended the document at once.")
-    for expert, told in said.mean_gates().items():
+    print_note(f"Mean weights: {legend}." if legend else "The model ended the document at once, without any text.")
+    for expert, told in generated.mean_gates().items():
         inside = ", ".join(
             f"{name} {mean:.0%}" for name, mean in [(BACKBONE, told["backbone"]), *told["parts"].items()]
         )
-        tell(f"Inside {expert}: {inside}.")
+        print_note(f"Inside {expert}: {inside}.")
 
 
-def _pieces(wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said) -> Generator[Piece, None, None]:
+def _pieces(
+    wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
+) -> Generator[Piece, None, None]:
     from ui.client import Client
     from workbench.settings import get_settings
 
@@ -129,28 +134,30 @@ def _pieces(wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: S
         try:
             client.health()
         except ServerDown:
-            tell("The API server is not up: loading the model in this process. `workbench up` keeps it loaded.")
+            print_note(
+                "The API server is not running: loading the model in this process. `workbench up` keeps models loaded."
+            )
         except ServerRefused as refusal:
-            tell(f"{refusal.problem} Loading the model in this process.")
+            print_note(f"{refusal.problem} Loading the model in this process.")
         else:
-            yield from _from_server(client, wish, prompt, sampling, said)
+            yield from _from_server(client, wish, prompt, sampling, generated)
             return
-    yield from _from_here(ModelHost(settings), wish, prompt, sampling, said)
+    yield from _from_here(ModelHost(settings), wish, prompt, sampling, generated)
 
 
 def _from_server(
-    client: Client, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said
+    client: Client, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     with closing(client.stream(prompt=prompt, **asdict(sampling), **request_of(wish))) as chunks:
         for chunk in chunks:
             for choice in chunk["choices"]:
                 yield Piece(choice["text"], choice.get("expert_weights") or {}, choice.get("gate_weights") or {})
                 if choice["finish_reason"]:
-                    said.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
+                    generated.end = {"finish_reason": choice["finish_reason"], "manifest": chunk.get("manifest")}
 
 
 def _from_here(
-    generations: ModelHost, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, said: Said
+    generations: ModelHost, wish: MixtureRequest, prompt: str, sampling: SamplingConfig, generated: Generated
 ) -> Generator[Piece, None, None]:
     from engine.device import prepare_process
     from engine.events import Token
@@ -162,7 +169,7 @@ def _from_here(
             if isinstance(one, Token):
                 yield Piece(one.text, dict(one.weights), {name: asdict(told) for name, told in one.gates.items()})
             else:
-                said.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
+                generated.end = {"finish_reason": one.reason, "manifest": plan.manifest()}
                 yield Piece(one.text, {})
 
 
@@ -184,7 +191,7 @@ def request_of(wish: MixtureRequest) -> dict[str, Any]:
 
 
 def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None:
-    """Beside each expert where experts are given with weights, which the API wants them to be; else by themselves."""
+    """Adds active parts: to each expert if experts are given with weights, else as a field of their own."""
     for one in body.get("experts", ()):
         if one["id"] in parts:
             one["parts"] = list(parts[one["id"]])
@@ -193,7 +200,7 @@ def _put_parts(body: dict[str, Any], parts: Mapping[str, Sequence[str]]) -> None
 
 
 class Palette:
-    """A colour for each expert, in the order of their first word."""
+    """Assigns a colour to each expert, in the order of their first word."""
 
     def __init__(self, plain: bool) -> None:
         self._plain = plain
@@ -201,7 +208,7 @@ class Palette:
         self.off = "" if plain else "\x1b[0m"
 
     def colour(self, expert: str) -> str:
-        """The code that switches an expert's colour on."""
+        """The ANSI code of an expert's colour."""
         if expert not in self._order:
             self._order.append(expert)
         return "" if self._plain else f"\x1b[{COLOURS[self._order.index(expert) % len(COLOURS)]}m"

@@ -1,4 +1,4 @@
-"""workbench mode: experts of transformer layers beside a frozen backbone (MoDE)."""
+"""MoDE: compose trained experts beside a frozen backbone, and show how their training went."""
 
 from __future__ import annotations
 
@@ -7,40 +7,38 @@ from typing import Annotated, Any
 
 import typer
 
+from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
 from ui.cli.options import How, Json, takes
 from ui.cli.output import print_json, print_table
 from workbench.kinds.training.compose_mode import ComposeMode
-from workbench.kinds.training.train_mode import TrainMode
 
-app = typer.Typer(no_args_is_help=True, help="MoDE: experts of layers beside a frozen model, trained and put together.")
-
-
-@app.command("train")
-@takes(TrainMode, "name")
-def train(spec: TrainMode, how: How) -> None:
-    """Train an expert of transformer layers beside a frozen seed model; the seed stays as it is (stage 1)."""
-    submit(spec, how)
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
 @app.command("compose")
 @takes(ComposeMode, "name")
 def compose(spec: ComposeMode, how: How) -> None:
-    """Put trained experts side by side and let their gates learn together; or add to a composition, or take from it.
+    """Compose trained experts and train their gates together; or add experts to a composition, or remove some.
 
-    Without --domains nothing is trained. The experts that it is made of stay as they are.
+    Without --domains nothing is trained. The experts themselves stay unchanged.
     """
     submit(spec, how)
 
 
-@app.command("watch")
-def watch(
-    experts: Annotated[list[str], typer.Argument(help="Experts of any method; they may still be in training.")],
+@app.command("history")
+def history(
+    experts: Annotated[
+        list[str],
+        typer.Argument(
+            help="Experts of any method, which may still be in training.", autocompletion=names_of("expert")
+        ),
+    ],
     as_json: Json = False,
 ) -> None:
-    """How trainings went: held-out losses, what was retained, and whom the gates chose; of one expert step by step.
+    """Show held-out losses and mean gate weights during training: every evaluation of one expert.
 
-    Of several experts the first and the last evaluation are shown.
+    Of several experts, only the first and the last evaluation are shown.
     """
     from workbench.analysis.training_history import training_history
     from workbench.registry.database import reading
@@ -52,9 +50,9 @@ def watch(
         return
     rows = [row for course in courses for row in _rows(course, step_by_step=len(courses) == 1)]
     print_table(
-        ["Expert", "Domain", "", "Step", "Held-out loss", "Mean gates"],
+        ["Expert", "Domain", "", "Step", "Held-out loss", "Mean gate weights"],
         rows,
-        empty="Nothing was evaluated yet.",
+        empty="There is no evaluation yet.",
     )
 
 

@@ -1,4 +1,4 @@
-"""workbench prior: beliefs in experts before any text."""
+"""Priors: estimate them on held-out text, set them by hand, list, show and delete them."""
 
 from __future__ import annotations
 
@@ -6,44 +6,53 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.commands.mix import Blocks, MixtureName
+from ui.cli.commands.mixture import Blocks, MixtureName
+from ui.cli.completion import names_of
+from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.mix_options import GateEvidence
 from ui.cli.options import Json
-from ui.cli.output import print_done, print_json, print_table, say, shown
+from ui.cli.output import day, print_done, print_json, print_table, say, shown
 from workbench.registry.cards import PriorCard
 
-app = typer.Typer(no_args_is_help=True, help="Priors: estimate them on held-out text, give them by hand, list them.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-PriorName = Annotated[str, typer.Argument(help="Name of a prior.")]
+PriorName = Annotated[str, typer.Argument(help="Name of a prior.", autocompletion=names_of("prior"))]
+
+
+_COLUMNS = (
+    name_column(),
+    Column("Shares", lambda prior: prior.shares),
+    Column("Source", lambda prior: prior.source.get("domain", "set by hand")),
+    created_column(day),
+)
 
 
 @app.command("list")
-def list_all(as_json: Json = False) -> None:
-    """Every prior."""
+@lists(
+    _COLUMNS,
+    empty="There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN",
+    noun="prior",
+)
+def list_all() -> list[PriorCard]:
+    """List priors with the domains that they were estimated on."""
     from workbench.registry.database import reading
     from workbench.registry.priors import list_priors
 
     with reading() as session:
-        cards = list_priors(session)
-    if as_json:
-        print_json(cards)
-        return
-    rows = [(one.name, shown(one.shares), one.source.get("domain", "by hand")) for one in cards]
-    empty = "There is no prior yet. Estimate one with: workbench prior estimate NAME MIXTURE DOMAIN"
-    print_table(["Prior", "Shares", "Estimated on"], rows, empty=empty)
+        return list_priors(session)
 
 
 @app.command("estimate")
 def estimate(
     name: PriorName,
     mixture: MixtureName,
-    domain: Annotated[str, typer.Argument(help="Domain whose scored held-out text it is estimated on.")],
+    domain: Annotated[str, typer.Argument(help="Domain with scored held-out text.", autocompletion=names_of("domain"))],
     blocks: Blocks = 100,
     evidence: GateEvidence = None,
-    split: Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")] = "dev",
+    split: Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")] = "dev",
     as_json: Json = False,
 ) -> None:
-    """The cached prior: the mean posterior on exactly so many blocks of held-out text, from stored scores."""
+    """Estimate a cached prior: the mean posterior over held-out blocks of a domain, from stored scores."""
     from workbench.analysis.scores import estimate_shares
     from workbench.registry.database import reading, transaction
     from workbench.registry.priors import keep_estimate
@@ -58,13 +67,18 @@ def estimate(
     _print(card, as_json)
 
 
-@app.command("give")
-def give(
+@app.command("set")
+def set_prior(
     name: PriorName,
-    pairs: Annotated[list[str], typer.Argument(help="Experts with their weights, as in duo/python=2 duo/law=1.")],
+    pairs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Experts with their weights, such as duo/python=2 duo/law=1.", autocompletion=names_of("expert")
+        ),
+    ],
     as_json: Json = False,
 ) -> None:
-    """A prior by hand: weights in any scale."""
+    """Create a prior with given weights, which need not sum to one."""
     from ui.cli.mix_options import chosen
     from workbench.registry.database import transaction
     from workbench.registry.experts import list_experts
@@ -79,7 +93,7 @@ def give(
 
 @app.command("show")
 def show(name: PriorName, as_json: Json = False) -> None:
-    """One prior: the share of each expert, and where it comes from."""
+    """Show a prior: the share of each expert, and its source."""
     from workbench.registry.database import reading
     from workbench.registry.priors import get_prior
 
@@ -89,7 +103,7 @@ def show(name: PriorName, as_json: Json = False) -> None:
 
 @app.command("delete")
 def delete(name: PriorName, as_json: Json = False) -> None:
-    """Delete a prior; mixtures keep the weights they have."""
+    """Delete a prior; the weights of mixtures stay the same."""
     from workbench.registry.database import transaction
     from workbench.registry.priors import delete_prior
 
@@ -102,5 +116,9 @@ def _print(card: PriorCard, as_json: bool) -> None:
     if as_json:
         print_json(card)
         return
-    say(f"{card.name}: {shown(card.source) if card.source else 'given by hand'}")
-    print_table(["Expert", "Share"], sorted(card.shares.items(), key=lambda item: -item[1]), empty="No expert is left.")
+    say(f"{card.name}: {shown(card.source) if card.source else 'set by hand'}")
+    print_table(
+        ["Expert", "Share"],
+        sorted(card.shares.items(), key=lambda item: -item[1]),
+        empty="All its experts are deleted.",
+    )

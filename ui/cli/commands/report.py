@@ -1,4 +1,4 @@
-"""workbench report: what jobs established, read again and deleted."""
+"""Reports: list, show and delete the certificates and measurements that jobs made."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Annotated
 
 import typer
 
+from ui.cli.completion import names_of
+from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_json, print_table, say
+from ui.cli.output import day, print_done, print_json, say
 from ui.cli.printing.addition import print_addition
 from ui.cli.printing.classification import print_classification
 from ui.cli.printing.removal import print_certificate
-from ui.present.text.reports import read_words, report_row
+from ui.present.text.reports import read_words
 from workbench.registry.cards import ReportCard
 
-app = typer.Typer(no_args_is_help=True, help="Reports: certificates and measurements that jobs left.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-ReportId = Annotated[str, typer.Argument(help="Id of a report, or the beginning of one.")]
+ReportId = Annotated[
+    str, typer.Argument(help="Id of a report, or its first digits.", autocompletion=names_of("report"))
+]
 _PRINTERS: dict[str, Callable[[ReportCard], None]] = {
     "addition": print_addition,
     "removal": print_certificate,
@@ -25,31 +29,39 @@ _PRINTERS: dict[str, Callable[[ReportCard], None]] = {
 }
 
 
+_PASSED = {True: "yes", False: "NO", None: ""}
+_COLUMNS = (
+    Column("ID", lambda report: report.id, lambda id: id[:8]),
+    Column("Kind", lambda report: report.kind),
+    Column("Report", lambda report: report.title),
+    Column("Passed", lambda report: report.findings.get("ok"), _PASSED.get),
+    created_column(day),
+    Column("Summary", lambda report: str(report.findings.get("sentence", ""))),
+)
+
+
 @app.command("list")
+@lists(
+    _COLUMNS,
+    empty="There is no report. These commands make one: workbench expert certify, workbench expert certify-removal",
+    noun="report",
+)
 def list_all(
     kind: Annotated[
-        str, typer.Option(help="addition, removal, classification, overlap or replication; empty: all.")
+        str, typer.Option(help="Only addition, removal, classification, overlap or replication reports.")
     ] = "",
-    as_json: Json = False,
-) -> None:
-    """Every report, the newest first; they outlive what they speak of."""
+) -> list[ReportCard]:
+    """List reports, the newest first."""
     from workbench.registry.database import reading
     from workbench.registry.reports import list_reports
 
     with reading() as session:
-        cards = list_reports(session, kind=kind or None)
-    if as_json:
-        print_json(cards)
-        return
-    rows = [report_row(card) for card in cards]
-    columns = [name[:1].upper() + name[1:] for name in (rows[0] if rows else ())]
-    empty = "There is no report. Certificates leave one: workbench expert certify, workbench expert certify-removal"
-    print_table(columns, [list(row.values()) for row in rows], empty=empty)
+        return list_reports(session, kind=kind or None)
 
 
 @app.command("show")
 def show(report: ReportId, as_json: Json = False) -> None:
-    """One report with its numbers."""
+    """Show a report with its numbers."""
     card = _card(report)
     if as_json:
         print_json(card)
@@ -61,7 +73,7 @@ def show(report: ReportId, as_json: Json = False) -> None:
 
 @app.command("delete")
 def delete(report: ReportId, as_json: Json = False) -> None:
-    """Delete a report with its pages; what it speaks of stays."""
+    """Delete a report with its pages; the experts and mixtures it is about are kept."""
     from workbench.registry.database import transaction
     from workbench.registry.reports import delete_report
 

@@ -1,23 +1,39 @@
-"""workbench seed: the models that experts start from."""
+"""Seed models: create one, import one, list, show and delete them."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
+from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.options import Here, How, Json, Wait, build, takes
-from ui.cli.output import day, print_done, print_fields, print_json, print_table
+from ui.cli.output import day, print_done, print_fields, print_json
 from ui.errors import BadUsage
 from ui.present.text.formatting import size
 from workbench.kinds.training.make_seed import MakeSeed
+from workbench.registry.cards import SeedCard
 
-app = typer.Typer(no_args_is_help=True, help="Seed models: make a fresh one, or take one that exists.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+SeedName = Annotated[str, typer.Argument(help="Name of a seed model.", autocompletion=names_of("seed"))]
+
+_COLUMNS = (
+    name_column(),
+    Column("Family", lambda seed: seed.family),
+    Column("Parameters", lambda seed: seed.num_parameters),
+    Column("Size", lambda seed: seed.size_bytes, size),
+    Column("Source", lambda seed: seed.source),
+    created_column(day),
+)
 
 
 @app.command("make")
 @takes(MakeSeed, "name", source="fresh", location="", expert=None)
 def make(spec: MakeSeed, how: How) -> None:
-    """Begin a fresh small model, with a tokenizer trained on your own domains."""
+    """Create a small model with random weights and a tokenizer trained on your domains."""
     submit(spec, how)
 
 
@@ -25,13 +41,13 @@ def make(spec: MakeSeed, how: How) -> None:
 def add(
     name: str = typer.Argument(help=MakeSeed.model_fields["name"].description),
     folder: str = typer.Argument("", show_default=False, help="Folder of a causal language model and its tokenizer."),
-    hub: str = typer.Option("", help="Name of a model on the Hugging Face hub; downloads it."),
-    expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description),
+    hub: str = typer.Option("", help="Name of a model on the Hugging Face hub, which is downloaded."),
+    expert: str = typer.Option("", help=MakeSeed.model_fields["expert"].description, autocompletion=names_of("expert")),
     here: Here = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Take a model from a folder, from the Hugging Face hub, or the whole model of an expert that is trained."""
+    """Import a model from a folder or the Hugging Face hub, or copy the full model of a trained expert."""
     sources = (
         {"source": "folder", "location": folder},
         {"source": "hub", "location": hub},
@@ -39,37 +55,28 @@ def add(
     )
     given = [source for source, place in zip(sources, (folder, hub, expert), strict=True) if place]
     if len(given) != 1:
-        raise BadUsage(
-            "A seed must come from a FOLDER, from --hub or from --expert, but none or several are given instead."
-        )
+        raise BadUsage("A seed model needs exactly one source.", "Give a FOLDER, --hub or --expert.")
     submit(build(MakeSeed, {"name": name, **given[0]}), How(here, wait, as_json))
 
 
 @app.command("list")
-def list_all(as_json: Json = False) -> None:
-    """Every seed model."""
+@lists(
+    _COLUMNS,
+    empty="There is no seed model yet. Create one with: workbench seed make NAME --domains A,B",
+    noun="seed model",
+)
+def list_all() -> list[SeedCard]:
+    """List seed models."""
     from workbench.registry.database import reading
     from workbench.registry.seeds import list_seeds
 
     with reading() as session:
-        cards = list_seeds(session)
-    if as_json:
-        print_json(cards)
-    else:
-        rows = [
-            (one.name, one.family, one.num_parameters, size(one.size_bytes), one.source, day(one.created_at))
-            for one in cards
-        ]
-        print_table(
-            ["Seed", "Family", "Parameters", "Size", "From", "Made"],
-            rows,
-            empty="There is no seed model yet. Make one with: workbench seed make NAME --domains A,B",
-        )
+        return list_seeds(session)
 
 
 @app.command("show")
-def show(name: str = typer.Argument(help="Name of a seed model."), as_json: Json = False) -> None:
-    """One seed model: its shape, its tokenizer, where it came from."""
+def show(name: SeedName, as_json: Json = False) -> None:
+    """Show a seed model: its architecture, tokenizer and source."""
     from workbench.registry.database import reading
     from workbench.registry.seeds import get_seed
 
@@ -78,13 +85,13 @@ def show(name: str = typer.Argument(help="Name of a seed model."), as_json: Json
     if as_json:
         print_json(card)
     else:
-        told = {"size": size(card.size_bytes), "made": day(card.created_at)}
-        print_fields(card.model_dump(exclude={"id", "size_bytes", "created_at"}) | told)
+        readable = {"size": size(card.size_bytes), "created": day(card.created_at)}
+        print_fields(card.model_dump(exclude={"id", "size_bytes", "created_at"}) | readable)
 
 
 @app.command("delete")
-def delete(name: str = typer.Argument(help="Name of a seed model."), as_json: Json = False) -> None:
-    """Delete a seed model; refused while an expert depends on it."""
+def delete(name: SeedName, as_json: Json = False) -> None:
+    """Delete a seed model; refused while an expert is based on it."""
     from workbench.registry.database import transaction
     from workbench.registry.seeds import delete_seed
 

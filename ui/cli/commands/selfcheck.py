@@ -1,4 +1,4 @@
-"""workbench selfcheck: do the engine's laws hold here, on this machine and with these versions?"""
+"""workbench selfcheck: checks the laws of the engine on this machine and these versions."""
 
 from __future__ import annotations
 
@@ -16,56 +16,58 @@ if TYPE_CHECKING:
 
 
 def selfcheck(as_json: Json = False) -> None:
-    """Check the laws of mixing, caching and resuming on a tiny model here; it takes less than a minute."""
+    """Check the laws of mixing, caching and resuming on a tiny model, in less than a minute."""
     from engine.device import prepare_process
     from engine.selfcheck.report import report
     from workbench.settings import get_settings
 
     settings = get_settings()
     prepare_process(settings.threads)
-    found = report(_checked(settings.device, quiet=as_json), settings.device)
-    _keep(found)
+    outcome = report(_checked(settings.device, quiet=as_json), settings.device)
+    _store(outcome)
     if as_json:
-        print_json(found)
+        print_json(outcome)
     else:
-        _show(found)
-    raise typer.Exit(0 if found["ok"] else 1)
+        _show(outcome)
+    raise typer.Exit(0 if outcome["ok"] else 1)
 
 
-def _keep(found: dict[str, Any]) -> None:
-    """Puts the verdicts where the page Self-check finds them; nowhere without a registry, which no law needs."""
+def _store(outcome: dict[str, Any]) -> None:
+    """Stores the verdicts for the page Self-check; without a registry, which no law needs, stores nothing."""
     from jobs.queue.submit import keep_done
     from workbench.errors import NoRegistry
     from workbench.kinds.analysis.selfcheck import SelfCheck
 
     with suppress(NoRegistry):
-        keep_done(SelfCheck(), found)
+        keep_done(SelfCheck(), outcome)
 
 
 def _checked(device: str, quiet: bool) -> list[Checked]:
-    """The verdicts, with a bar on stderr while they come."""
+    """The verdicts, with a progress bar on stderr."""
     from rich.console import Console
     from rich.progress import Progress
 
-    found: list[Checked] = []
+    checks: list[Checked] = []
     with Progress(console=Console(stderr=True), disable=quiet) as progress:
-        bar = progress.add_task("Waking PyTorch", total=None)
+        bar = progress.add_task("Loading PyTorch", total=None)
         from engine.selfcheck.laws import LAWS, run_laws
 
-        for one in run_laws(device):
-            found.append(one)
-            progress.update(bar, description=f"{one.law} {result(one.passed)}", completed=len(found), total=len(LAWS))
-    return found
+        for check in run_laws(device):
+            checks.append(check)
+            progress.update(
+                bar, description=f"{check.law} {result(check.passed)}", completed=len(checks), total=len(LAWS)
+            )
+    return checks
 
 
-def _show(found: dict[str, Any]) -> None:
-    columns = ["Law", "Sentence", "Tolerance", "Measured", "Result"]
+def _show(outcome: dict[str, Any]) -> None:
+    columns = ["Law", "Statement", "Tolerance", "Measured", "Result"]
     rows = [
         [law["law"], law["sentence"], law["tolerance"], number(law["measured"]), result(law["passed"])]
-        for law in found["laws"]
+        for law in outcome["laws"]
     ]
-    print_table(columns, rows, empty="There is no law to check.")
-    for law in found["laws"]:
+    print_table(columns, rows, empty="There are no laws to check.")
+    for law in outcome["laws"]:
         if not law["passed"]:
             say(f"{law['law']}: {law['message']}")
-    say(f"{summary(found)} {place(found)}")
+    say(f"{summary(outcome)} {place(outcome)}")

@@ -1,4 +1,4 @@
-"""workbench train: make experts."""
+"""Training: train experts of several domains jointly, one expert, an expert of MoDE, or a model of each cluster."""
 
 from __future__ import annotations
 
@@ -6,42 +6,95 @@ from typing import Annotated
 
 import typer
 
-from ui.cli.job_progress import queue, run_here, submit
+from ui.cli.job_progress import queue, report, run_here, submit
 from ui.cli.options import How, takes
-from ui.cli.output import tell
+from ui.cli.output import print_json, print_note, say
+from ui.present.text.formatting import pluralize
 from workbench.kinds.analysis.certify_addition import CertifyAddition
 from workbench.kinds.training.train_expert import TrainExpert
 from workbench.kinds.training.train_joint import TrainJoint
+from workbench.kinds.training.train_mode import TrainMode
+from workbench.plan_specs import TrainClusters
 
-app = typer.Typer(no_args_is_help=True, help="Train experts: several at once, or one more beside those you have.")
-
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Certificate = Annotated[
-    bool, typer.Option("--certificate/--no-certificate", help="Certify afterwards that nothing that was there changed.")
+    bool, typer.Option("--certificate/--no-certificate", help="Certify afterwards that no other file has changed.")
 ]
 
 
-@app.command("demix")
+@app.command("joint")
 @takes(TrainJoint, "name")
-def demix(spec: TrainJoint, how: How) -> None:
-    """Train a DEMix model: one expert per domain, everything else shared. Or a baseline of it: see --method."""
+def joint(spec: TrainJoint, how: How) -> None:
+    """Train experts of several domains together (DEMix), or a baseline such as dense, LoRA or MoE: see --method."""
     submit(spec, how)
 
 
 @app.command("expert")
 @takes(TrainExpert, "name")
 def expert(spec: TrainExpert, how: How, *, certificate: Certificate = True) -> None:
-    """Add an expert: copy a parent, train only the copy on a domain, change nothing else. Then certify that."""
+    """Train one more expert: copy a parent, train only the copy on a domain, then certify that nothing else changed."""
     card = submit(spec, how)
     if certificate and spec.certificate:
         _certify(spec.certificate, how, card.id)
 
 
-def _certify(wish: CertifyAddition, how: How, after: str) -> None:
-    """The certificate of the addition, run as the training was; beside JSON only its sentence is told."""
+@app.command("mode")
+@takes(TrainMode, "name")
+def mode(spec: TrainMode, how: How) -> None:
+    """Train an expert of transformer layers beside a frozen seed model, which stays unchanged (MoDE stage 1)."""
+    submit(spec, how)
+
+
+@app.command("clusters")
+@takes(TrainClusters, "clustering", "name")
+def clusters(
+    spec: TrainClusters,
+    how: How,
+    *,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what each model would start from; queue nothing.")
+    ] = False,
+) -> None:
+    """Train a model on each cluster (C-BTM), each as a job of its own, and make a mixture of them.
+
+    Run again, the command continues: existing models are kept, models of changed clusters are retrained. It prints
+    what it will train, and what each model starts from, before it queues any job.
+    """
+    from jobs.plans.clusterings import plan_training, submit_training
+    from jobs.queue.local_runner import cards_of
+    from ui.cli.plan_progress import show_progress
+    from ui.cli.printing.clustering import print_branches
+
+    branches = plan_training(spec)
+    if plan and how.json:
+        print_json(branches)
+        return
+    if not how.json:
+        print_branches(branches, spec)
+    if plan:
+        return
+    ids = submit_training(spec, branches=branches)
+    if how.here or how.wait:
+        show_progress(ids, how.here, quiet=how.json)
+    cards = cards_of(ids)
+    for card in cards:
+        if card.state in ("failed", "cancelled"):
+            report(card, how.json)
+    if how.json:
+        print_json({"name": spec.name, "jobs": ids, "state": cards[-1].state, "result": cards[-1].result})
+        return
+    done = sum(card.state == "done" for card in cards)
+    say(f"{spec.name}: {done} of {pluralize(len(cards), 'job')} done.")
+    if cards[-1].state != "done":
+        say("The others wait for a worker (`workbench up`). Run the same command again to see the progress.")
+
+
+def _certify(spec: CertifyAddition, how: How, after: str) -> None:
+    """Certifies the addition, in the queue or here as the training ran; with --json its sentence goes to stderr."""
     if how.json and not how.here:
-        tell(f"Its certificate follows, as job {queue(wish, after=[after]).id}.")
+        print_note(f"Its certificate follows, as job {queue(spec, after=[after]).id}.")
     elif how.json:
-        tell(str(run_here(wish, quiet=True).result.get("sentence")))
+        print_note(str(run_here(spec, quiet=True).result.get("sentence")))
     else:
-        submit(wish, how, after=[after])
+        submit(spec, how, after=[after])

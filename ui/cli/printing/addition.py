@@ -1,4 +1,4 @@
-"""How the certificate of an addition is printed."""
+"""Prints the certificate of an addition."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any
 
 from ui.cli.output import day, print_table, say
 from ui.present.text.addition import alone_words, change_rows, folder_rows
+from ui.present.text.formatting import pluralize
 from workbench.registry.cards import ReportCard
 
 
 def print_addition(report: ReportCard, num_older: int = 0) -> None:
-    """A certificate: its sentence, then the numbers behind it."""
+    """Prints a certificate: its sentence, then its numbers."""
     found = report.findings
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
     say(f"{found['sentence']}\n")
-    _print(change_rows(found), "No perplexity was measured.")
+    _print(change_rows(found), "The certificate has no perplexities.")
     if words := alone_words(found):
         say(words)
     say("")
-    _print(folder_rows(found), "Nothing was there before.")
+    _print(folder_rows(found), "There were no files before.")
     if num_older:
-        say(f"There are {num_older} older ones: --json prints them all.")
+        say(f"{pluralize(num_older, 'older certificate')}: --json prints them all.")
 
 
 def _print(rows: list[dict[str, Any]], empty: str) -> None:

@@ -1,4 +1,4 @@
-"""How a few-shot classification is printed."""
+"""Prints a few-shot classification."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from workbench.registry.cards import ReportCard
 
 
 def print_classification(report: ReportCard) -> None:
-    """Its sentence, then accuracies by way and task, clusters by task, and what to know about them."""
+    """Prints its sentence, accuracies by routing and task, clusters by task, and notes."""
     found = report.findings
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
     say(f"{found['sentence']}\n")
     _print(accuracy_rows(found))
     say(f"{how_words(found)}\n")
     if rows := cluster_rows(found):
-        say("Clusters whose experts weigh most, with their mean weight:")
+        say("Clusters with the greatest mean weight of their experts:")
         _print(rows)
         say("")
     _print(task_rows(found))
@@ -28,4 +28,4 @@ def print_classification(report: ReportCard) -> None:
 def _print(rows: list[dict[str, Any]]) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = [name[:1].upper() + name[1:] for name in names]
-    print_table(columns, [[row.get(name) for name in names] for row in rows], empty="There is nothing to show.")
+    print_table(columns, [[row.get(name) for name in names] for row in rows], empty="The report has no rows.")

@@ -1,4 +1,4 @@
-"""How a clustering is printed: its clusters, one of them with its documents, and what models of them begin from."""
+"""Prints a clustering, one of its clusters with documents, and the plan of training a model on each cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SHOWN_TERMS = 8
 
 
 def print_clustering(card: ClusteringCard) -> None:
-    """What it was made of, and a row for each cluster; which experts are stale, and how to train them anew."""
+    """Prints its settings and a row for each cluster; names stale experts and the command that retrains them."""
     overlap, chart = card.metrics["overlap"], card.metrics["map"]
     print_fields(
         {
             "clustering": card.name,
             "clusters": card.config["clusters"],
             "vectors": card.config["embedder"]["kind"] + (f" of {card.seed}" if card.seed else ""),
-            "documents": f"{card.num_documents:,}, of which {card.num_fitted:,} shaped the clusters",
-            "without a known word": card.metrics["num_blank"],
+            "documents": f"{card.num_documents:,}, clusters fitted on {card.num_fitted:,}",
+            "without known words": card.metrics["num_blank"],
             "in several domains": card.metrics["num_duplicates"],
             "map": f"{chart['num_points']:,} points, fitted on {chart['num_fitted']:,}" if chart else "none",
-            "shared information with the domains": overlap["normalised_mutual_information"],
-            "made": day(card.created_at),
+            "normalized mutual information with the domains": overlap["normalised_mutual_information"],
+            "created": day(card.created_at),
         }
     )
     rows = [
@@ -47,14 +47,14 @@ def print_clustering(card: ClusteringCard) -> None:
         for one in card.clusters
     ]
     columns = ["No.", "Cluster", "Documents", "Terms", *overlap["labels"], "Domain", "", "Experts"]
-    print_table(columns, rows, empty="It has no clusters.")
+    print_table(columns, rows, empty="The clustering has no clusters.")
     if card.stale_experts:
         say(
-            f"{pluralize(len(card.stale_experts), 'expert')} of documents that changed: "
+            f"{pluralize(len(card.stale_experts), 'expert')} trained on documents that have changed: "
             f"{', '.join(card.stale_experts)}."
         )
-        say(f"Train just those anew with: workbench cluster train {shlex.quote(card.name)} NAME --seed-model SEED")
-        say("or, each from the expert that saw most of its documents: … --branch-from MIXTURE")
+        say(f"Retrain only those with: workbench train clusters {shlex.quote(card.name)} NAME --seed-model SEED")
+        say("To start each from the expert trained on most of its documents, use --branch-from MIXTURE instead.")
 
 
 def _shares(overlap: dict[str, Any], number: int) -> list[str]:
@@ -63,7 +63,7 @@ def _shares(overlap: dict[str, Any], number: int) -> list[str]:
 
 
 def print_cluster(card: ClusteringCard, cluster: str, as_json: bool) -> None:
-    """One cluster, by number or name, with its typical documents."""
+    """Prints one cluster, by number or name, with its typical documents."""
     from workbench.registry.cluster_documents import get_document
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -90,27 +90,27 @@ def _find(card: ClusteringCard, cluster: str) -> ClusterCard:
 
 
 def print_branches(branches: Sequence[Branch], spec: TrainClusters) -> None:
-    """A row for each cluster: the model that is there, or what it begins from and for how many steps."""
+    """Prints a row for each cluster: its existing model, or what a new one starts from and its number of steps."""
     rows = [
         (
             one.cluster,
             one.num_documents,
             one.expert,
             *(
-                ("is there", "")
+                ("exists", "")
                 if one.is_there
-                else (_beginning(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "")
+                else (_start(one, spec), f"{one.shares[one.parent]:.0%}" if one.parent else "")
             ),
             one.num_steps,
         )
         for one in branches
     ]
-    columns = ["Cluster", "Documents", "Model", "Begins from", "Trained on of these", "Steps"]
-    print_table(columns, rows, empty="It has no clusters.")
-    kept, new = ([one.num_steps for one in branches if one.is_there is there] for there in (True, False))
-    if kept and new:
-        say(f"The models that are there were trained for {_span(kept)} steps each, new ones will be for {_span(new)}:")
-        say(f"{spec.training.num_steps} steps are shared by {pluralize(len(branches), 'cluster')}.")
+    columns = ["Cluster", "Documents", "Model", "Starts from", "Parent trained on", "Steps"]
+    print_table(columns, rows, empty="The clustering has no clusters.")
+    existing, new = ([branch.num_steps for branch in branches if branch.is_there is exists] for exists in (True, False))
+    if existing and new:
+        say(f"Existing models were trained for {_span(existing)} steps each; new ones will be for {_span(new)}:")
+        say(f"{spec.training.num_steps} steps are divided among {pluralize(len(branches), 'cluster')}.")
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -118,5 +118,5 @@ def _span(numbers: Sequence[int]) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def _beginning(branch: Branch, spec: TrainClusters) -> str:
+def _start(branch: Branch, spec: TrainClusters) -> str:
     return branch.parent or spec.seed_model or f"the nearest of {spec.branch_from}, by its posterior"

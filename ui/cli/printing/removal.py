@@ -1,4 +1,4 @@
-"""How the verbs that speak of removal print it."""
+"""Prints the effects of removing an expert."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.registry.cards import ReportCard
 
 
 def print_certificate(report: ReportCard) -> None:
-    """A certificate: its sentence, then the numbers behind it."""
+    """Prints a certificate: its sentence, then its numbers."""
     found = report.findings
     say(f"{report.title} ({day(report.created_at)}, report {report.id[:8]})")
     say(found["sentence"])
@@ -26,7 +26,7 @@ def print_certificate(report: ReportCard) -> None:
 
 
 def print_removal(rows: Iterable[Row]) -> None:
-    """Perplexities with an expert, without it, and without its domain from the start."""
+    """Prints perplexities with an expert, without it, and of models trained without its domain."""
     _print(perplexity_rows(rows))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ui.present.text.formatting import listed
 
 PAPER = "The paper: r = 0.40, t = 3.45, p = 0.001 over the 64 cells of its eight experts (DEMix §4.4)."
-HOW_TO_MEASURE = "workbench eval overlap"
+HOW_TO_MEASURE = "workbench evaluate overlap"
 SIGN = "r is of affinity, which is minus the ratio, with the overlap: it is above 0 where points fall to the right."
 _SURE = 0.05
 

@@ -34,7 +34,7 @@ def unknown_accuracy_words(table: Mapping[str, Any], mixture: str) -> str:
     if not unknown:
         return ""
     told = f"The accuracy of {pluralize(unknown, 'score')} is not known: right tokens were not counted yet."
-    return f"{told} Score them again: workbench eval run {mixture} --again."
+    return f"{told} Score them again: workbench evaluate run {mixture} --again."
 
 
 def in_percent(share: float | None) -> float | None:

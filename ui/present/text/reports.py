@@ -25,9 +25,9 @@ def read_words(card: ReportCard) -> str:
     """Where a report without a sentence of its own is read."""
     match card.kind:
         case "overlap":
-            return "Read it beside the specialization of a mixture: workbench eval affinity MIXTURE"
+            return "Read it beside the specialization of a mixture: workbench evaluate affinity MIXTURE"
         case "replication":
-            return f"Read its claims: workbench reproduce show {shlex.quote(str(card.findings.get('name', 'NAME')))}"
+            return f"Read its claims: workbench replicate show {shlex.quote(str(card.findings.get('name', 'NAME')))}"
     return ""
 
 

@@ -78,4 +78,4 @@ def _fetch(saved: MixtureRequest, options: dict[str, Any]) -> dict[str, Any] | N
 
 
 def _how_to_score(mixture: str, split: str) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture} --split {split}`."
+    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture} --split {split}`."

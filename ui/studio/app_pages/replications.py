@@ -63,7 +63,7 @@ def show() -> None:
         _ask()
     else:
         _show(choice)
-    st.caption("The same in a terminal: `workbench reproduce PAPER FOLDER --size tiny --seeds 2`.")
+    st.caption("The same in a terminal: `workbench replicate PAPER FOLDER --size tiny --seeds 2`.")
 
 
 # asking -------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds:
     for flag in ("domains", "novel"):
         text += [f"--{flag}", ",".join(answers[flag])] if answers.get(flag) else []
     chosen = ["--size", size, "--seeds", str(seeds), "--name", name]
-    return shlex.join(["workbench", "reproduce", paper.name, *text, *chosen])
+    return shlex.join(["workbench", "replicate", paper.name, *text, *chosen])
 
 
 # one replication ----------------------------------------------------------------------------------

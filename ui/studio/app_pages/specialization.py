@@ -152,7 +152,7 @@ def _tell_gaps(mixture: str | None, split: str, scores: Scores) -> None:
 
 
 def _how_to_score(mixture: str | None) -> str:
-    return f"Choose Evaluation on the page Train, or run `workbench eval run {mixture or 'MIXTURE'}`."
+    return f"Choose Evaluation on the page Train, or run `workbench evaluate run {mixture or 'MIXTURE'}`."
 
 
 def _ask(names: list[str]) -> tuple[str | None, str]:

@@ -40,7 +40,7 @@ def show_expert(card: ExpertCard) -> None:
     if card.stale:
         st.warning(
             "Its cluster holds other documents now than those that it was trained on. Train a model on the new ones "
-            "with `workbench cluster train`; this one stays as it is.",
+            "with `workbench train clusters`; this one stays as it is.",
             icon=":material/history:",
         )
     parts = _PARTS

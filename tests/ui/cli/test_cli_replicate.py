@@ -1,4 +1,4 @@
-"""workbench reproduce: asked for, gone on with, reported in part, and refused with words."""
+"""workbench replicate: asked for, gone on with, reported in part, and refused with words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from jobs.plans.replications import find_replication, replications, spec_for_folder
 from jobs.queue.local_runner import cards_of
 from ui.cli.app import main
-from ui.cli.commands.reproduce import _state_words
+from ui.cli.commands.replicate import _state_words
 from workbench.job_records import jobs, leases
 from workbench.registry.database import reading, transaction
 from workbench.replications.plan import plan
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     """The JSON that a verb printed."""
-    code = main(["reproduce", *arguments, "--json"])
+    code = main(["replicate", *arguments, "--json"])
     told = json.loads(capsys.readouterr().out)
     assert code == 0, told
     return told
@@ -53,7 +53,7 @@ def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytes
     report = ask(capsys, "show", "early")["report"]
     assert {claim["mark"] for claim in report["findings"]["claims"]} == {"not testable here"}
     assert {job["state"] for job in report["findings"]["jobs"]} == {"queued"}
-    assert main(["reproduce", "show", "early"]) == 0
+    assert main(["replicate", "show", "early"]) == 0
     said = capsys.readouterr().out
     assert "DEMix (naive) has less perplexity" in said
     number = len(plan(spec_for_folder(folder, "early", "smoke", 2))) - 1
@@ -67,8 +67,8 @@ def test_going_on_takes_more_seeds_and_refuses_another_size(folder: Path, capsys
     (row,) = ask(capsys, "list")
     assert (row["seeds"], row["size"]) == (2, "smoke")
     assert ask(capsys, "demix", "--name", "rep")["jobs"] == more  # what is not said stays
-    assert main(["reproduce", "demix", "--name", "rep", "--size", "small"]) == 2
-    assert "in the size in which it was begun, smoke" in capsys.readouterr().err
+    assert main(["replicate", "demix", "--name", "rep", "--size", "small"]) == 2
+    assert "was started with the size smoke" in capsys.readouterr().err
 
 
 def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
@@ -76,12 +76,12 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
     wish = spec_for_folder(folder, "rep", "smoke", 1)
-    assert "A worker carries them out" in _state_words(wish, cards_of(ids))
+    assert "Start a worker" in _state_words(wish, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
     told = _state_words(wish, cards_of(ids))
     assert f"0 of {len(ids)} jobs done, 1 paused, {len(ids) - 1} queued." in told
-    assert "workbench reproduce demix --name rep" in told
+    assert "workbench replicate demix --name rep" in told
 
 
 def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_the_job_that_failed_is_named_with_the_way_on(folder: Path, capsys: pyte
         fence = leases.claim(session, job_id, "test", 60.0, 3)
         assert fence is not None
         leases.finish(session, job_id, fence, "failed", error="The disk broke.")
-    assert main(["reproduce", "report", "rep"]) == 0  # what is there can be reported all the same
+    assert main(["replicate", "report", "rep"]) == 0  # what is there can be reported all the same
     capsys.readouterr()
     ids = ask(capsys, "demix", "--name", "rep", "--size", "smoke")["jobs"]
     with reading() as session:
@@ -111,7 +111,7 @@ def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
     }
     told = ask(capsys, "report", "cbtm-smoke")
     assert Path(told["files"]["html"]).is_file()
-    assert main(["reproduce", "show", "cbtm-smoke"]) == 0
+    assert main(["replicate", "show", "cbtm-smoke"]) == 0
     assert "random clusters have more perplexity than Dense" in capsys.readouterr().out
 
 
@@ -131,22 +131,22 @@ def test_which_domains_are_adapted_to_and_which_is_retained_can_be_chosen(
     assert (cut.targets, cut.retention) == (["cut-sea", "cut-law"], "cut-cs")  # shorter texts than those of these names
     told = ask(capsys, "report", "two")
     assert "0 of" in told["summary"]
-    assert main(["reproduce", "mode", str(folder), "--size", "smoke", "--name", "three", "--targets", "sea,poems"]) == 2
-    assert "all of them training domains (there are: books, cs, law, sea)" in capsys.readouterr().err
+    assert main(["replicate", "mode", str(folder), "--size", "smoke", "--name", "three", "--targets", "sea,poems"]) == 2
+    assert "all of them training domains (books, cs, law, sea)" in capsys.readouterr().err
 
 
 def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ask(capsys, "cbtm", str(folder), "--size", "smoke", "--name", "rep")
-    assert main(["reproduce", "demix", "--name", "rep"]) == 2
-    assert "workbench reproduce cbtm --name rep" in capsys.readouterr().err
-    assert main(["reproduce", "demix", str(folder), "--name", "rep"]) == 2
+    assert main(["replicate", "demix", "--name", "rep"]) == 2
+    assert "workbench replicate cbtm --name rep" in capsys.readouterr().err
+    assert main(["replicate", "demix", str(folder), "--name", "rep"]) == 2
     assert "replication of another paper already (cbtm)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["demix", "FOLDER", "--domains", "a,b"], "both are given"),
+        (["demix", "FOLDER", "--domains", "a,b"], "are both given"),
         (["demix", "--name", "nobody"], "no replication “nobody”"),
         (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
         (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused_with_words_and_asks_for_nothing(
     folder: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = [str(folder) if word == "FOLDER" else word for word in arguments]
-    assert main(["reproduce", *told]) == 2
+    assert main(["replicate", *told]) == 2
     assert words in capsys.readouterr().err
     with reading() as session:
         assert jobs.list_jobs(session) == []

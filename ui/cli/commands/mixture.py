@@ -1,4 +1,4 @@
-"""workbench mix: compositions of experts."""
+"""Mixtures: create one of experts, change its experts, weights and gate, evaluate and delete it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from engine.config import MOST, MOST_TOKENS
+from ui.cli.completion import names_of
 from ui.cli.job_progress import submit
+from ui.cli.listing import Column, created_column, lists, name_column
 from ui.cli.mix_options import (
     NO_CHANGES,
     Experts,
@@ -27,7 +29,7 @@ from ui.cli.mix_options import (
     with_clustering_id,
 )
 from ui.cli.options import How, Json, split_commas, takes
-from ui.cli.output import print_done, print_json, print_table, say, shown
+from ui.cli.output import day, print_done, print_json, print_table, say, shown
 from ui.present.text.inference_modes import NO_CACHED, legend, means, trained_words
 from ui.present.text.measures import measure_words
 from ui.present.text.mixtures import SINGLE_EXPERT, inside_words
@@ -37,15 +39,24 @@ from workbench.registry.cards import MixtureCard
 from workbench.spec_base import Spec
 from workbench.specs import MixtureSpec
 
-app = typer.Typer(no_args_is_help=True, help="Mixtures: compose experts, switch them on and off, see what it does.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.")]
-Member = Annotated[str, typer.Argument(help="An expert of the mixture, by its name or its domain's.")]
-Blocks = Annotated[
-    int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks behind a cached prior (paper: 100).")
+MixtureName = Annotated[str, typer.Argument(help="Name of a mixture.", autocompletion=names_of("mixture"))]
+Member = Annotated[
+    str,
+    typer.Argument(help="An expert of the mixture, by its name or its domain's.", autocompletion=names_of("expert")),
 ]
-NO_SCORES = "There are no stored scores yet. Make them with: workbench eval run MIXTURE"
-Split = Annotated[str, typer.Option("--split", help="Which held-out part: dev or test.")]
+Blocks = Annotated[
+    int, typer.Option("--blocks", min=1, max=MOST, help="Held-out blocks for a cached prior (paper: 100).")
+]
+NO_SCORES = "There are no stored scores yet. Create them with: workbench evaluate run MIXTURE"
+Split = Annotated[str, typer.Option("--split", help="Held-out split: dev or test.")]
+_COLUMNS = (
+    name_column(),
+    Column("Active experts", lambda mixture: [member.expert for member in mixture.members if member.active]),
+    Column("Gate", lambda mixture: mixture.gate["kind"]),
+    created_column(day),
+)
 
 
 def _sentence(spec: type[Spec], field: str) -> str:
@@ -53,27 +64,23 @@ def _sentence(spec: type[Spec], field: str) -> str:
 
 
 @app.command("list")
-def list_all(as_json: Json = False) -> None:
-    """Every mixture."""
+@lists(
+    _COLUMNS,
+    empty="There is no mixture yet. Train one with: workbench train joint NAME --seed-model S --domains A,B",
+    noun="mixture",
+)
+def list_all() -> list[MixtureCard]:
+    """List mixtures."""
     from workbench.registry.database import reading
     from workbench.registry.mixtures import list_mixtures
 
     with reading() as session:
-        cards = list_mixtures(session)
-    if as_json:
-        print_json(cards)
-    else:
-        rows = [(one.name, [member.expert for member in one.members if member.active], one.gate) for one in cards]
-        print_table(
-            ["Mixture", "Active experts", "Gate"],
-            rows,
-            empty="There is no mixture yet. Train one with: workbench train demix NAME --seed-model S --domains A,B",
-        )
+        return list_mixtures(session)
 
 
 @app.command("show")
 def show(name: MixtureName, as_json: Json = False) -> None:
-    """One mixture: its experts, their weights, its gate."""
+    """Show a mixture: its experts, their weights and its gate."""
     from workbench.registry.database import reading
     from workbench.registry.mixtures import get_mixture
 
@@ -90,7 +97,7 @@ def create(
     gate: GateOptions = NO_CHANGES,
     as_json: Json = False,
 ) -> None:
-    """Compose a mixture of experts that share a tokenizer."""
+    """Create a mixture of experts that have the same tokenizer."""
     from ui.cli.options import parse_mixture
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import create_mixture
@@ -109,7 +116,7 @@ def change_gate(
     gate: GateOptions = NO_CHANGES,
     as_json: Json = False,
 ) -> None:
-    """Change the gate of a mixture; what is not named stays as it is."""
+    """Change a mixture's gate settings; settings that are not given stay the same."""
     from workbench.gate_configs import changed_gate, load_gate
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import get_mixture, set_gate
@@ -124,11 +131,13 @@ def change_gate(
 @app.command("add")
 def add(
     name: MixtureName,
-    expert: Annotated[str, typer.Argument(help="Name of an expert with the same tokenizer.")],
-    weight: Annotated[float | None, typer.Option(help="Its weight; empty: as much as the others on average.")] = None,
+    expert: Annotated[
+        str, typer.Argument(help="Name of an expert with the same tokenizer.", autocompletion=names_of("expert"))
+    ],
+    weight: Annotated[float | None, typer.Option(help="Its weight. Default: the mean weight of the others.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Put an expert into a mixture."""
+    """Add an expert to a mixture."""
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import add_member
 
@@ -139,7 +148,7 @@ def add(
 
 @app.command("remove")
 def remove(name: MixtureName, expert: Member, as_json: Json = False) -> None:
-    """Take an expert out of a mixture; the expert itself stays."""
+    """Remove an expert from a mixture; the expert itself is kept."""
     from workbench.registry import mixtures
     from workbench.registry.database import transaction
 
@@ -155,11 +164,11 @@ def toggle(
     expert: Member,
     on: Annotated[
         bool | None,
-        typer.Option("--on/--off", help="On or off; neither changes it over.", show_default=False),
+        typer.Option("--on/--off", help="On or off. Default: the opposite of now.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Switch an expert of a mixture on or off."""
+    """Enable or disable an expert of a mixture."""
     from workbench.registry import mixtures
     from workbench.registry.database import transaction
 
@@ -174,7 +183,7 @@ def toggle(
 @app.command("weights")
 def weights(
     name: MixtureName,
-    pairs: Annotated[list[str], typer.Argument(help="New weights, as in python=2 headers=1.")],
+    pairs: Annotated[list[str], typer.Argument(help="New weights, such as python=2 headers=1.")],
     as_json: Json = False,
 ) -> None:
     """Set the prior (or fixed) weights of a mixture's experts."""
@@ -201,7 +210,7 @@ def perplexity(
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """The mixture's perplexity on every domain, from stored scores: at once, without a forward pass."""
+    """Compute a mixture's perplexity on every domain from stored scores, without a forward pass."""
     from ui.generation.model_host import mix_scores
     from workbench.settings import get_settings
 
@@ -220,9 +229,9 @@ def modes(
     split: Split = "test",
     as_json: Json = False,
 ) -> None:
-    """Perplexities under each of the paper's ways to use experts, as saved, and of the oracle.
+    """Compare perplexities under each inference mode of the paper, under the saved gate, and of the oracle.
 
-    naive, label, average, uniform, updating, cached; the oracle takes the best expert of each block in hindsight.
+    The modes are naive, label, average, uniform, updating and cached. The oracle uses the best expert of each block.
     """
     from workbench.analysis.scores import compare_modes
     from workbench.registry.database import reading
@@ -261,7 +270,7 @@ def cost(
     context: Annotated[int, typer.Option("--context", min=1, max=MOST_TOKENS, help="Tokens of context.")] = 256,
     as_json: Json = False,
 ) -> None:
-    """Floating-point operations per token: of one expert, of the mixture, of training it."""
+    """Compute floating-point operations per token, of one expert, of the mixture and of its training."""
     from workbench.analysis.costs import mixture_costs
     from workbench.registry.database import reading
     from workbench.store.storage import get_storage
@@ -278,19 +287,19 @@ def cost(
 @app.command("average")
 @takes(AverageExperts, "name")
 def average(spec: AverageExperts, how: How) -> None:
-    """Make one model of several experts: the weighted average of their parameters."""
+    """Average the parameters of several experts, with weights, into one model."""
     submit(spec, how)
 
 
 @app.command("delete")
 def delete(name: MixtureName, as_json: Json = False) -> None:
-    """Delete a mixture; its experts stay."""
+    """Delete a mixture; its experts are kept."""
     from workbench.registry.database import transaction
     from workbench.registry.mixtures import delete_mixture
 
     with transaction() as session:
         delete_mixture(session, name)
-    print_done({"deleted": name}, f"“{name}” is deleted; its experts stay.", as_json)
+    print_done({"deleted": name}, f"“{name}” is deleted; its experts are kept.", as_json)
 
 
 def _print(card: MixtureCard, as_json: bool) -> None:
@@ -318,9 +327,11 @@ def _print_scores(found: dict[str, Any], mixture: str, experts: Sequence[str], s
     from ui.present.missing_scores import gap_words
 
     if not rows:
-        say(f"{gap_words(experts, split)} Make them with: workbench eval run {shlex.quote(mixture)}{_flag(split)}")
+        say(
+            f"{gap_words(experts, split)} Create them with: workbench evaluate run {shlex.quote(mixture)}{_flag(split)}"
+        )
         return
-    columns = ["Domain", "Tokens", "Perplexity of the mixture", "Best expert alone", "Its perplexity"]
+    columns = ["Domain", "Tokens", "Mixture perplexity", "Best single expert", "Its perplexity"]
     print_table(columns, rows, empty="")
     say(measure_words(found["domains"]))
 

@@ -1,4 +1,4 @@
-"""workbench jobs: what is asked for, what runs, what failed and why."""
+"""Jobs: list, show, wait for, pause, resume, cancel, retry and delete them."""
 
 from __future__ import annotations
 
@@ -8,53 +8,48 @@ from typing import Annotated
 import typer
 
 from engine.config import MOST
+from ui.cli.completion import names_of
 from ui.cli.job_progress import card_of, follow, report, watch_line
+from ui.cli.listing import Column, created_column, lists
 from ui.cli.options import Json
-from ui.cli.output import day, print_done, print_fields, print_json, print_table, say, tell
+from ui.cli.output import day, print_done, print_fields, print_json, say
 from ui.errors import BadUsage
 from ui.present.job_status import percent_of
-from ui.present.text.formatting import duration, newest_of
+from ui.present.text.formatting import duration
+from workbench.registry.cards import JobCard
 
-app = typer.Typer(no_args_is_help=True, help="Jobs: watch, stop, resume, retry, hurry, delete.")
+app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.")]
+JobId = Annotated[str, typer.Argument(help="Id of a job, or its first digits.", autocompletion=names_of("job"))]
+
+_NEWEST = 200
+_COLUMNS = (
+    Column("ID", lambda job: job.id, lambda id: id[:8]),
+    Column("Job", lambda job: job.title),
+    Column("Status", lambda job: job.state),
+    Column("Progress", percent_of, lambda percent: f"{percent} %"),
+    Column("ETA", lambda job: job.eta_seconds, lambda seconds: "" if seconds is None else duration(seconds)),
+    created_column(day),
+)
 
 
 @app.command("list")
+@lists(_COLUMNS, empty="There is no job.", noun="job", limit=_NEWEST)
 def list_all(
-    state: str = typer.Option("", help="Only jobs in this state, such as running or failed."),
-    limit: int = typer.Option(200, min=1, max=MOST, help="Jobs to list at most."),
-    as_json: Json = False,
-) -> None:
-    """Jobs, the newest first."""
-    from workbench.job_records.jobs import count_by_state, list_jobs
+    status: Annotated[str, typer.Option(help="Only jobs with this status, such as running or failed.")] = "",
+    kind: Annotated[str, typer.Option(help="Only jobs of this kind, such as evaluate.")] = "",
+) -> list[JobCard]:
+    """List jobs, the newest first."""
+    from workbench.job_records.jobs import list_jobs
     from workbench.registry.database import reading
 
     with reading() as session:
-        cards = list_jobs(session, state=state or None, limit=limit)
-        counts = count_by_state(session)
-    if cut := newest_of(len(cards), counts.get(state, 0) if state else sum(counts.values()), "job"):
-        tell(f"{cut} List more with --limit.")
-    if as_json:
-        print_json(cards)
-    else:
-        rows = [
-            (
-                one.id[:8],
-                one.title,
-                one.state,
-                f"{percent_of(one)} %",
-                duration(one.eta_seconds) if one.eta_seconds is not None else "",
-                day(one.created_at),
-            )
-            for one in cards
-        ]
-        print_table(["Job", "Wish", "State", "Done", "Left", "Asked"], rows, empty="There is no such job.")
+        return list_jobs(session, state=status or None, kind=kind or None, limit=MOST)
 
 
 @app.command("show")
 def show(job: JobId, as_json: Json = False) -> None:
-    """One job: what was asked, how far it is, what happened so far."""
+    """Show a job's spec, its progress and its events."""
     from workbench.job_records import jobs
     from workbench.registry.database import reading
 
@@ -75,45 +70,45 @@ def log(
     lines: int = typer.Option(50, min=1, max=MOST, help="Lines to print, from the end."),
     as_json: Json = False,
 ) -> None:
-    """The end of what a job's process wrote."""
+    """Print the end of the log of a job's process."""
     from workbench.settings import get_settings
 
     path = get_settings().jobs_folder / _find(job) / "log.txt"
-    found = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:] if path.is_file() else []
+    text = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:] if path.is_file() else []
     if as_json:
-        print_json({"path": path, "lines": found})
+        print_json({"path": path, "lines": text})
     else:
-        say("\n".join(found) or "This job has written nothing yet.")
+        say("\n".join(text) or "The log of this job is empty.")
 
 
 @app.command("wait")
 def wait(job: JobId, as_json: Json = False) -> None:
-    """Watch a job to its end, with a progress bar."""
+    """Wait until a job ends, with a progress bar."""
     report(follow(_find(job), as_json), as_json)
 
 
 @app.command("cancel")
 def cancel(job: JobId, as_json: Json = False) -> None:
-    """Stop a job; the work so far is kept, and `retry` goes on from there."""
+    """Stop a job. Its checkpoints are kept: `workbench job retry` continues from the last one."""
     from jobs.queue.submit import request_stop
 
-    _ask(job, lambda job_id: request_stop(job_id, "cancel"), as_json)
+    _change(job, lambda job_id: request_stop(job_id, "cancel"), as_json)
 
 
 @app.command("pause")
 def pause(job: JobId, as_json: Json = False) -> None:
-    """Stop a job at a checkpoint from which it can go on."""
+    """Stop a job at a checkpoint from which it can be resumed."""
     from jobs.queue.submit import request_stop
 
-    _ask(job, lambda job_id: request_stop(job_id, "pause"), as_json)
+    _change(job, lambda job_id: request_stop(job_id, "pause"), as_json)
 
 
 @app.command("resume")
 def resume_job(job: JobId, as_json: Json = False) -> None:
-    """Let a paused job go on from where it stopped."""
+    """Resume a paused job."""
     from jobs.queue.submit import resume
 
-    _ask(job, resume, as_json)
+    _change(job, resume, as_json)
 
 
 @app.command("retry")
@@ -121,18 +116,18 @@ def retry_job(job: JobId, as_json: Json = False) -> None:
     """Start a failed or cancelled job again, from its last checkpoint."""
     from jobs.queue.submit import retry
 
-    _ask(job, retry, as_json)
+    _change(job, retry, as_json)
 
 
 @app.command("priority", context_settings={"ignore_unknown_options": True})  # else -1 would be an option
 def priority(
     job: JobId,
     number: int = typer.Argument(
-        min=-1000, max=1000, help="The usual is 0; of those that wait, the highest starts first."
+        min=-1000, max=1000, help="The default is 0. The queued job with the highest number starts first."
     ),
     as_json: Json = False,
 ) -> None:
-    """Let a job start before or after others that wait; what runs keeps running."""
+    """Set the priority of a queued job; running jobs are not interrupted."""
     from workbench.job_records.jobs import set_priority
     from workbench.registry.database import transaction
 
@@ -144,26 +139,26 @@ def priority(
 
 @app.command("delete")
 def delete(job: JobId, as_json: Json = False) -> None:
-    """Delete an ended job with its log and checkpoints; what it made stays."""
+    """Delete an ended job with its log and checkpoints; its results are kept."""
     from jobs.queue.submit import delete as delete_job
 
     job_id = _find(job)
     title = card_of(job_id).title
-    has_gone = delete_job(job_id)
-    stays = "" if has_gone else " The job stays in the list, because something it made or a later job names it."
+    is_gone = delete_job(job_id)
+    kept = "" if is_gone else " The job stays in the list, because one of its results or a later job refers to it."
     print_done(
-        {"deleted": job_id, "in_list": not has_gone}, f"{title}: its log and checkpoints are deleted.{stays}", as_json
+        {"deleted": job_id, "in_list": not is_gone}, f"{title}: its log and checkpoints are deleted.{kept}", as_json
     )
 
 
-def _ask(job: str, act: Callable[[str], None], as_json: bool) -> None:
+def _change(job: str, act: Callable[[str], None], as_json: bool) -> None:
     job_id = _find(job)
     act(job_id)
     card = card_of(job_id)
     if as_json:
         print_json(card)
     elif card.stop_requested and card.state == "running":
-        say(f"{card.title}: asked to {card.stop_requested}, still running.\n{watch_line(job_id)}")
+        say(f"{card.title}: {card.stop_requested} requested, still running.\n{watch_line(job_id)}")
     else:
         say(f"{card.title}: {card.state}.")
 
@@ -177,12 +172,10 @@ def _find(start: str) -> str:
     from workbench.registry.database import reading
 
     with reading() as session:
-        found = ids_from(session, start)
-        if not found:
-            raise NotFound("job", start, (one[:8] for one in ids_from(session, "")))
-    if len(found) > 1:
-        raise BadUsage(
-            f"The id of a job must be unmistakable, but several jobs begin with “{start}” instead.",
-            "Give more digits.",
-        )
-    return found[0]
+        ids = ids_from(session, start)
+        if not ids:
+            raise NotFound("job", start, (id[:8] for id in ids_from(session, "")))
+    if len(ids) > 1:
+        known = ", ".join(id[: len(start) + 4] for id in ids)
+        raise BadUsage(f"Job id “{start}” is ambiguous: {known}.", "Give more digits.")
+    return ids[0]

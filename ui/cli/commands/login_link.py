@@ -1,0 +1,26 @@
+"""workbench login-link: a link that logs one browser in to the studio."""
+
+from __future__ import annotations
+
+from ui.cli.options import Json
+from ui.cli.output import print_json, say
+from ui.errors import BadUsage
+
+
+def login_link(as_json: Json = False) -> None:
+    """Print a login link for the studio. It works once, within ten minutes."""
+    from ui.serving import login
+    from ui.serving.addresses import studio_address
+    from workbench.registry.database import require_registry
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    if not settings.token.get_secret_value():
+        problem = "The studio needs no login: WORKBENCH_TOKEN is not set."
+        raise BadUsage(problem, f"Open {studio_address(settings)}, or set the token that `workbench up` was given.")
+    require_registry(settings)  # a link made in a home without a workbench would open nothing
+    link = login.login_link(settings)
+    if as_json:
+        print_json({"login": link, "seconds": login.LINK_SECONDS})
+    else:
+        say(link)

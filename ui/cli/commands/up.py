@@ -1,0 +1,31 @@
+"""workbench up: all servers of a workbench, started and stopped together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ui.cli.options import Json
+from ui.cli.output import print_json, say
+
+
+def up(
+    demo: Annotated[bool, typer.Option("--demo", help="Submit the demo's jobs if the registry is empty.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the addresses; open no browser.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Start the studio, the API with the playground, a worker and the scheduler. Ctrl-C stops them all."""
+    from ui.serving import up as servers
+    from workbench.settings import get_settings
+
+    settings = get_settings()
+    servers.check(settings)
+    if as_json:
+        print_json(servers.addresses(settings))
+    else:
+        say(servers.greeting(settings))
+    sys.stdout.flush()
+    output = sys.stderr if as_json else sys.stdout
+    raise typer.Exit(servers.run(settings, demo=demo, browse=not no_browser, output=output))

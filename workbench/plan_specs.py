@@ -1,0 +1,36 @@
+"""The specs of plans: several jobs that one command or form submits together."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from engine.config import TrainingConfig
+from workbench.spec_base import Name, Spec, Stem
+
+
+class TrainClusters(Spec):
+    """Branch, train, merge (C-BTM §2.2): one model for each cluster, then a mixture of them.
+
+    A plan of jobs: one for each cluster, and one that creates the mixture. With one cluster it is the dense baseline.
+    Models start from one seed model or, in a further iteration, from trained experts.
+    """
+
+    clustering: Name = Field(description="Clustering whose clusters are trained on, one model each.")
+    name: Stem = Field(description="Name of the mixture; the models are called NAME/NUMBER.")
+    seed_model: Name | None = Field(None, description="Seed model that each of them starts from.")
+    branch_from: Name | None = Field(
+        None,
+        description="Mixture of trained experts to start from instead: each model from the expert that was trained on "
+        "most of its cluster's documents, or where none was on any, from the nearest by the posterior.",
+    )
+    training: TrainingConfig = Field(
+        default_factory=lambda: TrainingConfig(warmup=0.0, num_steps=1000),
+        description="How to train (the paper: no warm-up); the steps are those of all models together, so that any "
+        "number of clusters sees as many tokens.",
+    )
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> TrainClusters:
+        if (self.seed_model is None) == (self.branch_from is None):
+            raise ValueError("give a seed model to start from, or a mixture to branch from, and not both")
+        return self
