@@ -158,7 +158,7 @@ def test_a_cancel_that_the_last_write_finds_keeps_the_work(
         submit.request_stop(job_id, "cancel")
         return real(*arguments)
 
-    monkeypatch.setattr(attempt, "settle_done", late)
+    monkeypatch.setattr(attempt, "finish_done", late)
     list(run_here(job_id))
     assert (house.card(job_id).state, house.num_effects(job_id)) == ("cancelled", 0)
     assert (house.settings.jobs_folder / job_id / "work" / "step").read_text() == "100"
@@ -240,7 +240,7 @@ def test_a_registry_that_stays_away_stops_the_work_with_a_checkpoint(
         job_id = rows.create_job(session, wish(steps=100_000))
     claim = take(house.settings, job_id, new_owner())
     assert claim is not None
-    with away_for(60, monkeypatch), pytest.raises(LeaseLost, match="silent"):
+    with away_for(60, monkeypatch), pytest.raises(LeaseLost, match="did not respond for a full lease"):
         list(attempt.attempt(claim, house.settings, os.abort))
     assert int((house.settings.jobs_folder / job_id / "work" / "step").read_text()) > 100
     assert house.row(job_id).state == "running"

@@ -28,7 +28,7 @@ EMPTY = {
     "posteriors": "There is no mixture yet.",
     "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",
-    "playground": "does not respond",
+    "playground": "does not answer",
 }
 FILLED = {
     "overview": "Evaluate|has failed. Choose a smaller",
@@ -43,7 +43,7 @@ FILLED = {
     "posteriors": "Show the posterior",
     "replications": "No paper has been reproduced here yet.",
     "selfcheck": "Nothing has been checked on this machine yet.",
-    "playground": "does not respond",
+    "playground": "does not answer",
 }
 
 
