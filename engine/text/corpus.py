@@ -236,7 +236,7 @@ def _value(values: Mapping[str, Any], name: str, missing: str) -> Any:
     if name in values:
         return values[name]
     fields = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no fields"
-    raise CorpusError(f"The record has no field “{name}”, only {fields}.", missing or f"Rename the field to {name}.")
+    raise CorpusError(f"The record has no field “{name}”; it has {fields}.", missing or f"Rename the field to {name}.")
 
 
 def _require_encodable(text: str) -> None:

@@ -101,11 +101,11 @@ def attempt(
         raise
     except Exception as error:
         log_traceback(settings, claim.job_id)
-        ending = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
-        finish(claim, settings, ending, reporter.take())
+        outcome = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
+        finish(claim, settings, outcome, reporter.take())
         if isinstance(error, Problem):
             raise
-        raise JobError(ending.problem, ending.next_step) from error
+        raise JobError(outcome.problem, outcome.next_step) from error
     else:
         if is_done:
             shutil.rmtree(work.folder, ignore_errors=True)

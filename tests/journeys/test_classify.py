@@ -212,7 +212,7 @@ def test_other_routings_of_the_same_prompts_need_no_model(paired: Do, tasks: Pat
     def no_model(*_: Any) -> None:
         raise AssertionError("a model was read")
 
-    monkeypatch.setattr(classify, "load", no_model)
+    monkeypatch.setattr(classify, "load_experts", no_model)
     again = report_of(paired({**CLASSIFY, "path": str(tasks), "routings": ["updating"], "newest_weight": 0.2}))
     assert {row["way"] for row in again.findings["rows"]} == {"chance", "alone", "equal", "updating"}
     assert accuracy(again, "equal") == accuracy(first, "equal")

@@ -115,12 +115,12 @@ def _draw(task: Task, shots: Shots, rng: np.random.Generator) -> tuple[list[Exam
     drawn, rest = order[: shots.num_shots], order[shots.num_shots :]
     others = [task.validation[place] for place in rng.permutation(len(task.validation))] or rest
     if len(drawn) < shots.num_shots:
-        problem = f"There are {len(order)} training examples; {shots.num_shots} demonstrations need as many."
+        problem = f"{shots.num_shots} training examples are needed as demonstrations, but there are {len(order)}."
         raise CorpusError(problem, NextStep.FEWER_SHOTS, path=task.name)
     if len(others) < shots.num_validation:
         problem = (
-            f"There are {len(others)} validation examples besides the demonstrations; {shots.num_validation} are "
-            "needed."
+            f"{shots.num_validation} validation examples are needed besides the demonstrations, but there are "
+            f"{len(others)}."
         )
         raise CorpusError(problem, NextStep.FEWER_VALIDATION_EXAMPLES, path=task.name)
     return drawn, others[: shots.num_validation]

@@ -85,8 +85,8 @@ CASES = {
     "NUL bytes in CSV": Bad("a.csv", b"text\ngood\nba\0d\n", 3, "NUL", "Fix"),
     "a lone surrogate, escaped": Bad("a.jsonl", GOOD + b'{"text": "\\ud800"}\n', 2, "unpaired surrogate", "Fix"),
     "a lone surrogate, encoded": Bad("a.jsonl", b'{"text": "\xed\xa0\x80"}\n', 1, "UTF-8", "iconv"),
-    "the wrong key": Bad("a.jsonl", GOOD + b'{"body": "x", "id": 3}\n', 2, "“body”, “id”", "Name the field"),
-    "no key at all": Bad("a.jsonl", b"{}\n", 1, "no fields", "Name the field"),
+    "the wrong key": Bad("a.jsonl", GOOD + b'{"body": "x", "id": 3}\n', 2, "“body”, “id”", "Say which field"),
+    "no key at all": Bad("a.jsonl", b"{}\n", 1, "no fields", "Say which field"),
     "text that is a number": Bad("a.jsonl", GOOD + b'{"text": 7}\n', 2, "int", "Fix"),
     "text that is null": Bad("a.jsonl", b'{"text": null}\n', 1, "null", "Fix"),
     "text that is a list": Bad("a.jsonl", b'{"text": ["a"]}\n', 1, "list", "Fix"),
@@ -143,10 +143,10 @@ CASES = {
     "a domain that is a list": Bad("a.jsonl", b'{"text": "a", "domain": []}', 1, "list", "Fix", DOMAIN),
     "a domain without a name": Bad("a.jsonl", b'{"text": "a", "domain": " "}', 1, "1 to 80", "Fix", DOMAIN),
     "a domain with an escape": Bad("a.jsonl", b'{"text": "a", "domain": "a\\u001b["}', 1, "1 to 80", "Fix", DOMAIN),
-    "a domain of half a character": Bad(
+    "a domain with an unpaired surrogate": Bad(
         "a.jsonl", b'{"text": "a", "domain": "\\udfff"}', 1, "surrogate", "Fix", DOMAIN
     ),
-    "domains asked of plain text": Bad("a.txt", b"words\n", 1, "“domain”", "Name the field", DOMAIN),
+    "domains asked of plain text": Bad("a.txt", b"words\n", 1, "“domain”", "Say which field", DOMAIN),
 }
 
 EMPTY = {
