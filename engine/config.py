@@ -75,19 +75,19 @@ _TESTS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 
 def complaints(config: Any) -> list[str]:
-    """Everything that is wrong with a config's numbers, all at once."""
-    found = []
+    """All problems of a config's numbers."""
+    problems = []
     for one in fields(config):
         value = getattr(config, one.name)
         for name, (holds, words) in _TESTS.items():
             bound = one.metadata.get(name)
             if bound is not None and value is not None and not holds(value, bound):
-                found.append(f"{one.name} must be {words} {bound}, but is {value} instead.")
+                problems.append(f"{one.name} must be {words} {bound}, but is {value} instead.")
                 break
         else:
             if wanted := _wrong_kind(one.type, value) or absurdity(value, not {"le", "lt"}.isdisjoint(one.metadata)):
-                found.append(f"{one.name} must be {wanted}, but is {value} instead.")
-    return found
+                problems.append(f"{one.name} must be {wanted}, but is {value} instead.")
+    return problems
 
 
 def _wrong_kind(annotation: Any, value: Any) -> str | None:
@@ -95,12 +95,12 @@ def _wrong_kind(annotation: Any, value: Any) -> str | None:
 
 
 class Checked:
-    """Refuses numbers out of bounds when made."""
+    """A dataclass that refuses numbers out of bounds."""
 
     def __post_init__(self) -> None:
-        found = complaints(self)
-        if found:
-            raise EngineError(" ".join(found), "Change the values named and try again.")
+        problems = complaints(self)
+        if problems:
+            raise EngineError(" ".join(problems), "Change the values named and try again.")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where to compute, and how a process must be set up before torch is first imported."""
+"""Chooses the device, and sets up a process before torch is first imported."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def process_environment(threads: int = 0) -> dict[str, str]:
-    """Variables of every process that computes. `threads` 0 means one for each core.
+    """The environment variables of compute processes. `threads` 0 means one for each core.
 
     Waiting OpenMP threads must sleep: two busy PyTorch processes otherwise spin against each other.
-    Nothing may call home.
+    Telemetry is off.
     """
     count = str(threads or os.cpu_count() or 1)
     return {
@@ -37,18 +37,18 @@ def prepare_process(threads: int = 0) -> None:
         os.environ.setdefault(name, value)
 
 
-def choose_device(wish: str = "auto") -> torch.device:
+def choose_device(name: str = "auto") -> torch.device:
     """The device for a wish such as `auto`, `cpu`, `cuda:1`; raises ModelError when it is not there."""
     import torch
 
-    if wish == "auto":
-        wish = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(wish)
+        device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ModelError(
-            f"The device must be one of this machine's, but is “{wish}” instead ({str(error).splitlines()[0]}).",
+            f"The device “{name}” is not available ({str(error).splitlines()[0]}).",
             NextStep.CHOOSE_DEVICE,
         ) from None
     return device

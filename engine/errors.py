@@ -4,14 +4,14 @@ Problem                      what is wrong, and what to do next
 └── EngineError
     ├── CorpusError          text that cannot be read as documents (path, line)
     ├── TokenizerError       a tokenizer that is missing, broken or not the one expected
-    ├── ModelError           a model that cannot be loaded, cut open or matched
-    ├── DamagedFile          bytes that are not those of the manifest
+    ├── ModelError           a model that cannot be loaded, split or matched
+    ├── DamagedFile          a file that differs from its manifest
     ├── TrainingError        a training that cannot start or must not go on
     │   ├── NonFiniteLoss    the loss is NaN or infinite; nothing was updated
     │   └── LostRank         one of several training processes ended (rank)
     ├── MixtureError         experts, weights or priors that do not go together
     │   └── ContextLengthExceeded  more text than the models read at once
-    └── ScoresError          stored log-likelihoods that do not fit what is asked of them
+    └── ScoresError          stored log-likelihoods that do not fit the request
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NextStep(StrEnum):
 
 
 class Problem(Exception):
-    """One or two short sentences: what is wrong, and what to do next."""
+    """An error for users: what is wrong, and what to do next, in one or two short sentences."""
 
     def __init__(self, problem: str, next_step: str = "") -> None:
         super().__init__(problem, next_step)
@@ -116,4 +116,4 @@ class ContextLengthExceeded(MixtureError):
 
 
 class ScoresError(EngineError):
-    """Stored log-likelihoods that do not fit what is asked of them."""
+    """Stored log-likelihoods that do not fit the request."""

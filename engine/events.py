@@ -1,4 +1,4 @@
-"""News from long work. Every long function of the engine is an iterator of these; closing it means stop."""
+"""Events of long-running functions. Every such function is an iterator of these; closing it means stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BACKBONE = "backbone"  # what it is called beside the parts of an expert of MoDE
 class Progress:
     """`done` of `total` units so far; `total` is None while it is unknown.
 
-    What only comes before the work proper (`is_first`) says nothing of how far the whole is.
+    Preparations (`is_first`) do not count for the total progress.
     """
 
     done: float
@@ -51,14 +51,14 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """A checkpoint is about to be written: who keeps a curve must have it safe before going on."""
+    """A checkpoint is about to be written: whoever stores the curve must write it first."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A whole checkpoint lies on disk; training can go on from `step`."""
+    """A checkpoint was written; training can continue from `step`."""
 
     step: int
     path: str
@@ -66,7 +66,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class TrainingFinished:
-    """The end of a training after `num_steps` of `wished_steps` updates.
+    """The end of a training after `num_steps` of `max_steps` updates.
 
     The weights are those after `step` updates, with their losses on held-out text (nats per token): the last ones, or
     with patience those whose losses were the best on average.
@@ -80,7 +80,7 @@ class TrainingFinished:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What was chosen on the way because nobody had asked for it, in a sentence to be kept."""
+    """A choice made during the job for an unset option, as a sentence for its log."""
 
     sentence: str
 
@@ -94,10 +94,7 @@ class PartOrder:
 
 @dataclass(frozen=True, slots=True)
 class GateWeights:
-    """What the gates inside an expert of MoDE gave its backbone and each active part at one token, block by block.
-
-    In each block they add up to 1.
-    """
+    """The MoDE gate weights of the backbone and each active part at one token, by block; 1 together in each block."""
 
     backbone: tuple[float, ...]
     parts: Mapping[str, tuple[float, ...]]
@@ -145,7 +142,7 @@ Made = TypeVar("Made")
 
 
 def forward_progress(events: Iterator[Progress | Made], total: float | None = None) -> Generator[Progress, None, Made]:
-    """Passes the progress on, with its total where only the caller knows it; gives what comes at the end."""
+    """Yields the progress, with `total` if it has none; returns the last item."""
     for event in events:
         if not isinstance(event, Progress):
             return event

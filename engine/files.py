@@ -1,4 +1,4 @@
-"""Folders that are whole or absent: written aside, hashed, synced, renamed; checked before use."""
+"""Atomic folders: written aside, hashed, synced, renamed; verified before use."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EXPERT_CARD = "expert.json"  # in the folder of an expert of any method: which o
 
 @dataclass(frozen=True)
 class ArtifactRef:
-    """A folder, and the SHA-256 that its manifest must have; without one the manifest alone is believed."""
+    """A folder, and the SHA-256 that its manifest must have; without one any manifest is accepted."""
 
     folder: Path
     sha256: str | None = None
 
     def check(self) -> str:
-        """The manifest's SHA-256, once every byte proved to be the one that was written; else DamagedFile."""
+        """Verifies every file and returns the manifest's SHA-256; raises DamagedFile."""
         return verify_folder(self.folder, self.sha256)
 
     def num_files(self) -> int:
@@ -42,9 +42,9 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields a folder beside `path` to fill; when the block ends well it becomes `path`, with a manifest.
+    """Yields a folder beside `path` to fill; when the block succeeds it becomes `path`, with a manifest.
 
-    An existing `path` is replaced only then. When the block fails, nothing of the new folder is left.
+    An existing `path` is replaced only then. When the block fails, the new folder is deleted.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.new")
     shutil.rmtree(aside, ignore_errors=True)
@@ -59,7 +59,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_manifest(folder: Path) -> str:
-    """Lists every file with its size and SHA-256; gives the SHA-256 of the list itself."""
+    """Writes the size and SHA-256 of every file; returns the SHA-256 of the manifest."""
     files = {
         str(file.relative_to(folder)): {"sha256": sha256_of(file), "size_bytes": file.stat().st_size}
         for file in sorted(folder.rglob("*"))
@@ -71,22 +71,22 @@ def write_manifest(folder: Path) -> str:
 
 
 def verify_folder(folder: Path, sha256: str | None = None) -> str:
-    """Checks every byte against the manifest (and the manifest against `sha256`); gives the manifest's SHA-256.
+    """Checks every byte against the manifest (and the manifest against `sha256`); returns the manifest's SHA-256.
 
     Raises DamagedFile that names the first file which is missing, cut short or changed.
     """
     for name, fault in faults_in(folder, sha256):
-        raise DamagedFile(f"{folder / name} {fault}", _MEND)
+        raise DamagedFile(f"{folder / name} {fault}", _RESTORE)
     return sha256_of(folder / MANIFEST)
 
 
 def faults_in(folder: Path, sha256: str | None = None) -> Iterator[tuple[str, str]]:
-    """Every file that is not the one that was written, by its name in the folder, with what is wrong with it."""
+    """Yields the name of every missing or changed file with the problem."""
     manifest = folder / MANIFEST
     try:
         actual, files = sha256_of(manifest), _listed(manifest)
     except (OSError, ValueError, KeyError) as error:
-        yield MANIFEST, f"must be readable, but is not ({error})."
+        yield MANIFEST, f"cannot be read ({error})."
         return
     if sha256 is not None and actual != sha256:
         yield MANIFEST, "is not the one that was recorded."
@@ -103,7 +103,7 @@ def _listed(manifest: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
-_MEND = "Restore it from a copy, or run the job that made it again."
+_RESTORE = "Restore it from a copy, or run the job that made it again."
 
 
 def folder_size(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""Files of a folder that somebody else made: opened only inside that folder, up to a size, and read as plain data."""
+"""Reads files of untrusted folders: only inside the folder, up to a size, as plain data."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ def read_object(
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise _Repeated(short(key))
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def short(value: object) -> str:
-    """Somebody else's text as a message may hold it: on one line, printable and not long."""
+    """Untrusted text for a message: on one line, printable and not too long."""
     text = " ".join(str(value).split())
     text = text if text.isprintable() else ascii(text)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

@@ -1,4 +1,4 @@
-"""One piece of work per core, instead of all cores on each operation of one piece."""
+"""Runs one item per core in parallel, instead of all cores on each operation of one item."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Answer = TypeVar("Answer")
 
 
 def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-    """`work` of every item, in the order of the items, at most twice as many at once as torch has threads here.
+    """Yields `work(item)` for every item in order, with at most twice as many in flight as torch has threads.
 
-    Each is computed by one thread, so an answer is the same to the bit on any number of cores. Torch has its threads
-    again when the last answer was taken or the iterator was closed.
+    Each is computed by one thread, so results are bit-identical on any number of cores. Torch's thread count is
+    restored when the last result was taken or the iterator was closed.
     """
     ahead: deque[Future[Answer]] = deque()
     with (
-        threads_kept() as threads,
+        preserve_threads() as threads,
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         for item in items:
@@ -34,8 +34,8 @@ def side_by_side(work: Callable[[Item], Answer], items: Iterable[Item]) -> Itera
 
 
 @contextmanager
-def threads_kept() -> Iterator[int]:
-    """Torch has its threads again afterwards, whatever a library (numba, for one) sets for all of the process."""
+def preserve_threads() -> Iterator[int]:
+    """Restores torch's thread count afterwards, since a library (such as numba) may change it for the process."""
     threads = torch.get_num_threads()
     try:
         yield threads

@@ -1,4 +1,4 @@
-"""Moves files that no row needs any more to the trash, never the reverse; a registry without its rows moves nothing."""
+"""Moves files that no row refers to to the trash; refuses when the registry's rows seem to be missing."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from workbench.store.recording import claim_unowned, refresh_records
 from workbench.store.storage import get_storage
 from workbench.store.trash import KEPT_SECONDS, Trash, Trashed
 
-GRACE_SECONDS = 24 * 3600.0  # longer than any job takes from its last artifact to its row
-UPLOAD_GRACE_SECONDS = 3600.0  # a form may be filled in for a while before it is sent
+GRACE_SECONDS = 24 * 3600.0  # longer than any job needs from its last artifact to its row
+UPLOAD_GRACE_SECONDS = 3600.0  # a form may stay open for a while before it is sent
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
 def uploads_folder(home: Path) -> Path:
-    """What browsers sent, one folder for each selection of files, until its import is over."""
+    """The folder of uploaded files, one subfolder for each upload, until its import is over."""
     return home / "uploads"
 
 
 def names_file(folder: Path) -> Path:
-    """Where it is noted what the files of an upload were called; it stays as long as something names the upload."""
+    """The file with the original names of an upload's files; it stays as long as something refers to the upload."""
     return folder.with_name(f"{folder.name}.json")
 
 
 def jobs_trash(settings: Settings) -> Trash:
-    """The trash for folders of jobs; artifacts, which may be on another disk, have their own."""
+    """The trash for job folders; artifacts, which may be on another disk, have their own."""
     return Trash(settings.root / "trash")
 
 
 def sweep(settings: Settings) -> None:
-    """Moves artifacts and folders of jobs without a row to the trash, and empties the trash of what is old.
+    """Moves artifacts and job folders without a row to the trash, and deletes old entries of the trash.
 
-    Uploads that no import waits for are deleted. Raises SweepRefused, and removes nothing, where the artifacts belong
-    to another registry, or this one knows too little of what is there; what it does know is recorded first, so that the
-    other one's sweeps leave it alone.
+    Deletes uploads that no import waits for. Raises SweepRefused, and removes nothing, when the artifacts belong to
+    another registry, or too many of them have no row; artifacts that have a row are recorded first, so that sweeps of
+    the other registry leave them.
     """
-    # Listed before the rows are read: what is made in between is not in the list.
+    # Listed before the rows are read, so that folders made in between are not in the list.
     jobs = set(_old(settings.jobs_folder, GRACE_SECONDS))
     uploads = set(_old(uploads_folder(settings.root), UPLOAD_GRACE_SECONDS))
     storage, begin = get_storage(settings), partial(database.transaction, settings)
@@ -63,11 +63,11 @@ def sweep(settings: Settings) -> None:
         waiting = _waiting_imports(session)
         named = _named_sources(session)
     if refused is not None:
-        with suppress(OSError):  # only what has no record: an older registry's rows must not replace newer ones
+        with suppress(OSError):  # only those without a record: an older registry's rows must not replace newer ones
             refresh_records(begin, storage, state.known - storage.records.ids())
         raise refused
     for folder in sorted(jobs - known):
-        with suppress(FileNotFoundError):  # another process sweeps, too
+        with suppress(FileNotFoundError):  # another process may sweep at the same time
             jobs_trash(settings).put(folder, "job")
     _delete_uploads(settings, uploads, waiting, named)
     empty_trashes(settings)
@@ -76,27 +76,27 @@ def sweep(settings: Settings) -> None:
 
 
 def trashed(settings: Settings) -> list[Trashed]:
-    """What is in the trash, of artifacts and of jobs, the oldest first."""
+    """The entries of both trashes, of artifacts and jobs, the oldest first."""
     both = [*get_storage(settings).trash.entries(), *jobs_trash(settings).entries()]
-    return sorted(both, key=lambda one: one.at)
+    return sorted(both, key=lambda entry: entry.at)
 
 
 def restore(settings: Settings, entries: Sequence[Trashed]) -> Rebuilt:
-    """Moves entries of the trash back to their places, and makes rows of what is known of them; some may be left."""
+    """Restores entries of the trash, and recreates their rows; reports those left in the trash."""
     report = Rebuilt()
-    if found := [one for one in entries if one.kind == "artifact"]:  # first: it may be refused
+    if deleted := [entry for entry in entries if entry.kind == "artifact"]:  # first: it may be refused
         with database.transaction(settings) as session:
-            report = rebuild.restore(session, get_storage(settings), found)
-    folders = [one for one in entries if one.kind == "job"]
+            report = rebuild.restore(session, get_storage(settings), deleted)
+    folders = [entry for entry in entries if entry.kind == "job"]
     report.left += rebuild.put_back(jobs_trash(settings), folders, settings.jobs_folder)[1]
     return report
 
 
 def empty_trashes(settings: Settings, older_than_seconds: float = KEPT_SECONDS) -> tuple[int, int]:
-    """Deletes for good what has been in the trash for that long; gives how many folders and bytes that were."""
-    before = {one.path: one.size_bytes for one in trashed(settings) if one.is_older(older_than_seconds)}
+    """Permanently deletes entries of at least that age; returns the number of folders and bytes deleted."""
+    before = {entry.path: entry.size_bytes for entry in trashed(settings) if entry.is_older(older_than_seconds)}
     gone = [*get_storage(settings).empty_trash(older_than_seconds), *jobs_trash(settings).empty(older_than_seconds)]
-    return len(gone), sum(before.get(one.path, 0) for one in gone)
+    return len(gone), sum(before.get(entry.path, 0) for entry in gone)
 
 
 def _delete_uploads(settings: Settings, uploads: set[Path], waiting: set[Path], named: set[str]) -> None:
@@ -109,21 +109,21 @@ def _delete_uploads(settings: Settings, uploads: set[Path], waiting: set[Path], 
 
 
 def _old(folder: Path, seconds: float) -> Iterator[Path]:
-    """What is called by an id and was not touched for a while: nothing else is ours to remove."""
+    """Folders named by an id that were not changed for a while; nothing else may be removed."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if _ID.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            with suppress(FileNotFoundError):  # somebody is at work in it
-                if max(one.lstat().st_mtime for one in (path, *path.iterdir())) < time.time() - seconds:
+            with suppress(FileNotFoundError):  # it is in use
+                if max(file.lstat().st_mtime for file in (path, *path.iterdir())) < time.time() - seconds:
                     yield path
 
 
 def _waiting_imports(session: Session) -> set[Path]:
-    """The paths that imports, not yet finished, will read."""
+    """The paths that unfinished imports will read."""
     unfinished = select(Job).where(Job.kind == "import-corpus", Job.state.in_(["queued", "running", "paused"]))
     return {Path(str(job.spec.get("path"))) for job in session.scalars(unfinished)}
 
 
 def _named_sources(session: Session) -> set[str]:
-    """The paths that any import or corpus names."""
+    """The paths that any import or corpus refers to."""
     imports = session.scalars(select(Job).where(Job.kind == "import-corpus"))
     return {str(job.spec.get("path")) for job in imports} | set(session.scalars(select(Corpus.source)))

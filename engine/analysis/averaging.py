@@ -1,4 +1,4 @@
-"""One model of several: the weighted average of their parameters (BTM, Li et al. 2022, §3.3).
+"""Weighted average of the parameters of several models (BTM, Li et al. 2022, §3.3).
 
 Unlike a mixture it costs one forward pass, and its weights are fixed for every text.
 """
@@ -19,37 +19,38 @@ _NOT_SHAPE = ("_name_or_path", "architectures", "dtype", "transformers_version",
 
 
 def average(models: Mapping[str, Callable[[], Any]], weights: Mapping[str, float]) -> Iterator[Progress | Any]:
-    """Progress for each model, then one decoder whose parameters are the weighted average of all.
+    """Yields progress for each model, then one decoder with the weighted average of all parameters.
 
-    `models` read a plain decoder each, by its name; no more than two are in memory at once, beside the sum in double
-    precision. Weights count by their proportions; what weighs nothing is not read. Raises ModelError when two models
-    are not of one architecture.
+    `models` maps names to functions that load a plain decoder; at most two are in memory at once, besides the sum in
+    double precision. Weights are normalised; models of weight 0 are not loaded. Raises ModelError when architectures
+    differ.
     """
-    taking_part = [name for name in models if weights[name] > 0]
-    whole = math.fsum(weights[name] for name in taking_part)
-    first, total_by_name = models[taking_part[0]](), dict[str, Tensor]()
-    for number, name in enumerate(taking_part):
+    names = [name for name in models if weights[name] > 0]
+    total_weight = math.fsum(weights[name] for name in names)
+    first, total_by_name = models[names[0]](), dict[str, Tensor]()
+    for number, name in enumerate(names):
         lm = models[name]() if number else first
-        _require_same(first, lm, taking_part[0], name)
+        _require_same(first, lm, names[0], name)
         for key, tensor in lm.state_dict().items():
-            part = tensor.double() * (weights[name] / whole)
+            part = tensor.double() * (weights[name] / total_weight)
             total_by_name[key] = total_by_name[key] + part if number else part
-        yield Progress(number + 1, len(taking_part), "models", f"averaging {name}")
+        yield Progress(number + 1, len(names), "models", f"averaging {name}")
     with torch.no_grad():
         for key, tensor in first.state_dict().items():
             tensor.copy_(total_by_name[key])
     yield first
 
 
-def _require_same(one: Any, other: Any, name: str, other_name: str) -> None:
-    mine, theirs = _shape(one), _shape(other)
-    different = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
+def _require_same(first: Any, second: Any, first_name: str, second_name: str) -> None:
+    first_shape, second_shape = _shape(first), _shape(second)
+    keys = {*first_shape, *second_shape}
+    different = sorted(key for key in keys if first_shape.get(key) != second_shape.get(key))
     if different:
         key = different[0]
         raise ModelError(
-            f"Models must be of one architecture to be averaged, but “{name}” has {key} {mine.get(key)} and "
-            f"“{other_name}” {theirs.get(key)}.",
-            "Average experts that began from the same seed, or mix them instead.",
+            f"Only models of one architecture can be averaged: “{first_name}” has {key} {first_shape.get(key)}, "
+            f"“{second_name}” has {second_shape.get(key)}.",
+            "Average experts of the same seed model, or mix them instead.",
         )
 
 

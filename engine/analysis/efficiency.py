@@ -1,4 +1,4 @@
-"""What a performance costs, between the performances that were measured (C-BTM §A.3, after Artetxe et al. 2021)."""
+"""Interpolates the cost of a performance between measured ones (C-BTM §A.3, after Artetxe et al. 2021)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Measured:
 
 
 def cost_of(performance: float, curve: Sequence[Measured]) -> float | None:
-    """What a performance costs, its logarithm interpolated between the nearest measured performances around it.
+    """The cost of a performance, log-interpolated between the nearest measured performances.
 
-    None outside of what was measured: nothing is extrapolated. Of two costs for one performance the lower counts.
+    None outside the measured range: nothing is extrapolated. Of two costs for one performance the lower counts.
     Raises EngineError for a cost that is not above 0 or a number that is not finite.
     """
     _require_numbers(curve)
-    below = [one for one in curve if one.performance <= performance]
-    above = [one for one in curve if one.performance >= performance]
+    below = [point for point in curve if point.performance <= performance]
+    above = [point for point in curve if point.performance >= performance]
     if not below or not above:
         return None
-    low = min(below, key=lambda one: (performance - one.performance, one.cost))
-    high = min(above, key=lambda one: (one.performance - performance, one.cost))
+    low = min(below, key=lambda point: (performance - point.performance, point.cost))
+    high = min(above, key=lambda point: (point.performance - performance, point.cost))
     if low.performance == high.performance:
         return low.cost
     share = (performance - low.performance) / (high.performance - low.performance)
@@ -37,30 +37,29 @@ def cost_of(performance: float, curve: Sequence[Measured]) -> float | None:
 
 
 def speedup(performance: float, dense: Sequence[Measured], other: Sequence[Measured]) -> float | None:
-    """How many times the other's cost the dense model needs for a performance; None where either was not measured."""
+    """The dense model's cost for a performance over the other's; None when either was not measured."""
     dense_cost, other_cost = cost_of(performance, dense), cost_of(performance, other)
     return None if dense_cost is None or other_cost is None else dense_cost / other_cost
 
 
 def split_steps(num_steps: int, num_clusters: int) -> list[int]:
-    """The updates of each expert, together as many as the dense model makes, so that all see as many tokens (§A.2).
+    """Splits the dense model's updates over the experts, so that both see equally many tokens (§A.2).
 
-    Those that the clusters do not divide go to the first ones, one each. Raises EngineError where some would get none.
+    The remainder goes to the first experts. Raises EngineError when an expert would get no update.
     """
     if num_steps < num_clusters:
         raise EngineError(
-            f"There must be at least one update for each of {num_clusters} clusters, but there are {num_steps}.",
-            "Ask for more steps: they are shared by all clusters.",
+            f"{num_steps} steps are too few for {num_clusters} clusters: each needs at least one.",
+            "Set more steps: they are divided over all clusters.",
         )
     each, rest = divmod(num_steps, num_clusters)
     return [each + (number < rest) for number in range(num_clusters)]
 
 
 def _require_numbers(curve: Sequence[Measured]) -> None:
-    for one in curve:
-        if not (math.isfinite(one.performance) and math.isfinite(one.cost) and one.cost > 0):
+    for point in curve:
+        if not (math.isfinite(point.performance) and math.isfinite(point.cost) and point.cost > 0):
             raise EngineError(
-                f"A measured cost must be above 0 and all numbers finite, but performance {one.performance} has cost "
-                f"{one.cost} instead.",
+                f"Costs must be above 0 and all numbers finite: performance {point.performance} has cost {point.cost}.",
                 "Leave this point out, or measure it again.",
             )

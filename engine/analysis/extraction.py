@@ -1,7 +1,7 @@
-"""How much of its training text a mixture gives back: it goes on from pieces of it, and is compared with what came.
+"""Measures how much training text a mixture reproduces when it continues prefixes of it.
 
-A piece lies within one document: a prefix that is read, and its true continuation. This measures what greedy or
-sampled decoding brings up from such prefixes; it bounds neither what other prompts bring up nor what was memorised.
+A piece lies within one document: a prefix and its true continuation. This measures what greedy or sampled decoding
+reproduces from such prefixes; it bounds neither what other prompts extract nor what was memorised.
 Shapes: N pieces, P tokens of a prefix, C tokens of a continuation, E experts, V vocabulary.
 """
 
@@ -34,7 +34,7 @@ _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × N × P × V) held at once: 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Prefixes [N, P] with their true continuations [N, C], and how many documents they are of."""
+    """Prefixes [N, P] with their true continuations [N, C], and the number of their documents."""
 
     prefixes_NP: Tensor
     continuations_NC: Tensor
@@ -43,7 +43,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Mixed:
-    """A mixture that is asked to go on: the experts that take part, in the order of the gate's weights."""
+    """A mixture: its models, the active experts in the order of the gate's weights, and the gate."""
 
     models: Models
     keys: Sequence[str]
@@ -62,18 +62,17 @@ class Extraction:
 
 
 def choose_pieces(tokens: Tokens, num_pieces: int, prefix_length: int, continuation_length: int, seed: int) -> Pieces:
-    """Pieces at random, spread over the documents: none gives a second one before each that can has given one.
+    """Random pieces, spread over the documents: every document gives a first piece before any gives a second.
 
-    Pieces do not overlap. Raises CorpusError when there are fewer than asked for.
+    Pieces do not overlap. Raises CorpusError when there are too few.
     """
     span = prefix_length + continuation_length
     counts = np.diff(tokens.starts, append=len(tokens)) // span
     documents = np.repeat(np.arange(len(counts)), counts)
     if len(documents) < num_pieces:
         raise CorpusError(
-            f"There must be {num_pieces} pieces of {span} tokens, each within one document, "
-            f"but there are {len(documents)} instead.",
-            "Ask for fewer prefixes or shorter ones, or import more text.",
+            f"There are {len(documents)} pieces of {span} tokens within one document; {num_pieces} are needed.",
+            "Choose fewer or shorter prefixes, or import more text.",
         )
     within = np.concatenate([np.arange(count) for count in counts])
     chosen = _spread(documents, np.random.default_rng(seed))[:num_pieces]
@@ -82,96 +81,99 @@ def choose_pieces(tokens: Tokens, num_pieces: int, prefix_length: int, continuat
     return Pieces(pieces_NS[:, :prefix_length], pieces_NS[:, prefix_length:], len(np.unique(documents[chosen])))
 
 
-def _spread(documents: NDArray[np.int64], chance: np.random.Generator) -> NDArray[np.int64]:
-    """All pieces in a random order, the first of every document before the second of any."""
-    shuffled, met, turns = chance.permutation(len(documents)), Counter[int](), []
+def _spread(documents: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """All pieces in random order, the first of every document before the second of any."""
+    shuffled, num_seen, turns = rng.permutation(len(documents)), Counter[int](), []
     for piece in shuffled:
-        met[int(documents[piece])] += 1
-        turns.append(met[int(documents[piece])])
+        num_seen[int(documents[piece])] += 1
+        turns.append(num_seen[int(documents[piece])])
     return shuffled[np.argsort(turns, kind="stable")]
 
 
-def go_on(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Progress | Tensor]:
-    """Progress while a mixture goes on from every prefix, then its continuations [N, C].
+def generate_continuations(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Progress | Tensor]:
+    """Yields progress while a mixture continues every prefix, then the continuations [N, C].
 
-    At temperature 0 the most probable token is taken; else tokens are drawn, by the sampling's seed.
+    At temperature 0 the most probable token is taken; else tokens are sampled with the seed.
     """
     parts: list[Tensor] = []
-    for part in _continued(mixed, pieces, sampling):
+    for part in _continue_batches(mixed, pieces, sampling):
         parts.append(part)
         done = sum(map(len, parts))
         yield Progress(done, len(pieces.prefixes_NP), "continuations", "trying to extract training text")
     yield torch.cat(parts)
 
 
-def compare(said: Mapping[str, Tensor], pieces: Pieces) -> Extraction:
-    """What mixtures (by name) said, set against what the text says."""
+def compare(generated: Mapping[str, Tensor], pieces: Pieces) -> Extraction:
+    """Compares the continuations of mixtures (by name) with the true ones."""
     values = {
         name: {
-            measure: np.array([similarity(*pair) for pair in _pairs(said_NC, pieces)])
+            measure: np.array([similarity(*pair) for pair in _pairs(generated_NC, pieces)])
             for measure, similarity in MEASURES.items()
         }
-        for name, said_NC in said.items()
+        for name, generated_NC in generated.items()
     }
     first, *others = values
     return Extraction(
-        {name: {one: _sure(values[name][one]) for one in MEASURES} for name in values},
-        {name: {one: _sure(values[name][one] - values[first][one]) for one in MEASURES} for name in others},
+        {name: {measure: _interval(values[name][measure]) for measure in MEASURES} for name in values},
+        {
+            name: {measure: _interval(values[name][measure] - values[first][measure]) for measure in MEASURES}
+            for name in others
+        },
     )
 
 
-def _pairs(said_NC: Tensor, pieces: Pieces) -> Iterator[tuple[list[int], list[int]]]:
-    return zip(said_NC.tolist(), pieces.continuations_NC.tolist(), strict=True)
+def _pairs(generated_NC: Tensor, pieces: Pieces) -> Iterator[tuple[list[int], list[int]]]:
+    return zip(generated_NC.tolist(), pieces.continuations_NC.tolist(), strict=True)
 
 
-def _sure(values: NDArray[np.float64]) -> Interval:
+def _interval(values: NDArray[np.float64]) -> Interval:
     return bootstrap_mean(values, confidence=CONFIDENCE)
 
 
-def _continued(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
-    """Continuations [n, C], as many at once as memory allows."""
+def _continue_batches(mixed: Mixed, pieces: Pieces, sampling: SamplingConfig) -> Iterator[Tensor]:
+    """Continuations [n, C] in batches that fit into memory."""
     length, longest = pieces.continuations_NC.shape[1], mixed.models.max_positions
     if pieces.prefixes_NP.shape[1] + length > longest:
         raise MixtureError(
-            f"A prefix and its continuation must be at most {longest} tokens together, "
-            f"but are {pieces.prefixes_NP.shape[1] + length} instead.",
-            "Ask for shorter ones.",
+            f"Prefix and continuation have {pieces.prefixes_NP.shape[1] + length} tokens together; the models read at "
+            f"most {longest}.",
+            "Choose shorter ones.",
         )
     generator = torch.Generator().manual_seed(sampling.seed or 0)
     per_piece = len(mixed.keys) * pieces.prefixes_NP.shape[1] * mixed.models.vocab_size
     for prefixes_nP in pieces.prefixes_NP.split(max(1, _CHUNK_ELEMENTS // per_piece)):
-        yield _continue(mixed, prefixes_nP, length, sampling, generator)
+        yield _continue_batch(mixed, prefixes_nP, length, sampling, generator)
 
 
 @torch.inference_mode()
-def _continue(
+def _continue_batch(
     mixed: Mixed, prefixes_NP: Tensor, length: int, sampling: SamplingConfig, generator: torch.Generator
 ) -> Tensor:
-    """All prefixes in one batch: E rows for each, with a cache each; same text as `engine.inference.generate` alone."""
+    """Continues all prefixes in one batch of E rows each, with the same result as `engine.inference.generate`."""
     ensemble = as_ensemble(mixed.models, mixed.keys)
     caches = [group.model().new_cache() for group in ensemble.groups]
-    streams = [_begun(mixed.gate, first) for first in prefixes_NP[:, 0].tolist()]
+    streams = [_start_stream(mixed.gate, first) for first in prefixes_NP[:, 0].tolist()]
     ids_NT, drawn = prefixes_NP, list[Tensor]()
     while True:
-        parts = [_speak(group, ids_NT, cache) for group, cache in zip(ensemble.groups, caches, strict=True)]
+        parts = [_forward(group, ids_NT, cache) for group, cache in zip(ensemble.groups, caches, strict=True)]
         logprobs_ENTV = ensemble.together(parts, mixed.keys)
         _observe(streams, logprobs_ENTV, ids_NT)
         log_weights_EN = torch.stack([stream.log_weights() for stream in streams], 1)
         mixed_NV = mix(log_weights_EN, logprobs_ENTV[:, :, -1])
-        drawn.append(torch.tensor([sample_token(one_V, sampling, generator) for one_V in mixed_NV]))
+        drawn.append(torch.tensor([sample_token(logprobs_V, sampling, generator) for logprobs_V in mixed_NV]))
         if len(drawn) == length:
             return torch.stack(drawn, 1)
         _observe_one(streams, logprobs_ENTV[:, :, -1], drawn[-1])
         ids_NT = drawn[-1][:, None]
 
 
-def _begun(gate: Gate, first: int) -> Stream:
+def _start_stream(gate: Gate, first: int) -> Stream:
     stream = gate.start()
     stream.begin(first)
     return stream
 
 
-def _speak(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
+def _forward(group: Group, ids_NT: Tensor, cache: Any) -> Tensor:
     """Log-probabilities [E, N, T, V] of one base's experts after each token."""
     model, num_experts = group.model(), len(group.keys)
     rows = Rows(group.keys, (len(ids_NT),) * num_experts)

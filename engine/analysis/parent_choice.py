@@ -1,4 +1,4 @@
-"""Adapting to a new domain (DEMix §6): its held-out text proposes the parent, and other domains are watched.
+"""Choice of the parent expert for a new domain, and losses on watched domains (DEMix §6).
 
 Shapes: E experts, X tokens.
 """
@@ -31,7 +31,7 @@ PAPER_BLOCKS = 100  # §5.1: “100 sequences” of development data
 
 @dataclass(frozen=True)
 class Nearest:
-    """Mean end-of-block posterior of each expert on the sample, and which is the largest."""
+    """The expert with the largest mean end-of-block posterior on the sample, and all posteriors."""
 
     key: str
     posterior: dict[str, float]
@@ -39,9 +39,9 @@ class Nearest:
 
 
 def score_each(ensemble: Ensemble, text: EvalSample) -> Iterator[tuple[str, Tensor]]:
-    """Each expert, base by base, with its log-likelihood [X] of every token of an excerpt."""
+    """Yields each expert, base by base, with its log-likelihood [X] of every token."""
     for group in ensemble.groups:
-        yield from _score_group(group, text)  # whose model goes before another comes
+        yield from _score_group(group, text)  # its model is freed before the next is loaded
 
 
 def _score_group(group: Group, text: EvalSample) -> Iterator[tuple[str, Tensor]]:
@@ -53,10 +53,10 @@ def _score_group(group: Group, text: EvalSample) -> Iterator[tuple[str, Tensor]]
 def find_nearest(
     models: Models, keys: Sequence[str], sample: Tokens, block_size: int, num_blocks: int = PAPER_BLOCKS
 ) -> Iterator[Progress | Nearest]:
-    """Progress while the sample is scored under each expert, then one Nearest.
+    """Yields progress while each expert scores the sample, then one Nearest.
 
-    The posterior starts from a uniform prior in every block; `sample` must hold at least one block. One base is in
-    memory at a time, where its group lends it anew.
+    The posterior starts from a uniform prior in every block; `sample` must have at least one block. One base is in
+    memory at a time if its group loads it on demand.
     """
     text = EvalSample.of_blocks(sample, block_size, num_blocks)
     scores: dict[str, Tensor] = {}
@@ -70,30 +70,27 @@ def find_nearest(
 
 
 def with_rate(config: AdaptingConfig, first_rate: float | None) -> TrainingConfig:
-    """How to train a copy whose line was trained with this peak learning rate at first: a tenth (§6.1), unless told.
+    """The config with a learning rate: the given one, or a tenth of `first_rate` (§6.1).
 
-    Not a tenth of what a parent was adapted with, that is a copy itself: tenths of tenths soon learn nothing.
-
-    Raises TrainingError when the rate is neither told nor known of the line.
+    `first_rate` is that of the first expert in the lineage: a tenth of an adapted parent's rate would soon learn
+    nothing. Raises TrainingError when neither rate is known.
     """
     rate = config.learning_rate
     if rate is None and first_rate is not None:
         rate = first_rate / 10
     if rate is None:
         raise TrainingError(
-            "The first expert of the parent's line must say what learning rate it was trained with, for a tenth of it "
-            "to be taken, but does not.",
-            "Give a learning rate.",
+            "The learning rate of the first expert in the parent's lineage is unknown, so there is no default.",
+            "Set a learning rate.",
         )
     return TrainingConfig(**{**asdict(config), "learning_rate": rate})
 
 
 def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
-    """Blocks of a domain's held-out text. Raises TrainingError when there is no whole block."""
+    """Blocks of a domain's held-out text. Raises TrainingError when there is no full block."""
     if tokens.num_blocks(block_size) < 1:
         raise TrainingError(
-            f"The held-out text of domain “{name}” must hold at least one block of {block_size} tokens to be watched, "
-            f"but holds {len(tokens)} tokens instead.",
+            f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}.",
             "Watch another domain, or choose a smaller block size.",
         )
     return EvalSample.of_blocks(tokens, block_size, num_blocks)
@@ -104,7 +101,7 @@ def losses_of(
 ) -> dict[str, float]:
     """Mean loss (nats per token) of each text under the model with one of its experts.
 
-    `in_turn` computes one pass after another, as a model must whose experts are in other processes.
+    `in_turn` computes one forward pass at a time, for models with experts in other processes.
     """
     return {name: -float(score_text(model, key, text, in_turn=in_turn).mean()) for name, text in texts.items()}
 
@@ -119,8 +116,8 @@ def losses_mixed(
 ) -> dict[str, float]:
     """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
 
-    `others` holds the log-likelihoods [E, X] of each text under the experts before it, `distances` those to the
-    clusters of a gate that looks at them.
+    `others` holds the log-likelihoods [E, X] of each text under the other experts, `distances` the cluster distances
+    for a gate that needs them.
     """
     losses = {}
     for name, text in texts.items():

@@ -1,8 +1,8 @@
-"""What is left of an expert in a mixture without it: nothing, to the last bit (DEMix §7, law L7).
+"""Checks that a mixture without an expert is bit-identical to one that never loaded it (DEMix §7, law L7).
 
-Two mixtures are compared by live forward passes: one holds the expert and leaves it out, the other never loaded it.
-Only one of them is in memory at a time: what the first says is written down, then the second is held against it.
-Shapes: E experts that are left, T positions, V vocabulary.
+Two mixtures are compared by forward passes: one loads the expert and leaves it out, the other never loads it. Only one
+is in memory at a time: the distributions of the first are written to disk, then compared with the second.
+Shapes: E remaining experts, T positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.inference.ensemble import Models, as_ensemble
 from engine.mixing.base import Gate
 from engine.mixing.combine import mix
 
-Block = NDArray[Any]  # tokens: all but the last are read, all but the first predicted
+Block = NDArray[Any]  # tokens: all but the last are input, all but the first are predicted
 _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × T × V) of one model held at once: 64 MiB
 
 
@@ -35,45 +35,45 @@ class Identity:
     num_tokens: int
     num_numbers: int
     num_different: int
-    num_not_finite: int  # in either model: a model that says nothing proves nothing
-    largest_difference: float | None  # nats; None where it is no finite number
+    num_not_finite: int  # in either model: such numbers prove nothing
+    largest_difference: float | None  # nats; None when not finite
 
     @property
     def holds(self) -> bool:
-        """Whether everything that was compared is a number, and the same."""
+        """True when all compared numbers are finite and equal."""
         return self.num_numbers > 0 and self.num_different == self.num_not_finite == 0
 
 
 def choose_blocks(
     texts: Sequence[NDArray[Any]], block_size: int, num_experts: int, vocab_size: int, num_blocks: int = 4
 ) -> list[Block]:
-    """The first `num_blocks` blocks of each text (flat arrays of tokens), shorter ones where the vocabulary is large.
+    """The first `num_blocks` blocks of each text (flat arrays of tokens), shortened for a large vocabulary.
 
     Raises ScoresError when no text has two tokens.
     """
     size = min(block_size, max(1, _CHUNK_ELEMENTS // (num_experts * vocab_size)))
     blocks = [text[at : at + size + 1] for text in texts for at in range(0, len(text) - 1, size)[:num_blocks]]
     if not blocks:
-        raise ScoresError("Text to compare on must hold at least 2 tokens, but holds fewer.", "Import more text.")
+        raise ScoresError("The text has fewer than 2 tokens.", "Import more text.")
     return blocks
 
 
-def write_down(
-    whole: Models, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
+def write_distributions(
+    models: Models, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
 ) -> Iterator[Progress]:
-    """Writes the whole distributions of the experts `left`, and of their mixture by `gate`, on each block."""
+    """Writes the full distributions of the experts `left` and of their mixture by `gate` on each block."""
     for number, block in enumerate(blocks):
-        for place, logprobs in zip(_places(folder, number), _distributions(whole, left, gate, block), strict=True):
+        for place, logprobs in zip(_places(folder, number), _distributions(models, left, gate, block), strict=True):
             np.save(place, logprobs.cpu().numpy())
-        yield Progress(number + 1, len(blocks), "blocks", "writing down what the mixture says without the expert")
+        yield Progress(number + 1, len(blocks), "blocks", "writing the mixture's distributions without the expert")
 
 
 def compare_bits(
     never: Models, left: Sequence[str], gate: Gate, blocks: Sequence[Block], folder: Path
 ) -> Iterator[Progress | Identity]:
-    """Progress, then one Identity: the mixture that never loaded the expert, against what was written into the folder.
+    """Yields progress, then one Identity: the mixture that never loaded the expert against the distributions on disk.
 
-    The files are removed as they are read.
+    Deletes the files as they are read.
     """
     num_numbers = num_different = num_not_finite = 0
     largest = 0.0
@@ -97,13 +97,13 @@ def compare_bits(
 
 
 def _places(folder: Path, number: int) -> tuple[Path, Path]:
-    """The files of a block: those of the experts, and those of their mixture."""
+    """The files of a block: the experts' and their mixture's."""
     return folder / f"{number}-experts.npy", folder / f"{number}-mixture.npy"
 
 
 @torch.inference_mode()
 def _distributions(models: Models, keys: Sequence[str], gate: Gate, block: NDArray[Any]) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of each expert [E, T, V] and of the mixture [T, V], each position from those before it."""
+    """Log-probabilities of each expert [E, T, V] and of the mixture [T, V], each position from the previous ones."""
     ids = torch.from_numpy(block.astype(np.int64))
     logprobs_ETV = as_ensemble(models, keys).logprobs(keys, ids[:-1])
     ids = ids.to(logprobs_ETV.device)
@@ -113,7 +113,7 @@ def _distributions(models: Models, keys: Sequence[str], gate: Gate, block: NDArr
 
 
 def _largest(one: Tensor, other: Tensor) -> float:
-    """The largest difference (nats), infinite where one is no number; 0 of nothing."""
+    """The largest difference (nats), infinite for NaN; 0 for no elements."""
     if not len(one):
         return 0.0
     return float((one - other).abs().nan_to_num(nan=math.inf).max())

@@ -1,7 +1,7 @@
-"""A clustering as it is kept: the clusters, the embedder they live in, the documents they were fitted on.
+"""A stored clustering: the clusters, their embedder and the documents they were fitted on.
 
-A folder of safetensors and JSON, `embedder/` inside. Documents are known by the SHA-256 of their text, so that
-moving them changes nothing and a corpus that changed is noticed.
+A folder of safetensors and JSON with a subfolder `embedder/`. Documents are identified by the SHA-256 of their text,
+so moving them changes nothing and a changed corpus is noticed.
 Shapes: N documents, K clusters.
 """
 
@@ -31,7 +31,7 @@ _CARD, _TENSORS, _EMBEDDER = "clustering.json", "clustering.safetensors", "embed
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a batch of documents went: vectors [N, D], the cluster of each, squared distances [N, K], what is blank."""
+    """A batch of assigned documents: vectors [N, D], clusters [N], squared distances [N, K], and which are blank."""
 
     vectors_ND: Vectors
     labels_N: Labels
@@ -41,7 +41,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Clustering:
-    """Clusters, the embedder of their centres, and the id of each document they were fitted on."""
+    """Clusters, the embedder of their centres, and the ids of the documents they were fitted on."""
 
     clusters: Clusters
     embedder: AnyEmbedder
@@ -50,13 +50,12 @@ class Clustering:
     def __post_init__(self) -> None:
         if len(self.document_ids) != len(self.clusters.labels_N):
             raise EngineError(
-                f"Every document of the sample must have an id, but {len(self.document_ids)} ids came with "
-                f"{len(self.clusters.labels_N)} documents.",
+                f"There are {len(self.document_ids)} ids for {len(self.clusters.labels_N)} documents.",
                 "Give the SHA-256 of each text, in the order of the vectors.",
             )
 
     def place(self, texts: Sequence[str]) -> Placed:
-        """The nearest cluster of each text of a shard, sizes unconstrained; random clusters draw instead."""
+        """The nearest cluster of each text, with unconstrained sizes; random clusters assign by hash instead."""
         embedding = self.embedder.embed(texts)
         distances_NK = squared_distances(embedding.vectors_ND, self.clusters.centres_KD)
         labels_N = distances_NK.argmin(1).astype(np.int32)
@@ -81,14 +80,14 @@ class Clustering:
         self.embedder.save(folder / _EMBEDDER)
 
 
-def open_clustering(kept: ArtifactRef, seed: ArtifactRef | None = None) -> Clustering:
-    """As `load_clustering`, once its own files are proved whole, too."""
-    kept.check()
-    return load_clustering(kept.folder, seed)
+def open_clustering(artifact: ArtifactRef, seed: ArtifactRef | None = None) -> Clustering:
+    """Loads a clustering after its files were checked against the manifest."""
+    artifact.check()
+    return load_clustering(artifact.folder, seed)
 
 
 def load_clustering(folder: Path, seed: ArtifactRef | None = None) -> Clustering:
-    """The clustering as it was saved; `seed`: the model whose hidden states embed, if any, which is proved whole."""
+    """Loads a clustering; `seed` is the model of a hidden-state embedder, whose files are checked."""
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
         tensors = load_file(folder / _TENSORS)
@@ -97,10 +96,12 @@ def load_clustering(folder: Path, seed: ArtifactRef | None = None) -> Clustering
         )
         ids = tuple(row.tobytes().hex() for row in tensors["document_ids"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"{folder} must hold a clustering, but does not ({error}).", "Cluster again.") from error
+        raise DamagedFile(f"The clustering in {folder} cannot be read ({error}).", "Cluster again.") from error
     if seed is not None:
         seed.check()
     embedder = load_embedder(folder / _EMBEDDER, seed.folder if seed else None)
     if embedder.sha256 != card["embedder_sha256"]:
-        raise DamagedFile(f"The embedder in {folder} is not the one its clusters were found with.", "Cluster again.")
+        raise DamagedFile(
+            f"The embedder in {folder} is not the one that its clusters were fitted with.", "Cluster again."
+        )
     return Clustering(clusters, embedder, ids)

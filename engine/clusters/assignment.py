@@ -1,6 +1,6 @@
-"""The documents of a shard, each in the nearest cluster (C-BTM §2.1), streamed.
+"""Assigns the documents of a shard to their nearest cluster (C-BTM §2.1), streamed.
 
-Documents that the clusters were fitted on keep the cluster that the fit gave them, so that balanced ones stay balanced.
+Documents that the clusters were fitted on keep their fitted cluster, so that balanced clusters stay balanced.
 Shapes: N documents, M of them on the map, D dimensions.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine.clusters.artifact import Clustering
 from engine.clusters.documents import ClusteredDocuments, Mapped
 from engine.clusters.fitting import BATCH
-from engine.clusters.sources import Found, as_ids, places_of
+from engine.clusters.sources import SourceDocument, as_ids, places_of
 from engine.events import Progress
 from engine.text.split import SPLITS
 
@@ -24,35 +24,38 @@ Columns = dict[str, NDArray[Any]]
 
 
 def place(
-    clustering: Clustering, found: Iterable[Found], total: int, map_share: float = 1.0
+    clustering: Clustering, documents: Iterable[SourceDocument], total: int, map_share: float = 1.0
 ) -> Generator[Progress, None, tuple[ClusteredDocuments, Mapped]]:
-    """Documents in the order of their ids, and vectors for the map of about this share of them, drawn by their ids.
+    """Assigns documents; returns them in the order of their ids, and vectors of a share of them for the map.
 
-    `total`: about how many documents there are, for the progress.
+    `total` is the approximate number of documents, for the progress.
     """
     order = np.argsort(as_ids(clustering.document_ids))
     fitted = as_ids(clustering.document_ids)[order], clustering.clusters.labels_N[order]
-    stream, parts, done = iter(found), [_nothing(clustering)], 0
+    stream, parts, done = iter(documents), [_empty(clustering)], 0
     while batch := list(islice(stream, BATCH)):
         parts.append(_columns(clustering, batch, fitted, map_share))
         done += len(batch)
-        yield Progress(done, max(total, done), "documents", "putting documents into clusters")
+        yield Progress(done, max(total, done), "documents", "assigning documents to clusters")
     return _in_order({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def _columns(
-    clustering: Clustering, batch: Sequence[Found], fitted: tuple[NDArray[Any], NDArray[np.int32]], map_share: float
+    clustering: Clustering,
+    batch: Sequence[SourceDocument],
+    fitted: tuple[NDArray[Any], NDArray[np.int32]],
+    map_share: float,
 ) -> Columns:
-    placed = clustering.place([one.text for one in batch])
-    ids_N = as_ids([one.id for one in batch])
+    placed = clustering.place([document.text for document in batch])
+    ids_N = as_ids([document.id for document in batch])
     places = places_of(ids_N, fitted[0])
     labels_N = np.where(places >= 0, fitted[1][places], placed.labels_N)
-    is_mapped_N = np.array([int(one.id[-8:], 16) < map_share * 2**32 for one in batch])
+    is_mapped_N = np.array([int(document.id[-8:], 16) < map_share * 2**32 for document in batch])
     return {
         "ids_N": ids_N,
         "labels_N": labels_N.astype(np.int32),
-        "splits_N": np.array([SPLITS.index(one.split) for one in batch], dtype=np.uint8),
-        "sources_N": np.array([one.source for one in batch], dtype=np.int32),
+        "splits_N": np.array([SPLITS.index(document.split) for document in batch], dtype=np.uint8),
+        "sources_N": np.array([document.source for document in batch], dtype=np.int32),
         "squared_distances_N": placed.squared_distances_NK[np.arange(len(batch)), labels_N].astype(np.float32),
         "is_blank_N": placed.is_blank_N,
         "is_fitted_N": places >= 0,
@@ -62,8 +65,8 @@ def _columns(
     }
 
 
-def _nothing(clustering: Clustering) -> Columns:
-    """The columns of no document."""
+def _empty(clustering: Clustering) -> Columns:
+    """Empty columns."""
     flags = ("is_blank_N", "is_fitted_N", "is_pinned_N", "is_mapped_N")
     types: dict[str, Any] = {
         "ids_N": "S32",

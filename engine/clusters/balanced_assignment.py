@@ -1,10 +1,10 @@
-"""Every document to one cluster, sizes that differ by at most one, the least total cost: C-BTM Eq. 1.
+"""Balanced assignment: each document to one cluster, with sizes that differ by at most one, at least cost: C-BTM Eq. 1.
 
-The linear program has N·K arcs, but only K prices: documents go where cost plus price is least. The prices that fill
-all clusters alike maximise a concave function. Smoothed at a falling temperature, it is climbed by Newton steps, each
-one pass over the costs and one K×K system. That leaves a few documents too many here and too few there; they move
-along cheapest paths between clusters until all sizes are right. An assignment that is best for its sizes stays so
-after a move along a cheapest path, so the end is the optimum, to the precision of the costs.
+The linear program has N·K arcs, but only K dual prices: documents go where cost plus price is least. The prices that
+balance the clusters maximise a concave function. It is smoothed at a falling temperature and maximised by Newton
+steps, each one pass over the costs and one K×K system. The few remaining surplus documents move along cheapest paths
+between clusters until all sizes are right. An assignment that is optimal for its sizes stays optimal after a move
+along a cheapest path, so the result is the optimum, to the precision of the costs.
 
 Shapes: N documents, K clusters.
 """
@@ -23,8 +23,8 @@ from torch import Tensor
 CHUNK = 1 << 14  # rows smoothed at a time: their weights stay in the processor's cache
 COOLING = (4, 16, 64, 256)  # temperatures: the spread of the costs divided by these
 MAX_STEPS = 10  # Newton steps at one temperature; it takes two to four
-SAMPLE = 2000  # documents whose costs say how warm to begin
-NEAR_ENOUGH = 0.1  # of the size of a cluster, summed over all: what is left is moved exactly
+SAMPLE = 2000  # documents whose costs set the first temperature
+NEAR_ENOUGH = 0.1  # of a cluster's size, summed over all: the rest is moved exactly
 
 FAINTEST = (
     -30.0
@@ -35,7 +35,7 @@ Floats = NDArray[Any]
 
 
 def balanced_assignment(costs_NK: Tensor, prices_K: Tensor | None = None) -> tuple[Labels, Tensor]:
-    """The cluster of each document, and the prices found, which make a good start for costs that changed little.
+    """The cluster of each document, and the prices, which are a good start for slightly changed costs.
 
     costs_NK: float32 on the CPU, squared distances up to a constant for each document; N must be at least K.
     """
@@ -50,14 +50,14 @@ def _find_prices(costs_NK: Tensor, start_K: Tensor | None) -> Tensor:
     prices_K = torch.zeros(num_clusters, dtype=torch.float64) if start_K is None else start_K
     spread = _spread(costs_NK)
     if not spread:
-        return prices_K  # all clusters lie in one place, or there is but one
+        return prices_K  # all clusters coincide, or there is only one
     for divisor in COOLING if start_K is None else COOLING[-1:]:
         prices_K = _climb(costs_NK, prices_K, spread / divisor, num_documents / num_clusters)
     return prices_K
 
 
 def _spread(costs_NK: Tensor) -> float:
-    """How much a middling cluster costs more than the cheapest, for most documents: far clusters must not decide."""
+    """The typical extra cost of a median cluster over the cheapest; far clusters must not dominate."""
     sample = costs_NK[:: -(-len(costs_NK) // SAMPLE)].double()
     extra_N = sample.quantile(0.5, dim=1) - sample.amin(1)
     return float(extra_N.median()) or float(extra_N.mean())
@@ -65,7 +65,7 @@ def _spread(costs_NK: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Smoothed:
-    """The dual at some prices: its value, the mass on each cluster [K], and how masses go with each other [K, K]."""
+    """The smoothed dual at given prices: its value, cluster masses [K] and their joint masses [K, K]."""
 
     value: float
     mass_K: Tensor
@@ -74,11 +74,11 @@ class _Smoothed:
     def ascent(self, size: float, temperature: float) -> Tensor:
         """The Newton step [K] of the prices towards equal masses.
 
-        Raising all prices alike changes nothing, and far clusters hardly feel their price: both need a little help.
+        Regularised: raising all prices equally changes nothing, and far clusters hardly react to their price.
         """
-        help = size / temperature
+        ridge = size / temperature
         curvature_KK = (torch.diag(self.mass_K) - self.joint_KK) / temperature
-        curvature_KK += help * (1e-3 * torch.eye(len(self.mass_K)) + 1 / len(self.mass_K))
+        curvature_KK += ridge * (1e-3 * torch.eye(len(self.mass_K)) + 1 / len(self.mass_K))
         step_K: Tensor = torch.linalg.solve(curvature_KK, self.mass_K - size)
         return step_K
 
@@ -101,27 +101,27 @@ def _smooth(costs_NK: Tensor, prices_K: Tensor, temperature: float, size: float)
 
 
 def _climb(costs_NK: Tensor, prices_K: Tensor, temperature: float, size: float) -> Tensor:
-    """Newton's method; a step that does not climb is shortened."""
-    here = _smooth(costs_NK, prices_K, temperature, size)
+    """Newton's method with step shortening."""
+    current = _smooth(costs_NK, prices_K, temperature, size)
     for _ in range(MAX_STEPS):
-        if float((here.mass_K - size).abs().sum()) < NEAR_ENOUGH * size:
+        if float((current.mass_K - size).abs().sum()) < NEAR_ENOUGH * size:
             break
-        step_K = here.ascent(size, temperature)
+        step_K = current.ascent(size, temperature)
         for shortening in (1, 4, 16, 64):
-            there = _smooth(costs_NK, prices_K + step_K / shortening, temperature, size)
-            if there.value >= here.value - 1e-7 * abs(here.value):
+            candidate = _smooth(costs_NK, prices_K + step_K / shortening, temperature, size)
+            if candidate.value >= current.value - 1e-7 * abs(current.value):
                 break
         else:
             break
-        prices_K, here = prices_K + step_K / shortening, there
+        prices_K, current = prices_K + step_K / shortening, candidate
     return prices_K
 
 
 def even_out(costs_NK: Floats, labels_N: Labels) -> Labels:
     """Moves documents along cheapest paths between clusters until sizes differ by at most one.
 
-    Exact when `labels_N` is the cheapest assignment with its own sizes, as one by prices is. Where the clusters do not
-    divide the documents, the ones that get one more are those where it costs least.
+    Exact when `labels_N` is the cheapest assignment with its own sizes, as one by prices is. The remainder goes to the
+    clusters where it costs least.
     """
     paths = _Paths(costs_NK, labels_N.copy())
     while (move := _next_move(paths)) is not None:
@@ -130,7 +130,7 @@ def even_out(costs_NK: Floats, labels_N: Labels) -> Labels:
 
 
 def _next_move(paths: _Paths) -> tuple[list[int], int] | None:
-    """A path of clusters, and how many documents may go along it; None when nothing is left to gain."""
+    """A path of clusters and the number of documents to move along it; None at the optimum."""
     sizes_K = paths.sizes_K
     least, most = paths.num_documents // len(sizes_K), -(-paths.num_documents // len(sizes_K))
     if (sizes_K > most).any():
@@ -146,7 +146,7 @@ def _next_move(paths: _Paths) -> tuple[list[int], int] | None:
 
 
 class _Paths:
-    """What it costs at least to move one document from a cluster to another: edge_KK, kept as documents move."""
+    """The least cost of moving one document from a cluster to another, edge_KK, updated as documents move."""
 
     def __init__(self, costs_NK: Floats, labels_N: Labels) -> None:
         self.costs_NK, self.labels_N = costs_NK, labels_N
@@ -173,21 +173,21 @@ class _Paths:
         for _ in range(len(cost_K)):
             through_KK = cost_K[:, None] + self.edge_KK
             best_K = through_KK.argmin(0)
-            found_K = through_KK[best_K, np.arange(len(best_K))]
-            better_K = found_K < cost_K - self.tolerance
+            new_cost_K = through_KK[best_K, np.arange(len(best_K))]
+            better_K = new_cost_K < cost_K - self.tolerance
             if not better_K.any():
                 break
-            cost_K = np.where(better_K, found_K, cost_K)
+            cost_K = np.where(better_K, new_cost_K, cost_K)
             rounds.append(np.where(better_K, best_K, -1))
         path = [int(np.where(targets_K, cost_K, np.inf).argmin())]
         for before_K in reversed(rounds):
             if before_K[path[-1]] >= 0:
                 path.append(int(before_K[path[-1]]))
-        path = _without_circles(path[::-1])
+        path = _without_cycles(path[::-1])
         return path, sum(float(self.edge_KK[edge]) for edge in pairwise(path))
 
     def move(self, path: list[int], at_most: int) -> None:
-        """Moves documents along a path, as many as have the same cost, so that identical documents move at once."""
+        """Moves documents along a path; documents of equal cost move at once."""
         edges = list(pairwise(path))
         choices = [self._cheapest_documents(source, target, at_most) for source, target in edges]
         number = min(len(chosen) for chosen in choices)
@@ -205,10 +205,10 @@ class _Paths:
         return chosen
 
 
-def _without_circles(path: list[int]) -> list[int]:
-    """A path that visits no cluster twice; only rounding makes a circle seem to pay."""
-    found: list[int] = []
+def _without_cycles(path: list[int]) -> list[int]:
+    """The path without cycles, which only rounding can cause."""
+    visited: list[int] = []
     for cluster in path:
-        found = found[: found.index(cluster)] if cluster in found else found
-        found.append(cluster)
-    return found
+        visited = visited[: visited.index(cluster)] if cluster in visited else visited
+        visited.append(cluster)
+    return visited

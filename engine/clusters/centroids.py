@@ -1,4 +1,4 @@
-"""What every clusterer finds, whatever its method, and which cluster a new document is nearest to.
+"""The result of every clusterer, and squared distances to cluster centres.
 
 Shapes: N documents, K clusters, D dimensions.
 """
@@ -19,7 +19,7 @@ Labels = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Clusters:
-    """Centres, the cluster of each document they were fitted on, and the cost after each round."""
+    """Centres, the cluster of each fitted document, and the cost after each round."""
 
     method: ClusterMethod
     seed: int
@@ -42,14 +42,14 @@ class Clusters:
 def squared_distances(vectors_ND: NDArray[Any], centres_KD: NDArray[Any]) -> NDArray[Any]:
     """Squared Euclidean distances [N, K], in the precision of the vectors."""
     centres = centres_KD.astype(vectors_ND.dtype)
-    found_NK: NDArray[Any] = (
+    distances_NK: NDArray[Any] = (
         squared_lengths(vectors_ND)[:, None] - 2 * (vectors_ND @ centres.T) + squared_lengths(centres)
     )
-    np.maximum(found_NK, 0, out=found_NK)  # rounding
-    return found_NK
+    np.maximum(distances_NK, 0, out=distances_NK)  # rounding
+    return distances_NK
 
 
 def squared_lengths(vectors_ND: NDArray[Any]) -> NDArray[Any]:
     """Squared lengths [N], in the precision of the vectors."""
-    found_N: NDArray[Any] = np.einsum("nd,nd->n", vectors_ND, vectors_ND)
-    return found_N
+    lengths_N: NDArray[Any] = np.einsum("nd,nd->n", vectors_ND, vectors_ND)
+    return lengths_N

@@ -1,4 +1,4 @@
-"""What a cluster is about: its words, and how it goes with labels that were there before.
+"""Describes clusters by their top words and their overlap with labels.
 
 Shapes: N documents, K clusters, D dimensions, L labels.
 """
@@ -20,10 +20,10 @@ from engine.errors import EngineError
 
 @dataclass(frozen=True)
 class LabelOverlap:
-    """Documents with each label in each cluster (C-BTM figure 16), and how much one tells of the other.
+    """Documents by label and cluster (C-BTM figure 16), and the mutual information of both.
 
-    counts_LK: numbers of documents. normalised_mutual_information: 0 for no relation, 1 where each gives the other
-    away (the arithmetic mean of the entropies below the line). Documents without a label are only counted.
+    counts_LK: numbers of documents. normalised_mutual_information: 0 for independence, 1 for a one-to-one relation
+    (normalised by the arithmetic mean of the entropies). Documents without a label are only counted.
     """
 
     labels: tuple[str, ...]
@@ -39,22 +39,22 @@ class LabelOverlap:
 
 
 def top_terms(embedder: TfidfEmbedder, centres_KD: NDArray[Any], num_terms: int = 10) -> list[list[str]]:
-    """The words that speak most for each centre, the strongest first: its way back through scaling and SVD (§A.1)."""
-    found = []
+    """The highest-scoring words of each centre, mapped back through scaling and SVD (§A.1)."""
+    terms = []
     for centre_D in centres_KD:
         scores_W = embedder.word_scores(centre_D[None])[0]
-        found.append([embedder.vocabulary[number] for number in np.argsort(-scores_W, kind="stable")[:num_terms]])
-    return found
+        terms.append([embedder.vocabulary[number] for number in np.argsort(-scores_W, kind="stable")[:num_terms]])
+    return terms
 
 
 def label_overlap(labels_N: Labels, names: Sequence[str | None], num_clusters: int) -> LabelOverlap:
-    """How clusters go with metadata, such as domains; raises EngineError when no document has a label."""
+    """The overlap of clusters with labels, such as domains; raises EngineError when no document has a label."""
     if len(names) != len(labels_N):
-        problem = f"Each document must have a label or None, but {len(names)} came for {len(labels_N)} documents."
-        raise EngineError(problem, "Give them in the order of the documents.")
+        problem = f"There are {len(names)} labels for {len(labels_N)} documents."
+        raise EngineError(problem, "Give a label or None for each document.")
     labelled = np.array([name is not None for name in names], dtype=np.bool_)
     if not labelled.any():
-        raise EngineError("Some document must have a label, but none has.", "Name a field of the corpus with labels.")
+        raise EngineError("No document has a label.", "Name a field of the corpus with labels.")
     labels, rows = np.unique([name for name in names if name is not None], return_inverse=True)
     columns = labels_N[labelled]
     counts_LK = np.zeros((len(labels), num_clusters), dtype=np.int64)

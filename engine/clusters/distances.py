@@ -1,9 +1,10 @@
-"""How far a growing text of tokens is from each centre (C-BTM Eq. 3), live and stored for whole evaluation sets.
+"""Distances of a growing text to each cluster centre (C-BTM Eq. 3), live or stored for evaluation sets.
 
-What is measured before a token is the text since the last beginning token, or since the beginning of its block.
-Stored distances lie beside the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, how much
-further each centre is than the nearest; `nearest.npy`, float32 [tokens], how far that is; `known.npy`, int32 [tokens],
-how many tokens of the text were known; `distances.json`. Weights depend on differences, which float32 so keeps.
+The distance before a token is that of the text since the last BOS token, or since the start of its block. Stored
+distances lie beside the scores of the same tokens: `further.npy`, float32 [K, tokens], memory-mapped, the distance
+beyond the nearest centre's; `nearest.npy`, float32 [tokens], the distance of the nearest centre; `known.npy`, int32
+[tokens], the number of tokens of the text so far; `distances.json`. Weights depend on differences, which float32
+represents well in this form.
 Shapes: K clusters, N blocks, T positions, X tokens, D dimensions.
 """
 
@@ -33,7 +34,7 @@ _FURTHER, _NEAREST, _KNOWN, _CARD = "further.npy", "nearest.npy", "known.npy", "
 
 
 class GrowingContext:
-    """The text that a gate looks at, token by token; a beginning token begins another one."""
+    """The text that a gate measures, token by token; a BOS token begins a new text."""
 
     def __init__(self, clustering: Clustering, tokenizer: Tokenizer) -> None:
         self._clustering, self._tokenizer = clustering, tokenizer
@@ -45,7 +46,7 @@ class GrowingContext:
         self._state: Any = self._clustering.embedder.start()
 
     def read(self, token: int) -> None:
-        """One token more."""
+        """Adds a token."""
         if token == self._tokenizer.bos_id:
             self._begin()
             return
@@ -54,7 +55,7 @@ class GrowingContext:
             self._state = self._clustering.embedder.extend(self._state, piece)
 
     def vector(self) -> NDArray[np.float64]:
-        """The vector [D] of the text so far; of none the embedder's vector of an empty text."""
+        """The vector [D] of the text so far."""
         vector_D: NDArray[np.float64] = self._clustering.embedder.vector(self._state)
         return vector_D
 
@@ -65,9 +66,9 @@ class GrowingContext:
 
 @dataclass(frozen=True)
 class Distances:
-    """Squared distances before each token of a scored text: that of the nearest centre, and how much further all are.
+    """Squared distances before each token of a scored text: the nearest centre's, and the excess of all centres.
 
-    `known_X` counts the tokens of the text that were known.
+    `known_X` counts the tokens of the text so far.
     """
 
     further_KX: Tensor
@@ -76,7 +77,7 @@ class Distances:
     block_size: int
 
     def frozen(self, after: int | None) -> Distances:
-        """Those of every text as they are after so many tokens, and no longer changing; the same for None."""
+        """The distances, with those of every text fixed after `after` tokens; unchanged for None."""
         if after is None:
             return self
         since_X = (self.known_X - after).clamp(min=0)
@@ -84,15 +85,15 @@ class Distances:
         return replace(self, further_KX=self.further_KX[:, then_X], nearest_X=self.nearest_X[then_X])
 
     def of(self, clusters_E: Tensor, blocks: range, block_size: int) -> Tensor:
-        """The squared distances [E, N, T] in these blocks to the cluster of each expert, float64; 0 behind the end.
+        """The squared distances [E, N, T] of these blocks to each expert's cluster, float64; 0 after the end.
 
-        Raises ScoresError when they were measured in blocks of another size, or of fewer tokens.
+        Raises ScoresError when block size or number of tokens do not match.
         """
         available, start, stop = len(self.known_X), blocks.start * block_size, blocks.stop * block_size
         if block_size != self.block_size or stop - block_size >= available:
             raise ScoresError(
-                f"Distances must be measured on the scored tokens in blocks of {block_size}, but are of {available} "
-                f"tokens in blocks of {self.block_size} instead.",
+                f"The stored distances cover {available} tokens in blocks of {self.block_size}, not the scored "
+                f"tokens in blocks of {block_size}.",
                 "Evaluate the mixture again.",
             )
         squared_EX = self.further_KX[:, start:stop][clusters_E].double() + self.nearest_X[start:stop].double()
@@ -103,15 +104,13 @@ class Distances:
 def measure_distances(
     clustering: Clustering, tokenizer: Tokenizer, text: EvalSample, folder: Path
 ) -> Iterator[Progress]:
-    """Writes the squared distances before every token of an excerpt into a folder.
+    """Writes the squared distances before every token of a text into a folder.
 
     Raises ScoresError when there is nothing to predict.
     """
     total = text.num_tokens
     if total < 1:
-        raise ScoresError(
-            "Text to measure must hold at least 2 tokens, but holds fewer.", "Import more text for this domain."
-        )
+        raise ScoresError("The text has fewer than 2 tokens.", "Import more text for this domain.")
     shape = (clustering.clusters.num_clusters, total)
     further_KX = np.lib.format.open_memmap(folder / _FURTHER, mode="w+", dtype=np.float32, shape=shape)
     nearest_X, known_X = np.zeros(total, dtype=np.float32), np.zeros(total, dtype=np.int32)
@@ -134,7 +133,7 @@ def measure_distances(
 def _follow(
     clustering: Clustering, tokenizer: Tokenizer, block_T: NDArray[Any]
 ) -> tuple[NDArray[np.float64], list[int]]:
-    """The vectors [T, D] after each token of a block, and how many tokens of the text were known then."""
+    """The vectors [T, D] after each token of a block, and the number of tokens of the text so far."""
     context = GrowingContext(clustering, tokenizer)
     vectors_TD = np.empty((len(block_T), clustering.embedder.dimension))
     known = []
@@ -146,20 +145,20 @@ def _follow(
 
 
 def require_same_text(distances: Path, scores: Path) -> None:
-    """Raises ScoresError unless two folders are of the same tokens at the same places."""
+    """Raises ScoresError unless distances and scores are of the same text."""
     measured, scored = (
         json.loads((folder / name).read_text(encoding="utf-8")).get("text_sha256")
         for folder, name in ((distances, _CARD), (scores, "scores.json"))
     )
     if measured != scored:
         raise ScoresError(
-            "Distances must be of the text that was scored, but are of another one.",
+            "The stored distances and scores are of different texts.",
             "Evaluate the mixture again, with another number of tokens.",
         )
 
 
 def open_distances(folder: Path) -> Distances:
-    """Distances as they were stored, memory-mapped until used."""
+    """Opens stored distances, memory-mapped until used."""
     card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
     further_KX = np.load(folder / _FURTHER, mmap_mode="c", allow_pickle=False)  # c: torch wants to be able to write
     nearest_X, known_X = (torch.from_numpy(np.load(folder / name, allow_pickle=False)) for name in (_NEAREST, _KNOWN))

@@ -1,6 +1,6 @@
-"""Every document of a clustering: its cluster, where it lies, and where it stands on the map.
+"""The documents of a clustering: cluster, source, split and place on the map.
 
-Ids and small numbers, no text, so that all of them fit into memory: 48 bytes each.
+Ids and small numbers without text, 48 bytes each, so that all fit into memory.
 Shapes: N documents, M of them on the map, K clusters, D dimensions.
 """
 
@@ -25,7 +25,7 @@ _FILE, _MAPPED = "documents.safetensors", "mapped.safetensors"
 
 @dataclass(frozen=True)
 class Changes:
-    """Documents that are no longer there, and documents that were not there then: SHA-256 of texts, sorted."""
+    """Documents that were removed and documents that were added: SHA-256 of texts, sorted."""
 
     missing: tuple[str, ...]
     new: tuple[str, ...]
@@ -35,15 +35,15 @@ class Changes:
 class ClusteredDocuments:
     """Documents in the order of their ids.
 
-    `splits_N` are places in SPLITS, `sources_N` in the clustering's sources. Blank: without anything the embedder
-    knows. Fitted: the centres come from them. Pinned: a person put them where they are.
+    `splits_N` are indices into SPLITS, `sources_N` into the clustering's sources. Blank: without known words. Fitted:
+    the centres were fitted on them. Pinned: assigned by a user.
     """
 
     ids_N: Ids
     labels_N: NDArray[np.int32]
     splits_N: NDArray[np.uint8]
     sources_N: NDArray[np.int32]
-    squared_distances_N: NDArray[np.float32]  # to the centre of the cluster that it was placed in
+    squared_distances_N: NDArray[np.float32]  # to the centre of its cluster
     is_blank_N: NDArray[np.bool_]
     is_fitted_N: NDArray[np.bool_]
     is_pinned_N: NDArray[np.bool_]
@@ -65,7 +65,7 @@ class ClusteredDocuments:
         return np.flatnonzero(self.labels_N == cluster)
 
     def nearest(self, cluster: int, number: int = 5) -> list[str]:
-        """The ids of the documents nearest to their cluster's centre; those that a person put there are left out."""
+        """The ids of the documents nearest to their cluster's centre, without pinned ones."""
         members = np.flatnonzero((self.labels_N == cluster) & ~self.is_pinned_N)
         order = np.argsort(self.squared_distances_N[members], kind="stable")[:number]
         return hex_of(self.ids_N[members[order]])
@@ -79,17 +79,16 @@ class ClusteredDocuments:
         return SPLITS[self.splits_N[number]]
 
     def numbers(self, ids: Iterable[str]) -> NDArray[np.intp]:
-        """The numbers of documents; a beginning of 8 digits or more will do. Raises CorpusError naming the others."""
+        """The indices of documents by id or its first 8 or more digits. Raises CorpusError that names unknown ids."""
         wanted = list(ids)
-        found = [self._number(id) for id in wanted]
-        missing = [id for id, place in zip(wanted, found, strict=True) if place is None]
+        places = [self._number(id) for id in wanted]
+        missing = [id for id, place in zip(wanted, places, strict=True) if place is None]
         if missing:
             raise CorpusError(
-                f"Every document named must be in the clustering, but {len(missing)} of {len(wanted)} are not: "
-                f"{shown(missing)}.",
-                "A document is named by the SHA-256 of its text, or 8 digits of it and more.",
+                f"{len(missing)} of {len(wanted)} documents are not in the clustering: {shown(missing)}.",
+                "Name a document by the SHA-256 of its text, or by at least its first 8 digits.",
             )
-        return np.array(found, dtype=np.intp)
+        return np.array(places, dtype=np.intp)
 
     def _number(self, id: str) -> int | None:
         digits = id.lower()
@@ -98,11 +97,11 @@ class ClusteredDocuments:
         place = int(np.searchsorted(self.ids_N, as_ids([digits.ljust(64, "0")])[0]))
         if place == len(self) or not self.id(place).startswith(digits):
             return None
-        is_only = place + 1 == len(self) or not self.id(place + 1).startswith(digits)
-        return place if is_only else None
+        is_unique = place + 1 == len(self) or not self.id(place + 1).startswith(digits)
+        return place if is_unique else None
 
     def changes(self, present_ids: Ids) -> Changes:
-        """How documents (sorted ids) differ from those of the clustering."""
+        """The differences between present documents (sorted ids) and those of the clustering."""
         missing = np.setdiff1d(self.ids_N, present_ids, assume_unique=True)
         new = np.setdiff1d(present_ids, self.ids_N, assume_unique=True)
         return Changes(tuple(hex_of(missing)), tuple(hex_of(new)))
@@ -120,7 +119,7 @@ class Mapped:
     vectors_MD: NDArray[np.float32]
 
     def without_vectors(self) -> Mapped:
-        """The numbers alone: once the map is drawn, nobody needs the vectors."""
+        """The indices without the vectors, which are not needed once the map is drawn."""
         return Mapped(self.documents_M, self.vectors_MD[:, :0])
 
     def save(self, folder: Path) -> None:
@@ -131,11 +130,11 @@ class Mapped:
 def load_documents(folder: Path) -> ClusteredDocuments:
     """The documents as they were saved; raises DamagedFile."""
     try:
-        found = load_file(folder / _FILE)
-        ids_N = np.ascontiguousarray(found.pop("ids_N")).view("S32").reshape(-1)
-        return ClusteredDocuments(ids_N=ids_N, **found)
+        tensors = load_file(folder / _FILE)
+        ids_N = np.ascontiguousarray(tensors.pop("ids_N")).view("S32").reshape(-1)
+        return ClusteredDocuments(ids_N=ids_N, **tensors)
     except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise DamagedFile(f"{folder} must list a clustering's documents, but does not ({error}).", _AGAIN) from error
+        raise DamagedFile(f"The documents in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
 
 
 def load_mapped(folder: Path) -> Mapped:
@@ -143,23 +142,23 @@ def load_mapped(folder: Path) -> Mapped:
     try:
         return Mapped(**load_file(folder / _MAPPED))
     except (OSError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"{folder} must hold vectors of a map, but does not ({error}).", _AGAIN) from error
+        raise DamagedFile(f"The map's vectors in {folder} cannot be read ({error}).", _CLUSTER_AGAIN) from error
 
 
 def join(parts: Sequence[tuple[ClusteredDocuments, Mapped]]) -> tuple[ClusteredDocuments, Mapped]:
-    """Parts in the order of their ids as one."""
+    """Joins parts that are in the order of their ids."""
     names = list(ClusteredDocuments.__dataclass_fields__)
-    whole = {name: np.concatenate([getattr(documents, name) for documents, _ in parts]) for name in names}
+    columns = {name: np.concatenate([getattr(documents, name) for documents, _ in parts]) for name in names}
     starts = np.cumsum([0, *(len(documents) for documents, _ in parts)])
     documents_M = [mapped.documents_M + start for start, (_, mapped) in zip(starts, parts, strict=False)]
     vectors_MD = np.concatenate([mapped.vectors_MD for _, mapped in parts])
-    return ClusteredDocuments(**whole), Mapped(np.concatenate(documents_M).astype(np.int32), vectors_MD)
+    return ClusteredDocuments(**columns), Mapped(np.concatenate(documents_M).astype(np.int32), vectors_MD)
 
 
 def _tensors(documents: ClusteredDocuments) -> dict[str, NDArray[Any]]:
-    found = {name: getattr(documents, name) for name in ClusteredDocuments.__dataclass_fields__}
-    ids = np.ascontiguousarray(found["ids_N"]).view(np.uint8).reshape(-1, 32)
-    return {**{name: np.ascontiguousarray(array) for name, array in found.items()}, "ids_N": ids}
+    columns = {name: getattr(documents, name) for name in ClusteredDocuments.__dataclass_fields__}
+    ids = np.ascontiguousarray(columns["ids_N"]).view(np.uint8).reshape(-1, 32)
+    return {**{name: np.ascontiguousarray(array) for name, array in columns.items()}, "ids_N": ids}
 
 
-_AGAIN = "Cluster again."
+_CLUSTER_AGAIN = "Cluster again."

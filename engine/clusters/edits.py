@@ -1,7 +1,7 @@
-"""A clustering as a person changes it: clusters merged, split again, documents pinned.
+"""Edits of a clustering by a user: merges and splits of clusters, pinned documents.
 
-Cluster numbers are those of the centres, without a gap: a merge gives its cluster the least of the numbers and moves
-the higher ones down, a split keeps the number for its first part and puts the others at the end.
+Cluster numbers are consecutive indices of the centres: a merged cluster gets the least of its numbers and higher ones
+move down; a split keeps the number for its first part and appends the others.
 Shapes: N documents, M of one cluster, K clusters, P parts, D dimensions.
 """
 
@@ -25,10 +25,10 @@ Centres = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Edited:
-    """What an edit leaves.
+    """The result of an edit.
 
-    `before` [K]: the number that each cluster had, None for a new one; `changed`: numbers of clusters that hold other
-    documents now; `merged`: those that went into the changed one, by the numbers that they had.
+    `before` [K]: the former number of each cluster, None for a new one; `changed`: clusters whose documents changed;
+    `merged`: the former numbers of the clusters merged into the changed one.
     """
 
     fitted: Fitted
@@ -40,7 +40,7 @@ class Edited:
 
 @dataclass(frozen=True)
 class Part:
-    """One cluster looked at again: vectors [M, D] of its documents, where they went, and the words of each part."""
+    """The split of one cluster: vectors [M, D] of its documents, their parts, and the word centres of each part."""
 
     vectors_MD: NDArray[Any]
     labels_M: NDArray[np.int32]
@@ -49,34 +49,34 @@ class Part:
 
 
 def merge(fitted: Fitted, documents: ClusteredDocuments, numbers: Sequence[int]) -> Edited:
-    """One cluster of several, its centre the mean of theirs, each counting as often as it has documents.
+    """Merges clusters; the new centre is the mean of their centres, weighted by size.
 
-    Documents keep the distance to the centre that they were placed by.
+    Documents keep the distance to the centre that they were assigned by.
     """
     clusters = fitted.clustering.clusters
     chosen = sorted(set(numbers))
     if len(chosen) < 2 or chosen[0] < 0 or chosen[-1] >= clusters.num_clusters:
-        problem = f"Clusters to merge must be at least two of the {clusters.num_clusters}, but are {chosen} instead."
-        raise EngineError(problem, "Name two of them.")
-    kept = np.setdiff1d(np.arange(clusters.num_clusters), chosen[1:])
-    now_K = np.searchsorted(kept, np.arange(clusters.num_clusters))
+        problem = f"Cannot merge the clusters {chosen}: name at least two of the {clusters.num_clusters}."
+        raise EngineError(problem, "Choose other clusters.")
+    remaining = np.setdiff1d(np.arange(clusters.num_clusters), chosen[1:])
+    now_K = np.searchsorted(remaining, np.arange(clusters.num_clusters))
     now_K[chosen] = now_K[chosen[0]]
     sizes = np.array(documents.sizes(clusters.num_clusters))[chosen] + 1e-9  # empty ones count alike
     shares = sizes / sizes.sum()
 
     def merged(centres_KD: Centres) -> Centres:
-        together = centres_KD[kept]
-        together[now_K[chosen[0]]] = shares @ centres_KD[chosen]
-        return together
+        merged_KD = centres_KD[remaining]
+        merged_KD[now_K[chosen[0]]] = shares @ centres_KD[chosen]
+        return merged_KD
 
     after = _moved(fitted, merged(clusters.centres_KD), merged(fitted.words.centres_KD), now_K[clusters.labels_N])
     relabelled = replace(documents, labels_N=now_K[documents.labels_N].astype(np.int32))
     changed = frozenset({int(now_K[chosen[0]])})
-    return Edited(after, relabelled, tuple(kept.tolist()), changed, frozenset(chosen[1:]))
+    return Edited(after, relabelled, tuple(remaining.tolist()), changed, frozenset(chosen[1:]))
 
 
 def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: Part) -> Edited:
-    """Several clusters of one; what a person pinned to it stays in the first part."""
+    """Splits a cluster; its pinned documents stay in the first part."""
     clusters, members_M = fitted.clustering.clusters, documents.members(number)
     numbers_P = np.array([number, *range(clusters.num_clusters, clusters.num_clusters + len(parts.centres_PD) - 1)])
     is_pinned_M = documents.is_pinned_N[members_M]
@@ -88,9 +88,9 @@ def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: Par
     fit_labels_N = np.where(is_moved, labels_N[places], clusters.labels_N)
 
     def divided(centres_KD: Centres, parts_PD: Centres) -> Centres:
-        found = np.concatenate([centres_KD, parts_PD[1:]])
-        found[number] = parts_PD[0]
-        return found
+        centres_with_parts_KD = np.concatenate([centres_KD, parts_PD[1:]])
+        centres_with_parts_KD[number] = parts_PD[0]
+        return centres_with_parts_KD
 
     after = _moved(
         fitted,
@@ -104,7 +104,7 @@ def split(fitted: Fitted, documents: ClusteredDocuments, number: int, parts: Par
 
 
 def pin(fitted: Fitted, documents: ClusteredDocuments, chosen: NDArray[np.intp], number: int) -> Edited:
-    """Documents put into a cluster by hand; centres stay where they are."""
+    """Assigns documents to a cluster by hand; the centres do not change."""
     labels_N, is_pinned_N = documents.labels_N.copy(), documents.is_pinned_N.copy()
     left = labels_N[chosen][labels_N[chosen] != number]
     labels_N[chosen], is_pinned_N[chosen] = number, True

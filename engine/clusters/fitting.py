@@ -1,4 +1,4 @@
-"""Clusters from a sample of training documents: the embedder is fitted, then the centres, then their words are found.
+"""Fits an embedder and clusters on a sample of training documents, and describes the clusters by words.
 
 Shapes: N documents of the sample, K clusters, D dimensions.
 """
@@ -34,13 +34,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Words:
-    """What describes clusters: an embedder that knows words, and the mean [K, D] of each cluster's documents in it."""
+    """Word descriptions of clusters: a tf-idf embedder, and the mean vector [K, D] of each cluster in it."""
 
     embedder: TfidfEmbedder
     centres_KD: Floats
 
     def terms(self) -> list[list[str]]:
-        """The words that speak most for each cluster."""
+        """The top words of each cluster."""
         return top_terms(self.embedder, self.centres_KD, NUM_TERMS)
 
     def save(self, folder: Path) -> None:
@@ -51,13 +51,13 @@ class Words:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A clustering with what describes it."""
+    """A clustering with its word descriptions."""
 
     clustering: Clustering
     words: Words
 
     def save(self, folder: Path) -> None:
-        """Writes both into an empty folder; the words that embed documents, too, are kept once."""
+        """Writes both into an empty folder; a shared tf-idf embedder is written once."""
         self.clustering.save(folder)
         if self.words.embedder is not self.clustering.embedder:
             (folder / "words").mkdir()
@@ -65,14 +65,14 @@ class Fitted:
 
 
 def words_of(clustering: Clustering, folder: Path) -> Words:
-    """The words of a clustering that lies in this folder."""
+    """The word descriptions of the clustering in a folder."""
     if isinstance(clustering.embedder, TfidfEmbedder):
         return Words(clustering.embedder, clustering.clusters.centres_KD)
     try:
         centres_KD = load_file(folder / "words" / "centres.safetensors")["centres_KD"]
     except (OSError, KeyError, SafetensorError) as error:
         raise DamagedFile(
-            f"{folder} must hold its clusters' words, but does not ({error}).", "Cluster again."
+            f"The words of the clusters in {folder} cannot be read ({error}).", "Cluster again."
         ) from error
     return Words(load_tfidf(folder / "words"), centres_KD)
 
@@ -80,7 +80,7 @@ def words_of(clustering: Clustering, folder: Path) -> Words:
 def fit(
     sample: Path, words: TfidfConfig, clusters: ClusterConfig, embedder: AnyEmbedder | None = None
 ) -> Generator[Progress, None, Fitted]:
-    """Clusters of the documents in a table; without an embedder they are told apart by their words.
+    """Fits clusters on the documents of a table; the default embedder is tf-idf.
 
     Raises EngineError for fewer documents than clusters, and for documents without a word.
     """
@@ -89,13 +89,15 @@ def fit(
     texts = (row["text"] for row in read_rows(sample))
     by_words = yield from forward_progress(fit_tfidf(texts, words), total)
     vectors_ND = yield from embed(sample, embedder or by_words)
-    found = yield from forward_progress(find_clusters(vectors_ND, clusters))
+    clusters_fitted = yield from forward_progress(find_clusters(vectors_ND, clusters))
     ids = tuple(row["id"] for row in read_rows(sample))
-    clustering = Clustering(found, embedder or by_words, ids)
+    clustering = Clustering(clusters_fitted, embedder or by_words, ids)
     if embedder is None:
-        return Fitted(clustering, Words(by_words, found.centres_KD))
+        return Fitted(clustering, Words(by_words, clusters_fitted.centres_KD))
     in_words_ND = yield from embed(sample, by_words)
-    return Fitted(clustering, Words(by_words, means(in_words_ND, found.labels_N, found.num_clusters)))
+    return Fitted(
+        clustering, Words(by_words, means(in_words_ND, clusters_fitted.labels_N, clusters_fitted.num_clusters))
+    )
 
 
 def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, Floats]:
@@ -106,7 +108,7 @@ def embed(documents: Path, embedder: AnyEmbedder) -> Generator[Progress, None, F
     while texts := [row["text"] for row in islice(rows, BATCH)]:
         vectors_ND[done : done + len(texts)] = embedder.embed(texts).vectors_ND
         done += len(texts)
-        yield Progress(done, total, "documents", "turning the sample into vectors")
+        yield Progress(done, total, "documents", "embedding the sample")
     return vectors_ND
 
 
@@ -115,15 +117,14 @@ def means(vectors_ND: Floats, labels_N: Labels, num_clusters: int) -> Floats:
     sums_KD = np.zeros((num_clusters, vectors_ND.shape[1]))
     np.add.at(sums_KD, labels_N, vectors_ND)
     sizes_K = np.bincount(labels_N, minlength=num_clusters)
-    found: Floats = (sums_KD / np.maximum(sizes_K, 1)[:, None]).astype(np.float32)
-    return found
+    means_KD: Floats = (sums_KD / np.maximum(sizes_K, 1)[:, None]).astype(np.float32)
+    return means_KD
 
 
 def require_enough(num_documents: int, num_clusters: int) -> None:
     """Raises EngineError for fewer documents than clusters, before anything is computed."""
     if num_documents < num_clusters:
         raise EngineError(
-            f"Training documents must be at least as many as clusters, but are {num_documents} for {num_clusters} "
-            "clusters.",
-            "Ask for fewer clusters, a larger sample, or more text.",
+            f"{num_documents} training documents are too few for {num_clusters} clusters.",
+            "Choose fewer clusters or a larger sample, or import more text.",
         )

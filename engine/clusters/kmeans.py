@@ -20,7 +20,7 @@ from engine.events import Progress
 
 
 def kmeans(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    """Progress after each round, with its cost and seconds, then one Clusters; the same seed gives the same ones.
+    """Yields progress after each round with its cost and seconds, then Clusters; deterministic by seed.
 
     The cost of a round is the mean squared distance of documents to the mean of their cluster.
     """
@@ -48,9 +48,9 @@ def kmeans(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clu
 
 
 def first_centres(vectors_ND: Floats, num_clusters: int, seed: int) -> Floats:
-    """Documents far from each other: greedy k-means++.
+    """Initial centres by greedy k-means++.
 
-    Each is the best of a few, drawn in proportion to the squared distance to the nearest one chosen before.
+    Each is the best of a few candidates, sampled in proportion to the squared distance to the nearest chosen one.
     """
     generator = np.random.default_rng(seed)
     num_trials = 2 + int(np.log(num_clusters))  # as scikit-learn, after Arthur and Vassilvitskii
@@ -72,7 +72,7 @@ def first_centres(vectors_ND: Floats, num_clusters: int, seed: int) -> Floats:
 
 
 def _relative_distances(vectors_ND: Floats, centres_KD: Floats) -> Tensor:
-    """Squared distances without the documents' own squared lengths, which no choice of a cluster changes."""
+    """Squared distances without the documents' own squared lengths, which do not depend on the cluster."""
     centres = torch.from_numpy(centres_KD)
     squares_K = centres.double().square().sum(1).float()
     return torch.addmm(squares_K, torch.from_numpy(vectors_ND), centres.T, alpha=-2)

@@ -1,4 +1,4 @@
-"""Clusters by lot (C-BTM §7.1): what is left of the method when clusters mean nothing.
+"""Random clusters (C-BTM §7.1), a baseline without meaning.
 
 Shapes: N documents, K clusters, D dimensions.
 """
@@ -16,7 +16,7 @@ from engine.events import Progress
 
 
 def random_clusters(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progress | Clusters]:
-    """One Progress, then one Clusters whose sizes differ by at most one; the same seed gives the same ones."""
+    """Yields one Progress, then Clusters whose sizes differ by at most one; deterministic by seed."""
     order = np.random.default_rng(config.seed).permutation(len(vectors_ND))
     labels_N = (order % config.num_clusters).astype(np.int32)
     means_KD = [vectors_ND[labels_N == cluster].mean(0, dtype=np.float64) for cluster in range(config.num_clusters)]
@@ -27,6 +27,6 @@ def random_clusters(vectors_ND: Floats, config: ClusterConfig) -> Iterator[Progr
 
 
 def drawn_cluster(text: str, num_clusters: int, seed: int) -> int:
-    """The lot of a document that was not there at first: that of its text, the same wherever it lies."""
+    """The random cluster of a new document, by the hash of its text."""
     digest = hashlib.sha256(f"{seed}:".encode() + text.encode()).digest()
     return int.from_bytes(digest[:8]) % num_clusters

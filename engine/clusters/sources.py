@@ -1,6 +1,6 @@
-"""The documents of several domains as clusters take them: each text once, in the order of their ids, never all at once.
+"""Streams the documents of several domains for clustering: each text once, in the order of their ids.
 
-A text that is held out in one domain and trained on in another counts as held out.
+A text that is held out in one domain and in another's training split counts as held out.
 Shapes: N documents.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from engine.errors import CorpusError
 from engine.events import Progress
-from engine.text.parquet_rows import SortedRows, Table, read_ids, read_range, read_rows, read_wholes
+from engine.text.parquet_rows import SortedRows, Table, read_groups, read_ids, read_range, read_rows
 from engine.text.split import MEMORY_BYTES
 
 Ids = NDArray[np.bytes_]  # dtype S32: the SHA-256 of a text, ordered as their hexadecimal digits are
@@ -27,8 +27,8 @@ SHOWN = 5  # ids in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A document, the split it is in, and the number of its domain's folder."""
+class SourceDocument:
+    """A document with its split and the index of its domain's folder."""
 
     id: str
     text: str
@@ -50,7 +50,7 @@ def hex_of(ids_N: Ids) -> list[str]:
 
 
 def places_of(wanted_M: Ids, sorted_N: Ids) -> NDArray[np.intp]:
-    """Where each wanted id stands among sorted ones; -1 for one that is not there."""
+    """The index of each wanted id among sorted ids; -1 if missing."""
     if not len(sorted_N):
         return np.full(len(wanted_M), -1, dtype=np.intp)
     places = np.searchsorted(sorted_N, wanted_M).clip(max=len(sorted_N) - 1)
@@ -60,15 +60,15 @@ def places_of(wanted_M: Ids, sorted_N: Ids) -> NDArray[np.intp]:
 def document_ids(folders: Sequence[Path], splits: Sequence[str]) -> Ids:
     """The ids of all documents in these splits, sorted, each once."""
     parts = [as_ids(ids) for folder in folders for split in splits for ids in read_ids(folder / f"{split}.parquet")]
-    found: Ids = np.unique(np.concatenate([np.empty(0, dtype="S32"), *parts]))
-    return found
+    ids_N: Ids = np.unique(np.concatenate([np.empty(0, dtype="S32"), *parts]))
+    return ids_N
 
 
-def wholes_of(folders: Sequence[Path], sorted_N: Ids) -> NDArray[np.intp]:
-    """For each of these documents the number of the first that is a piece of the same one: itself where uncut."""
+def first_in_group(folders: Sequence[Path], sorted_N: Ids) -> NDArray[np.intp]:
+    """For each document the index of the first of the same group; its own index without a group."""
     wholes_N, first = np.arange(len(sorted_N)), dict[str, int]()
     for path in (folder / f"{split}.parquet" for folder in folders for split in HELD_OUT_FIRST):
-        for rows in read_wholes(path):
+        for rows in read_groups(path):
             places = places_of(as_ids([id for id, _ in rows]), sorted_N)
             for (_, name), place in zip(rows, places.tolist(), strict=True):
                 if place >= 0:
@@ -78,14 +78,14 @@ def wholes_of(folders: Sequence[Path], sorted_N: Ids) -> NDArray[np.intp]:
 
 def training_ids(folders: Sequence[Path]) -> Ids:
     """The ids of the documents that no domain holds out, sorted."""
-    found: Ids = np.setdiff1d(
+    ids_N: Ids = np.setdiff1d(
         document_ids(folders, ["train"]), document_ids(folders, ["dev", "test"]), assume_unique=True
     )
-    return found
+    return ids_N
 
 
 def draw(ids_N: Ids, size: int, seed: int) -> Ids:
-    """A sample of sorted ids, sorted; all of them where they are fewer."""
+    """A sorted sample of sorted ids; all of them if they are fewer."""
     chosen = np.random.default_rng(seed).permutation(len(ids_N))[:size]
     sample: Ids = ids_N[np.sort(chosen)]
     return sample
@@ -94,10 +94,10 @@ def draw(ids_N: Ids, size: int, seed: int) -> Ids:
 def write_sample(
     folders: Sequence[Path], ids_N: Ids, path: Path, splits: Sequence[str] = ("train",)
 ) -> Iterator[Progress]:
-    """Writes these documents as one table in the order of their ids. Raises CorpusError when some are not there."""
+    """Writes these documents as one table in the order of their ids. Raises CorpusError when some are missing."""
     wanted = {bytes.fromhex(id) for id in hex_of(ids_N)}
     unsorted = path.with_suffix(".unsorted")
-    shutil.rmtree(unsorted, ignore_errors=True)  # of an attempt that was cut off
+    shutil.rmtree(unsorted, ignore_errors=True)  # left by an interrupted attempt
     rows, done = SortedRows(unsorted), 0
     for table in (folder / f"{split}.parquet" for folder in folders for split in splits):
         for row in read_rows(table):
@@ -119,21 +119,21 @@ def write_sample(
 
 
 def require_all(missing: Sequence[str], total: int) -> None:
-    """Raises CorpusError that names the documents which are missing, unless there are none."""
+    """Raises CorpusError that names missing documents, if any."""
     if missing:
         raise CorpusError(
-            f"All {total} documents must be there, but {len(missing)} are missing: {shown(missing)}.",
+            f"{len(missing)} of {total} documents are missing: {shown(missing)}.",
             "The text has changed since it was clustered: restore it, or cluster again.",
         )
 
 
 def shown(ids: Sequence[str]) -> str:
-    """Ids for a sentence, the first few, shortened."""
+    """The first few ids, shortened, for a sentence."""
     return ", ".join(id[:12] for id in ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
 
 
-def read_shard(folders: Sequence[Path], shard: int, num_shards: int) -> Iterator[Found]:
-    """The documents in one of equal ranges of ids, each once; those that are held out come first."""
+def read_shard(folders: Sequence[Path], shard: int, num_shards: int) -> Iterator[SourceDocument]:
+    """The documents in one of `num_shards` equal id ranges, each once, held-out documents first."""
     first, end = _border(shard, num_shards), _border(shard + 1, num_shards)
     seen: set[bytes] = set()
     for split in HELD_OUT_FIRST:
@@ -142,20 +142,20 @@ def read_shard(folders: Sequence[Path], shard: int, num_shards: int) -> Iterator
                 key = bytes.fromhex(row["id"])
                 if key not in seen:
                     seen.add(key)
-                    yield _found(row, split, source)
+                    yield _document(row, split, source)
 
 
-def find_document(folder: Path, split: str, id: str) -> Found | None:
+def find_document(folder: Path, split: str, id: str) -> SourceDocument | None:
     """One document of a domain by its id."""
     for row in read_range(folder / f"{split}.parquet", id, id + "g"):
-        return _found(row, split, 0)
+        return _document(row, split, 0)
     return None
 
 
-def _found(row: dict[str, Any], split: str, source: int) -> Found:
-    return Found(row["id"], row["text"], split, source, row["group"], row["source"])
+def _document(row: dict[str, Any], split: str, source: int) -> SourceDocument:
+    return SourceDocument(row["id"], row["text"], split, source, row["group"], row["source"])
 
 
 def _border(shard: int, num_shards: int) -> str:
-    """The first id of a shard; past the last one what no id reaches."""
+    """The first id of a shard; for the last border a value above all ids."""
     return f"{(shard << 32) // num_shards:08x}" if shard < num_shards else "g"

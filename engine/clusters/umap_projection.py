@@ -1,4 +1,4 @@
-"""Documents as points on a map (UMAP): fitted on a sample, the rest put in between, and which is which is kept.
+"""Projects documents to a map with UMAP: fitted on a sample, the rest transformed, with a flag for each.
 
 Shapes: N documents, D dimensions.
 """
@@ -18,9 +18,9 @@ from safetensors.numpy import load_file, save_file
 
 from engine.errors import EngineError
 from engine.events import Progress
-from engine.threads import threads_kept
+from engine.threads import preserve_threads
 
-FITTED = 20_000  # documents that shape the map; more take long and change little
+FITTED = 20_000  # documents to fit on; more take long and change little
 SHARD = 10_000
 NEIGHBOURS = 15  # UMAP's own default
 FEWEST = 5  # documents; UMAP's spectral start needs more points than directions
@@ -28,7 +28,7 @@ FEWEST = 5  # documents; UMAP's spectral start needs more points than directions
 
 @dataclass(frozen=True)
 class Map:
-    """Coordinates, float32; which documents shaped the map; the seed of all that was random."""
+    """Coordinates, float32; which documents the map was fitted on; the seed."""
 
     coordinates_N2: NDArray[np.float32]
     is_fitted_N: NDArray[np.bool_]
@@ -42,17 +42,17 @@ class Map:
 
 
 def load_map(folder: Path) -> Map:
-    """The map as it was saved."""
+    """Loads the map."""
     tensors = load_file(folder / "map.safetensors")
     card = json.loads((folder / "map.json").read_text(encoding="utf-8"))
     return Map(tensors["coordinates_N2"], tensors["is_fitted_N"], card["seed"])
 
 
 def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0) -> Iterator[Progress | Map]:
-    """Progress after the fit and after each shard of the rest, then one Map; the same seed gives the same map."""
+    """Yields progress after the fit and each shard of the rest, then one Map; deterministic by seed."""
     total = len(vectors_ND)
     if total < FEWEST or num_fitted < FEWEST:
-        problem = f"A map must be fitted on at least {FEWEST} documents, but has {min(total, num_fitted)}."
+        problem = f"A map needs at least {FEWEST} documents, got {min(total, num_fitted)}."
         raise EngineError(problem, "Take a larger sample.")
     chosen = np.sort(np.random.default_rng(seed).permutation(total)[:num_fitted])
     is_fitted_N = np.isin(np.arange(total), chosen)
@@ -60,13 +60,13 @@ def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0
     coordinates_N2 = np.empty((total, 2), dtype=np.float32)
     reducer = _umap(len(chosen), seed)
     yield Progress(0, total, "documents", f"fitting the map on {len(chosen)} of them")
-    with threads_kept():
+    with preserve_threads():
         coordinates_N2[chosen] = reducer.fit_transform(vectors_ND[chosen])
     rest = np.flatnonzero(~is_fitted_N)
     for start in range(0, len(rest), SHARD):
-        yield Progress(len(chosen) + start, total, "documents", "putting the rest on the map")
+        yield Progress(len(chosen) + start, total, "documents", "projecting the rest")
         shard = rest[start : start + SHARD]
-        with threads_kept():
+        with preserve_threads():
             coordinates_N2[shard] = reducer.transform(vectors_ND[shard])
     yield Progress(total, total, "documents")
     yield Map(coordinates_N2, is_fitted_N, seed)
@@ -75,7 +75,7 @@ def project(vectors_ND: NDArray[Any], *, num_fitted: int = FITTED, seed: int = 0
 def _umap(num_documents: int, seed: int) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # nothing here asks for it
+            warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)  # not needed here
             from umap import UMAP
     except ImportError as error:
         raise EngineError(

@@ -1,6 +1,6 @@
-"""Words as tf-idf counts them: runs of at least two letters, digits or underscores, in lower case, without stop words.
+"""Splits text into words for tf-idf: runs of at least two letters, digits or underscores, lower case, no stop words.
 
-Every word is decided by itself, from its own letters alone. So a growing text needs only its last run looked at again.
+A word depends only on its own letters, so for a growing text only the last run is processed again.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from engine.clusters.config import Numbers
 
-NUMBER = "#NUMBER"  # no text can spell it: a word has no such sign
+NUMBER = "#NUMBER"  # no word of a text contains #
 _RUN = re.compile(r"\w+")
-_SIGN = re.compile(r"\w")
+_WORD_CHARACTER = re.compile(r"\w")
 
 
 def words(text: str, numbers: Numbers) -> Iterator[str]:
@@ -26,7 +26,7 @@ def words(text: str, numbers: Numbers) -> Iterator[str]:
 
 
 def word_of(run: str, numbers: Numbers) -> str:
-    """The word that a whole run counts as; empty for one that does not count."""
+    """The word of a run; empty for a run that does not count."""
     if len(run) < 2:
         return ""
     if run[0].isdigit():
@@ -36,8 +36,8 @@ def word_of(run: str, numbers: Numbers) -> str:
 
 
 def split_open(text: str) -> tuple[str, str]:
-    """A text in two: what can no longer change, and the run at its end that the next piece may go on with."""
+    """Splits a text into its complete words and the last run, which the next piece may continue."""
     start = len(text)
-    while start and _SIGN.match(text, start - 1):
+    while start and _WORD_CHARACTER.match(text, start - 1):
         start -= 1
     return text[:start], text[start:]

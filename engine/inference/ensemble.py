@@ -1,7 +1,7 @@
-"""Experts of several bases that share a tokenizer, as one mixture: DEMix experts on one base, whole models (ELMs).
+"""A mixture of experts on several bases that share a tokenizer: DEMix experts on one base, or full models (ELMs).
 
-A base with its experts is one model. It is had anew for every piece of text, so that whoever lends it may drop it from
-memory while its experts sleep.
+A base with its experts is one model. It is requested again for every piece of text, so that its owner may drop it
+from memory while its experts are not used.
 Shapes: E experts, T positions, V vocabulary.
 """
 
@@ -22,7 +22,7 @@ from engine.models.rows import Rows
 
 @dataclass(frozen=True)
 class Group:
-    """Experts of one base, by their keys, and what gives the model that holds them."""
+    """Experts of one base by key, and a function that returns their model."""
 
     keys: tuple[str, ...]
     model: Callable[[], ExpertModel]
@@ -32,21 +32,21 @@ class Group:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Groups of experts whose next-token distributions can be added up.
+    """Groups of experts whose next-token distributions can be mixed.
 
-    Raises MixtureError when there is no expert, or when vocabularies differ in size.
+    Raises MixtureError without experts, or when vocabulary sizes differ.
     """
 
     groups: tuple[Group, ...]
 
     def __post_init__(self) -> None:
         if not any(group.keys for group in self.groups):
-            raise MixtureError("A mixture must have at least one active expert, but all are off.", "Switch one on.")
+            raise MixtureError("The mixture has no active expert.", "Switch one on.")
         sizes = {group.vocab_size for group in self.groups}
         if len(sizes) > 1:
             raise MixtureError(
-                f"Models of one mixture must have vocabularies of one size, but have {sorted(sizes)} instead.",
-                "Mix experts that were trained from the same seed model, or from seeds of the same size.",
+                f"Models of one mixture need vocabularies of one size, got {sorted(sizes)}.",
+                "Mix experts of the same seed model, or of seeds with the same vocabulary size.",
             )
 
     @property
@@ -64,20 +64,20 @@ class Ensemble:
         return tuple(chain.from_iterable(group.keys for group in self.groups))
 
     def only(self, keys: Sequence[str]) -> Ensemble:
-        """The same with these experts alone, each group's in the order given; raises MixtureError for strangers."""
-        if strangers := [key for key in keys if key not in self.keys]:
-            raise MixtureError(f"There is no expert “{strangers[0]}” here.", f"There are: {', '.join(self.keys)}.")
-        kept = ((group, tuple(key for key in keys if key in group.keys)) for group in self.groups)
-        return Ensemble(tuple(replace(group, keys=left) for group, left in kept if left))
+        """The ensemble with only these experts, in the order given per group; raises MixtureError for unknown ones."""
+        if unknown := [key for key in keys if key not in self.keys]:
+            raise MixtureError(f"There is no expert “{unknown[0]}”.", f"Choose from {', '.join(self.keys)}.")
+        remaining = ((group, tuple(key for key in keys if key in group.keys)) for group in self.groups)
+        return Ensemble(tuple(replace(group, keys=left) for group, left in remaining if left))
 
     @torch.inference_mode()
     def logprobs(self, keys: Sequence[str], ids_T: Tensor) -> Tensor:
-        """Log-probabilities [E, T, V] of each expert, in the order of `keys`, by forward passes without a cache."""
+        """Log-probabilities [E, T, V] of each expert in the order of `keys`, by forward passes without a cache."""
         chosen = self.only(keys)
         return chosen.together([_logprobs(group, ids_T) for group in chosen.groups], keys)
 
     def together(self, parts: Sequence[Tensor], keys: Sequence[str]) -> Tensor:
-        """One tensor [E, …] in the order of `keys` from those of the groups; the same numbers, to the bit."""
+        """Joins the groups' tensors to one [E, …] in the order of `keys`, bit-identical."""
         if len(parts) == 1:
             return parts[0]
         return torch.cat(list(parts))[[self.keys.index(key) for key in keys]]
@@ -94,7 +94,7 @@ def as_ensemble(models: Models, keys: Sequence[str]) -> Ensemble:
 
 
 def group_of(model: ExpertModel, keys: Sequence[str]) -> Group:
-    """Experts of a model that is in memory."""
+    """A group of experts of a model in memory."""
     return Group(tuple(keys), lambda: model, model.max_positions, model.vocab_size)
 
 

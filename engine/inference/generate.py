@@ -1,10 +1,9 @@
-"""One token after another from a mixture, with the weights behind each.
+"""Generates tokens from a mixture, with the expert weights behind each token.
 
-The awake experts of one base run as rows of one batch on the same text, each row with its own key-value cache; other
-bases stand beside it. The gate weighs the experts' next-token distributions, `combine.mix` sums them, and what is drawn
-is fed back to all. Where a gate looks at the text alone, a base none of whose experts has weight sleeps: it reads
-nothing, and catches up in one go when it wakes.
-Shapes: E experts, A awake experts, T positions, V vocabulary.
+The active experts of one base run as rows of one batch, each with its own key-value cache. The gate weighs the experts'
+next-token distributions, `combine.mix` sums them, and the sampled token is fed back to all. For a gate that needs no
+log-probabilities, a base whose experts all have weight 0 is not run; it catches up when one gets weight.
+Shapes: E experts, A running experts, T positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from engine.config import SamplingConfig
 from engine.errors import ContextLengthExceeded, MixtureError
 from engine.events import Done, Echo, GateWeights, Token
 from engine.inference.ensemble import Group, Models, as_ensemble
-from engine.inference.prompt import Prompt, encode_prompt, require_readable, require_room
+from engine.inference.prompt import Prompt, encode_prompt, require_fits, require_readable
 from engine.inference.sampling import StopPhrases, make_generator, sample_token
 from engine.mixing.base import Gate, Stream
 from engine.mixing.combine import mix
@@ -33,47 +32,47 @@ _CHUNK_ELEMENTS = 1 << 24  # log-probabilities (E × positions × V) held at onc
 
 
 class Mixing:
-    """Experts at work on one growing text."""
+    """A mixture on one growing text."""
 
     def __init__(self, models: Models, keys: Sequence[str], gate: Gate) -> None:
-        """`keys` are the experts that take part, in the order of the gate's weights."""
+        """`keys` are the active experts in the order of the gate's weights."""
         ensemble = as_ensemble(models, keys)
         self._chunk = max(1, _CHUNK_ELEMENTS // (len(keys) * ensemble.vocab_size))
         self._readers = [_Reader(group, keys, self._chunk) for group in ensemble.groups]
-        self._keys, self._listens = tuple(keys), gate.needs_logprobs
+        self._keys, self._needs_logprobs = tuple(keys), gate.needs_logprobs
         self._stream: Stream = gate.start()
-        self._ids: list[int] = []  # the text as far as it is known
-        self._position = 0  # of the next token that the gate has not seen
+        self._ids: list[int] = []  # the text so far
+        self._position = 0  # the first position that the gate has not seen
 
     def feed(self, ids: Sequence[int]) -> None:
-        """Takes tokens in, and computes no more than the weights after them need."""
-        if self._listens:
+        """Appends tokens, computing only what the weights after them need."""
+        if self._needs_logprobs:
             for _ in self.read(ids):
                 pass
             return
-        unheard_E = torch.full((len(self._keys),), torch.nan)
+        unknown_E = torch.full((len(self._keys),), torch.nan)
         self._ids.extend(ids)
         for token in ids:
-            self._advance(unheard_E, token)
+            self._advance(unknown_E, token)
 
     def read(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Takes tokens in. For each that could be predicted: (weights [E] before it, log-probabilities [E] it had).
+        """Appends tokens. Yields for each predicted token the log-weights [E] before it and its log-probabilities [E].
 
-        The weights are logarithms; of an expert that sleeps the log-probability is no number.
+        The log-probability of an expert that is not run is NaN.
         """
         for start in range(0, len(ids), self._chunk):
             yield from self._read_chunk(ids[start : start + self._chunk])
 
     def _read_chunk(self, ids: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
         self._ids.extend(ids)
-        if self._listens:
+        if self._needs_logprobs:
             for reader in self._readers:
                 reader.read(self._ids)
         for token in ids:
             observed_E = torch.full((len(self._keys),), torch.nan)
             if self._position:
                 log_weights_E = self._stream.log_weights()
-                for reader in self._awake(log_weights_E):
+                for reader in self._running(log_weights_E):
                     observed_E[reader.places] = reader.after(self._ids, self._position - 1)[:, token].cpu()
                 yield log_weights_E, observed_E
             self._advance(observed_E, token)
@@ -87,18 +86,18 @@ class Mixing:
 
     @torch.inference_mode()
     def distribution(self) -> tuple[Tensor, Tensor]:
-        """(weights [E] as probabilities, the mixture's log-probabilities [V]) of the next token."""
+        """The weights [E] and the mixture's log-probabilities [V] for the next token."""
         if not self._position:
-            raise MixtureError("A mixture must have read at least one token before it predicts one.", "Give a prompt.")
+            raise MixtureError("The mixture has read no token yet.", "Give a prompt.")
         log_weights_E = self._stream.log_weights()
-        awake = self._awake(log_weights_E)
-        places = [place for reader in awake for place in reader.places]
-        logprobs = [reader.after(self._ids, self._position - 1) for reader in awake]
+        running = self._running(log_weights_E)
+        places = [place for reader in running for place in reader.places]
+        logprobs = [reader.after(self._ids, self._position - 1) for reader in running]
         logprobs_AV = logprobs[0] if len(logprobs) == 1 else torch.cat(logprobs)
         return log_weights_E.exp(), mix(log_weights_E[places], logprobs_AV)
 
     def gates(self, weights_E: Tensor) -> dict[str, GateWeights]:
-        """The gates inside the experts that weigh something (`weights_E`), where the next token is predicted."""
+        """The MoDE gates inside experts of non-zero weight, where the next token is predicted."""
         return {
             self._keys[place]: gates
             for reader in self._readers
@@ -106,40 +105,44 @@ class Mixing:
             if weights_E[place] > 0
         }
 
-    def _awake(self, log_weights_E: Tensor) -> list[_Reader]:
-        """The bases that must be read: all for a gate that listens, else those with an expert that has weight."""
+    def _running(self, log_weights_E: Tensor) -> list[_Reader]:
+        """The bases to run: all for a gate that needs log-probabilities, else those with a weight above 0."""
         has_weight = (log_weights_E > -torch.inf).tolist()
-        return [one for one in self._readers if self._listens or any(has_weight[place] for place in one.places)]
+        return [
+            reader
+            for reader in self._readers
+            if self._needs_logprobs or any(has_weight[place] for place in reader.places)
+        ]
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """What the experts of a base say after each token of some text, and what weighs inside those that have parts."""
+    """The log-probabilities of a base's experts after each token of a text chunk, and their MoDE part weights."""
 
     logprobs_ETV: Tensor
     inside: Mapping[str, PartWeights]
 
     def last(self) -> _Piece:
-        """The same of the last token alone."""
-        return _Piece(self.logprobs_ETV[:, -1:], {key: one.last() for key, one in self.inside.items()})
+        """The values of the last token only."""
+        return _Piece(self.logprobs_ETV[:, -1:], {key: weights.last() for key, weights in self.inside.items()})
 
 
 class _Reader:
-    """The experts of one base on one growing text, with their caches; it reads only when it is asked."""
+    """The experts of one base on one growing text, with their caches; reads lazily."""
 
     def __init__(self, group: Group, keys: Sequence[str], chunk: int) -> None:
-        self.places = [keys.index(key) for key in group.keys]  # of its experts among the gate's weights
+        self.places = [keys.index(key) for key in group.keys]  # indices of its experts among the gate's weights
         self._group = group
         self._rows = Rows.one_each(group.keys)
         self._chunk = chunk
-        self._cache: Any = None  # of the model, from when it first reads
+        self._cache: Any = None  # set at the first read
         self._num_read = 0
         self._before: _Piece | None = None  # the token before the newest piece
         self._piece: _Piece | None = None
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int]) -> None:
-        """Reads what it has not read of a text, or a chunk of it."""
+        """Reads the next chunk of the unread text."""
         piece = list(ids[self._num_read : self._num_read + self._chunk])
         model = self._group.model()
         input_ET = torch.tensor([piece] * len(self.places), device=model.device)
@@ -150,14 +153,14 @@ class _Reader:
         self._num_read += len(piece)
 
     def after(self, ids: Sequence[int], position: int) -> Tensor:
-        """Log-probabilities [E, V] of what follows the token at a position, which may be the last one read or later."""
+        """Log-probabilities [E, V] after the token at a position; reads on if needed."""
         while self._num_read <= position:
             self.read(ids)
         piece, place = self._find(position)
         return piece.logprobs_ETV[:, place]
 
     def gates_after(self, position: int) -> dict[int, GateWeights]:
-        """By the places of experts that have parts: what weighed inside them at a position; none where it slept."""
+        """The part weights at a position, by the index of each MoDE expert; empty if it was not read."""
         if self._piece is None or not self._piece.inside or self._num_read <= position:
             return {}
         piece, place = self._find(position)
@@ -165,7 +168,7 @@ class _Reader:
         return {self.places[keys.index(key)]: weights.at(place) for key, weights in piece.inside.items()}
 
     def _find(self, position: int) -> tuple[_Piece, int]:
-        """The piece that holds a position that was read, and where in it, from its end."""
+        """The piece with a position that was read, and the index in it, from its end."""
         assert self._piece is not None
         behind = position - self._num_read
         if -behind <= self._piece.logprobs_ETV.shape[1]:
@@ -184,20 +187,20 @@ def generate(
     stop: Sequence[str] = (),
     stop_ids: Collection[int] | None = None,
 ) -> Iterator[Token | Done]:
-    """Tokens as they are drawn, then one Done. Closing the iterator stops the work.
+    """Yields tokens as they are sampled, then one Done. Closing the iterator stops the generation.
 
-    `keys` are the experts that take part, in the order of the gate's weights. `stop_ids` are the tokens that end the
-    answer (None: the tokenizer's). Raises MixtureError when no expert takes part, ContextLengthExceeded when the prompt
-    leaves no room in the models' context.
+    `keys` are the active experts in the order of the gate's weights. `stop_ids` end the answer (None: the
+    tokenizer's). Raises MixtureError without active experts, ContextLengthExceeded when the prompt fills the models'
+    context.
     """
     require_readable(prompt, tokenizer, models)
     ids, _ = encode_prompt(prompt, tokenizer)
     mixing = Mixing(models, keys, gate)
-    require_room(len(ids), models.max_positions - 1)
+    require_fits(len(ids), models.max_positions - 1)
     mixing.feed(ids)
     text, ends = tokenizer.stream(ids), tokenizer.stop_ids if stop_ids is None else stop_ids
-    room = models.max_positions - len(ids)
-    yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), room)
+    max_new_tokens = models.max_positions - len(ids)
+    yield from _continue(mixing, keys, text, ends, sampling, StopPhrases(stop), len(ids), max_new_tokens)
 
 
 def _continue(
@@ -208,10 +211,10 @@ def _continue(
     sampling: SamplingConfig,
     phrases: StopPhrases,
     num_prompt: int,
-    room: int,
+    max_new_tokens: int,
 ) -> Iterator[Token | Done]:
     generator = make_generator(sampling.seed)
-    limit = min(sampling.max_tokens, room)
+    limit = min(sampling.max_tokens, max_new_tokens)
     for number in range(limit):
         weights_E, logprobs_V = mixing.distribution()
         token = sample_token(logprobs_V, sampling, generator)
@@ -230,31 +233,30 @@ def _continue(
 
 
 def read_prompt(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, prompt: Prompt) -> Echo:
-    """A prompt under the mixture, token by token; raises what `generate` raises."""
+    """Scores a prompt under the mixture, token by token; raises the errors of `generate`."""
     require_readable(prompt, tokenizer, models)
     ids, num_before = encode_prompt(prompt, tokenizer)
-    mixing, spoken = Mixing(models, keys, gate), tokenizer.stream()
-    require_room(len(ids), models.max_positions)
-    texts = [_shown(tokenizer, spoken, ids[0])]
+    mixing, stream = Mixing(models, keys, gate), tokenizer.stream()
+    require_fits(len(ids), models.max_positions)
+    texts = [_shown(tokenizer, stream, ids[0])]
     logprobs: list[float | None] = [None]
     best: list[tuple[str, float] | None] = [None]
-    for one in _score(mixing, tokenizer, ids, spoken):
-        texts.append(one.text)
-        logprobs.append(one.logprob)
-        best.append(one.best)
-    texts[-1] += spoken.rest()
+    for scored in _score(mixing, tokenizer, ids, stream):
+        texts.append(scored.text)
+        logprobs.append(scored.logprob)
+        best.append(scored.best)
+    texts[-1] += stream.rest()
     if num_before < len(ids):
         logprobs[num_before] = best[num_before] = None
     return Echo(texts[num_before:], logprobs[num_before:], best[num_before:], len(ids))
 
 
 def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokenizer, text: str) -> dict[str, list[Any]]:
-    """A text under the mixture: `tokens` as text, the `weights` [token][expert] before each, their `logprobs` (nats).
+    """Scores a text under the mixture: its `tokens`, the `weights` [token][expert] before each, and `logprobs` (nats).
 
-    `best` holds at each place the token that was the most probable there, as (text, log-probability), and `gates` those
-    inside experts of MoDE. Where nothing comes before a prompt, the text is that of a document: its first token, too,
-    is predicted.
-    Raises MixtureError when the text is empty, ContextLengthExceeded when it is longer than the models' context.
+    `best` is the most probable token at each position as (text, log-probability), `gates` the MoDE gates. If the
+    tokenizer has no prefix, the text is scored as a document: its first token is predicted, too.
+    Raises MixtureError for an empty text, ContextLengthExceeded for one longer than the models' context.
     """
     require_readable(text, tokenizer, models)
     ids, before = tokenizer.encode(text), tokenizer.prefix or (tokenizer.bos_id,)
@@ -262,22 +264,22 @@ def read_text(models: Models, keys: Sequence[str], gate: Gate, tokenizer: Tokeni
     if not 0 < len(ids) <= most:
         cause = ContextLengthExceeded if ids else MixtureError
         raise cause(
-            f"The text must have 1 to {most} tokens, but has {len(ids)} instead.",
+            f"The text has {len(ids)} tokens; 1 to {most} are supported.",
             "Give a shorter text." if ids else "Give more text.",
         )
     mixing = Mixing(models, keys, gate)
-    found: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
-    spoken = tokenizer.stream()
-    scored = _score(mixing, tokenizer, [*before, *ids], spoken)
-    for one in islice(scored, len(before) - 1, None):  # from the first token of the text on
-        weights_E = one.log_weights_E.exp()
-        found["tokens"].append(one.text)
-        found["weights"].append(weights_E.tolist())
-        found["gates"].append(mixing.gates(weights_E))
-        found["logprobs"].append(one.logprob)
-        found["best"].append(one.best)
-    found["tokens"][-1] += spoken.rest()
-    return found
+    columns: dict[str, list[Any]] = {"tokens": [], "weights": [], "logprobs": [], "best": [], "gates": []}
+    stream = tokenizer.stream()
+    scored = _score(mixing, tokenizer, [*before, *ids], stream)
+    for token in islice(scored, len(before) - 1, None):  # from the first token of the text on
+        weights_E = token.log_weights_E.exp()
+        columns["tokens"].append(token.text)
+        columns["weights"].append(weights_E.tolist())
+        columns["gates"].append(mixing.gates(weights_E))
+        columns["logprobs"].append(token.logprob)
+        columns["best"].append(token.best)
+    columns["tokens"][-1] += stream.rest()
+    return columns
 
 
 @dataclass(frozen=True)
@@ -290,19 +292,19 @@ class _Scored:
     best: tuple[str, float]
 
 
-def _score(mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], spoken: TextStream) -> Iterator[_Scored]:
-    """Every token but the first; while one is looked at, `mixing` stands before it."""
+def _score(mixing: Mixing, tokenizer: Tokenizer, ids: Sequence[int], stream: TextStream) -> Iterator[_Scored]:
+    """Yields every token but the first, while `mixing` is still before it."""
     for token, (log_weights_E, observed_E) in zip(ids[1:], mixing.read(ids), strict=True):
         _, logprobs_V = mixing.distribution()
         best = int(logprobs_V.argmax())
-        best_text = spoken.peek(best) or tokenizer.written(best)
-        shown, logprob = _shown(tokenizer, spoken, token), float(mix(log_weights_E, observed_E))
-        if best == token:  # one number for one token: clients compare the two
+        best_text = stream.peek(best) or tokenizer.written(best)
+        shown, logprob = _shown(tokenizer, stream, token), float(mix(log_weights_E, observed_E))
+        if best == token:  # exactly one number for one token: clients compare the two
             yield _Scored(shown, log_weights_E, logprob, (shown, logprob))
         else:
             yield _Scored(shown, log_weights_E, logprob, (best_text, float(logprobs_V[best])))
 
 
-def _shown(tokenizer: Tokenizer, spoken: TextStream, token: int) -> str:
-    """The text that a token adds; a special token is spelled out."""
-    return spoken.rest() + tokenizer.written(token) if token in tokenizer.special_ids else spoken.push(token)
+def _shown(tokenizer: Tokenizer, stream: TextStream, token: int) -> str:
+    """The text that a token adds; the vocabulary entry for a special token."""
+    return stream.rest() + tokenizer.written(token) if token in tokenizer.special_ids else stream.push(token)

@@ -1,6 +1,6 @@
-"""Loaded models, bounded in bytes: the least recently used goes first.
+"""An LRU cache of loaded models, bounded in bytes.
 
-One model per base, holding the experts that were asked for; which take part is said per request, so requests share it.
+One model per base, with all requested experts; each request names its active ones, so requests share the model.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class _Loaded:
 
 
 class ModelCache:
-    """Keeps at most `capacity_bytes` of parameters, and always the model asked for last.
+    """Holds at most `capacity_bytes` of parameters, and always the most recent model.
 
-    Room is made before a model is read. One that leaves the cache lives on for as long as a request still uses it.
+    Models are evicted before a new one is read. An evicted model stays in memory while a request still uses it.
     """
 
     def __init__(self, capacity_bytes: int, device: torch.device | str = "cpu") -> None:
@@ -39,43 +39,43 @@ class ModelCache:
         """A base with at least these experts (by key), loaded and checked if need be."""
         name = str(base.sha256)
         with self._lock:
-            found, loading = self._ready(name, experts), self._loading[name]
-        if found is not None:  # nobody waits for what others of this base are reading
-            return found
+            model, loading = self._ready(name, experts), self._loading[name]
+        if model is not None:  # no wait while other experts of this base are being read
+            return model
         with loading:
             with self._lock:
-                found, there = self._ready(name, experts), self._models.get(name)
-            if found is not None:
-                return found
-            model = there.model if there is not None else LoadedBase(base, self._device)
-            if there is not None and not self._fits(there, experts):
-                del there
-                model = self._begun_again(name, base)
+                model, cached = self._ready(name, experts), self._models.get(name)
+            if model is not None:
+                return model
+            model = cached.model if cached is not None else LoadedBase(base, self._device)
+            if cached is not None and not self._fits(cached, experts):
+                del cached
+                model = self._reload(name, base)
             self._read(name, model, experts)
             return model
 
     def _ready(self, name: str, experts: Mapping[str, ArtifactRef]) -> LoadedBase | None:
-        """The base, if it holds all of these. The caller has the lock."""
-        there = self._models.get(name)
-        if there is None or not set(experts) <= set(there.model.keys):
+        """The base, if it has all of these experts. The caller holds the lock."""
+        cached = self._models.get(name)
+        if cached is None or not set(experts) <= set(cached.model.keys):
             return None
         self._models.move_to_end(name)
-        return there.model
+        return cached.model
 
-    def _fits(self, there: _Loaded, experts: Mapping[str, ArtifactRef]) -> bool:
-        """Whether what is missing fits beside what the base holds."""
-        return there.num_bytes + there.model.coming_bytes(_missing(there.model, experts)) <= self._capacity_bytes
+    def _fits(self, cached: _Loaded, experts: Mapping[str, ArtifactRef]) -> bool:
+        """True when the missing experts fit besides those of the base."""
+        return cached.num_bytes + cached.model.coming_bytes(_missing(cached.model, experts)) <= self._capacity_bytes
 
-    def _begun_again(self, name: str, base: ArtifactRef) -> LoadedBase:
-        """The base without experts; what it held leaves the cache."""
+    def _reload(self, name: str, base: ArtifactRef) -> LoadedBase:
+        """The base without experts; its cached model is evicted."""
         with self._lock:
             self._models.pop(name, None)
         return LoadedBase(base, self._device)
 
     def _read(self, name: str, model: LoadedBase, experts: Mapping[str, ArtifactRef]) -> None:
-        """Reads what is missing, after making room for it; what came of it counts even where reading failed."""
+        """Reads missing experts after evicting other models; counts what was loaded even if reading failed."""
         missing = _missing(model, experts)
-        self._make_room(name, model.coming_bytes(missing))
+        self._evict(name, model.coming_bytes(missing))
         try:
             model.add(missing)
         finally:
@@ -83,22 +83,22 @@ class ModelCache:
                 with self._lock:
                     self._models[name] = _Loaded(model, model.num_bytes())
                     self._models.move_to_end(name)
-                self._make_room(name)
+                self._evict(name)
 
     def loaded(self) -> dict[str, list[str]]:
         """Bases in memory (by their SHA-256) and the experts loaded on each."""
         with self._lock:
-            return {base: list(one.model.keys) for base, one in self._models.items()}
+            return {base: list(cached.model.keys) for base, cached in self._models.items()}
 
     def num_bytes(self) -> int:
-        """Bytes of all parameters in memory that the cache holds."""
+        """The bytes of all cached parameters."""
         with self._lock:
-            return sum(one.num_bytes for one in self._models.values())
+            return sum(cached.num_bytes for cached in self._models.values())
 
-    def _make_room(self, newest: str, coming_bytes: int = 0) -> None:
-        """Lets go of models, the least recently used first, until what comes fits; never of the newest."""
+    def _evict(self, newest: str, coming_bytes: int = 0) -> None:
+        """Evicts models, the least recently used first, until `coming_bytes` fit; never the newest."""
         with self._lock:
-            held = sum(one.num_bytes for one in self._models.values())
+            held = sum(cached.num_bytes for cached in self._models.values())
             for name in [name for name in self._models if name != newest]:
                 if held + coming_bytes <= self._capacity_bytes:
                     return

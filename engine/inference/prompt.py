@@ -1,8 +1,7 @@
-"""What a generation goes on from: a text, or token ids that are read exactly as they are.
+"""Encodes prompts: a text, or token ids that are used unchanged.
 
-A text gets before it what its tokenizer puts there, usually the beginning token; a text that spells that token out at
-its very start has it once, unless it is an ordinary word. Anywhere else no text can spell a special token. Token ids
-get nothing before them.
+A text gets the tokenizer's prefix, usually the BOS token; if the text itself begins with the BOS token, it counts once
+(unless it is an ordinary word). Elsewhere text never encodes to a special token. Token ids get no prefix.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SHORTEN = "Shorten it."
 
 
 class Reader(Protocol):
-    """What bounds a prompt: the models' context and vocabulary."""
+    """The limits of a prompt: the models' context and vocabulary."""
 
     @property
     def max_positions(self) -> int: ...
@@ -29,7 +28,7 @@ class Reader(Protocol):
 
 
 def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> None:
-    """Refuses what cannot be read, without tokenizing it.
+    """Refuses an invalid prompt without tokenizing it.
 
     Raises ContextLengthExceeded for a prompt that cannot fit, TokenizerError for ids that are not in the vocabulary.
     """
@@ -43,22 +42,20 @@ def require_readable(prompt: Prompt, tokenizer: Tokenizer, models: Reader) -> No
         return
     if foreign := [token for token in prompt if not 0 <= token < models.vocab_size]:
         raise TokenizerError(
-            f"Token ids must be from 0 to {models.vocab_size - 1}, but one is {foreign[0]}.",
+            f"Token ids must be from 0 to {models.vocab_size - 1}, got {foreign[0]}.",
             "Tokenize the text with this model's own tokenizer.",
         )
-    require_room(len(prompt), models.max_positions)
+    require_fits(len(prompt), models.max_positions)
 
 
-def require_room(num_tokens: int, most: int) -> None:
+def require_fits(num_tokens: int, most: int) -> None:
     """Raises ContextLengthExceeded when a prompt has more than `most` tokens."""
     if num_tokens > most:
-        raise ContextLengthExceeded(
-            f"The prompt must be at most {most} tokens long, but has {num_tokens} instead.", _SHORTEN
-        )
+        raise ContextLengthExceeded(f"The prompt has {num_tokens} tokens; at most {most} fit.", _SHORTEN)
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]:
-    """The ids that are read, and how many of the first ones the prompt itself does not hold."""
+    """The ids to read, and the number of prefix tokens that were added."""
     if not isinstance(prompt, str):
         return list(prompt), 0
     is_special = tokenizer.bos_id in tokenizer.special_ids  # some vocabularies name an ordinary word
@@ -66,5 +63,5 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer) -> tuple[list[int], int]
     ids = tokenizer.encode(text)
     if text != prompt:
         return [tokenizer.bos_id, *ids], 0
-    whole = tokenizer.as_prompt(ids)
-    return whole, len(whole) - len(ids)
+    prompt_ids = tokenizer.as_prompt(ids)
+    return prompt_ids, len(prompt_ids) - len(ids)

@@ -1,4 +1,4 @@
-"""Token log-likelihoods of every expert on held-out text: computed once, kept, mixed any number of times (law L19).
+"""Stored token log-likelihoods of experts on held-out text, which can be mixed any number of times (law L19).
 
 A score folder holds `logprobs.npy`, float32 [tokens], and `hits.npy`, bool [tokens]: whether the token was the most
 probable one. Both are in the order of the excerpt's blocks; where each of these begins is in `starts.npy`, in which
@@ -39,15 +39,13 @@ Bools = NDArray[np.bool_]
 def score_tokens(
     model: ExpertModel, key: str, text: EvalSample, folder: Path, *, batch_size: int = 8
 ) -> Iterator[Progress]:
-    """Writes one expert's log-likelihood of every token of an excerpt into a folder, and which tokens it hit.
+    """Writes one expert's log-likelihood and hit of every token of a text into a folder.
 
     Raises ScoresError when there is nothing to predict.
     """
     total = text.num_tokens
     if total < 1:
-        raise ScoresError(
-            "Text to score must hold at least 2 tokens, but holds fewer.", "Import more text for this domain."
-        )
+        raise ScoresError("The text has fewer than 2 tokens.", "Import more text for this domain.")
     logprobs = np.lib.format.open_memmap(folder / "logprobs.npy", mode="w+", dtype=np.float32, shape=(total,))
     hits = np.lib.format.open_memmap(folder / "hits.npy", mode="w+", dtype=np.bool_, shape=(total,))
     done = 0
@@ -65,7 +63,7 @@ def score_tokens(
 
 
 def score_text(model: ExpertModel, key: str, text: EvalSample, batch_size: int = 8, *, in_turn: bool = False) -> Floats:
-    """One expert's log-likelihood of every token of an excerpt, in its order; `in_turn`: one pass after another."""
+    """One expert's log-likelihood of every token of a text; `in_turn` computes one forward pass at a time."""
     parts = [logprobs for logprobs, _ in _score(model, key, text, batch_size, in_turn=in_turn)]
     return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
@@ -73,10 +71,12 @@ def score_text(model: ExpertModel, key: str, text: EvalSample, batch_size: int =
 def _score(
     model: ExpertModel, key: str, text: EvalSample, batch_size: int, *, in_turn: bool = False
 ) -> Iterator[tuple[Floats, Bools]]:
-    """The batches in their order, in the caller's precision; a processor computes each with one core, which is quicker
-    than all cores in every operation, and the same to the bit on any number of cores."""
+    """The batches in order, in the caller's precision.
+
+    On a CPU each batch uses one core: faster than all cores per operation, and bit-identical on any number of cores.
+    """
     kind = model.device.type
-    is_mixed, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)  # which no other thread knows
+    is_mixed, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)  # thread-local
 
     @torch.inference_mode()
     def score(batch: tuple[Any, Any]) -> tuple[Floats, Bools]:
@@ -90,18 +90,18 @@ def _score(
 
 
 def token_hits(folder: Path) -> Bools | None:
-    """Which tokens were the most probable ones [tokens], in the order of the scores; None where that was not kept."""
+    """True for tokens that were the most probable [tokens], in the order of the scores; None for older folders."""
     path = folder / "hits.npy"
     return np.asarray(np.load(path, allow_pickle=False), dtype=np.bool_) if path.exists() else None
 
 
 def block_documents(folder: Path) -> NDArray[np.int32]:
-    """The number, within its split, of the document in which each scored block begins."""
+    """The index, within its split, of the document in which each scored block begins."""
     return np.asarray(np.load(folder / "documents.npy", allow_pickle=False), dtype=np.int32)
 
 
 def block_starts(folder: Path) -> NDArray[np.int64]:
-    """Where in its split each scored block begins."""
+    """The position in its split at which each scored block begins."""
     return np.asarray(np.load(folder / "starts.npy", allow_pickle=False), dtype=np.int64)
 
 
@@ -110,7 +110,7 @@ def open_scores(folders: Sequence[Path]) -> tuple[Tensor, int]:
     cards = [json.loads((folder / "scores.json").read_text(encoding="utf-8")) for folder in folders]
     if not cards or any(card != cards[0] for card in cards):
         raise ScoresError(
-            "Scores must be of the same tokens and block size to be mixed, but differ.",
+            "The scores of the experts differ in their tokens or block size.",
             "Evaluate all experts again together.",
         )
     rows = [np.load(folder / "logprobs.npy", mmap_mode="r", allow_pickle=False) for folder in folders]
@@ -126,15 +126,15 @@ def as_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
 
 
 def whole_blocks(scores_EX: Tensor, block_size: int) -> Tensor:
-    """Scores [E, tokens] as blocks [E, N, T] without a last block that is cut short."""
+    """Scores [E, tokens] as blocks [E, N, T] without an incomplete last block."""
     num_blocks = scores_EX.shape[1] // block_size
     return scores_EX[:, : num_blocks * block_size].view(len(scores_EX), num_blocks, block_size)
 
 
 def mix_scores(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> Tensor:
-    """The mixture's log-likelihood [tokens] of every token, each block from its own beginning.
+    """The mixture's log-likelihood [tokens] of every token, each block separately.
 
-    `distances` are those of the same tokens, for a gate that looks at them.
+    `distances` are those of the same tokens, for a gate that needs them.
     """
     return gate.mixed(as_blocks(scores_EX, block_size), distances).flatten()[: scores_EX.shape[1]]
 
@@ -145,5 +145,5 @@ def perplexity(logprobs: Tensor) -> float:
 
 
 def mixed_perplexity(gate: Gate, scores_EX: Tensor, block_size: int, distances: Distances | None = None) -> float:
-    """The perplexity of a mixture: that of `mix_scores`, without the tokens in between where the gate knows how."""
+    """The perplexity of a mixture: that of `mix_scores`, computed from block sums where the gate can."""
     return perplexity_of(-gate.total(as_blocks(scores_EX, block_size), distances) / scores_EX.shape[1])

@@ -1,4 +1,4 @@
-"""Laws of clusters and of the gate that looks at them: balance, seeds, and texts that grow.
+"""Laws of clusters and cluster gates: balance, seeds and growing texts.
 
 Shapes: E experts, N documents, T positions, D dimensions.
 """
@@ -23,18 +23,18 @@ from engine.selfcheck.test_bed import EVEN, KEYS, SOFT, TestBed
 SIZES = ((97, 8), (64, 7), (100, 3))  # documents and clusters
 
 
-def incremental_is_from_scratch(ground: TestBed) -> Iterator[Finding]:
-    """L10, after every token, by both powers of the distance; the control knows the newest piece of text alone."""
-    spoken = ground.tokenizer.stream()
-    pieces = [spoken.push(token) for token in ground.array.tolist()]
+def incremental_is_from_scratch(bed: TestBed) -> Iterator[Finding]:
+    """L10, after every token, by both powers of the distance; the control knows only the newest piece of text."""
+    spoken = bed.tokenizer.stream()
+    pieces = [spoken.push(token) for token in bed.array.tolist()]
     wholes = ["".join(pieces[: position + 1]) for position in range(len(pieces))]
     for power in (2, 4):
         config = ClusterGateConfig(temperature=SOFT ** (power / 2), distance_power=power)
-        gate = ground.gate(config, EVEN)
+        gate = bed.gate(config, EVEN)
         assert isinstance(gate, ClusterGate)
-        grown_ET = _grown(ground.begun(gate), ground.array.tolist())
-        whole_ET, newest_ET = (_from_scratch(ground, gate, texts) for texts in (wholes, pieces))
-        yield Finding(gap(grown_ET, whole_ET), gap(grown_ET, newest_ET))
+        grown_ET = _grown(bed.stream(gate), bed.array.tolist())
+        full_ET, newest_ET = (_from_scratch(bed, gate, texts) for texts in (wholes, pieces))
+        yield Finding(gap(grown_ET, full_ET), gap(grown_ET, newest_ET))
 
 
 def _grown(stream: Stream, ids: Sequence[int]) -> Tensor:
@@ -46,28 +46,28 @@ def _grown(stream: Stream, ids: Sequence[int]) -> Tensor:
     return torch.stack(weights, 1)
 
 
-def _from_scratch(ground: TestBed, gate: ClusterGate, texts: Sequence[str]) -> Tensor:
-    """The weights [E, T] of texts that are embedded whole, each by itself."""
-    clustering = ground.clustering
+def _from_scratch(bed: TestBed, gate: ClusterGate, texts: Sequence[str]) -> Tensor:
+    """The weights [E, T] of texts that are embedded separately and in full."""
+    clustering = bed.clustering
     vectors_TD = np.concatenate([clustering.embedder.embed([text]).vectors_ND for text in texts])
     squared_TE = squared_distances(vectors_TD, clustering.clusters.centres_KD)
     return gate.log_weights_of(torch.from_numpy(squared_TE.T)).exp()
 
 
-def balanced_and_seeded(_ground: TestBed) -> Iterator[Finding]:
-    """L11: how far sizes differ beyond one document, and how many documents the same seed puts elsewhere.
+def balanced_and_seeded(_bed: TestBed) -> Iterator[Finding]:
+    """L11: size differences beyond one document, and documents that the same seed assigns differently.
 
     The controls are k-means without the constraint, and another seed.
     """
     for num_documents, num_clusters in SIZES:
         vectors_ND = np.random.default_rng(5).gamma(0.5, 1, (num_documents, 4)).astype(np.float32)  # far from even
-        once, again, other = (_found(vectors_ND, "balanced", num_clusters, seed) for seed in (0, 0, 1))
-        free = _found(vectors_ND, "unbalanced", num_clusters, 0)
-        yield Finding(_unevenness(once), _unevenness(free))
-        yield Finding(_num_elsewhere(once, again), _num_elsewhere(once, other))
+        first, second, other = (_clusters(vectors_ND, "balanced", num_clusters, seed) for seed in (0, 0, 1))
+        free = _clusters(vectors_ND, "unbalanced", num_clusters, 0)
+        yield Finding(_unevenness(first), _unevenness(free))
+        yield Finding(_num_elsewhere(first, second), _num_elsewhere(first, other))
 
 
-def _found(vectors_ND: Floats, method: ClusterMethod, num_clusters: int, seed: int) -> Clusters:
+def _clusters(vectors_ND: Floats, method: ClusterMethod, num_clusters: int, seed: int) -> Clusters:
     *_, clusters = find_clusters(vectors_ND, ClusterConfig(method, num_clusters, seed=seed))
     assert isinstance(clusters, Clusters)
     return clusters

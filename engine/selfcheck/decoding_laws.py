@@ -1,4 +1,4 @@
-"""Laws of decoding: what generation says, with its caches and toggles, is what the model and the scorer say.
+"""Laws of decoding: generation with caches and toggles agrees with the model and the scorer.
 
 Shapes: E experts, T positions, V vocabulary, X tokens.
 """
@@ -42,90 +42,88 @@ LEFT = ("law", "news", "verse")  # without the second
 SEEDS = (1, 2)
 
 
-def removed_is_never_loaded(ground: TestBed) -> Iterator[Finding]:
-    """L7: switched off, taken out and never loaded are one; the control has the expert in."""
+def removed_is_never_loaded(bed: TestBed) -> Iterator[Finding]:
+    """L7: an expert switched off, removed or never loaded gives the same; the control keeps the expert."""
     for family in FAMILIES:
-        model = ground.model(family)
-        base, experts = save_model(model, ground.new_folder())
-        never = load_demix(base, {key: experts[key] for key in LEFT}).to(ground.device)
-        never_TV, off_TV = (_decoded(one, LEFT, plain_gate(EVEN[:3]), ground.ids) for one in (never, model))
-        with_TV = _decoded(model, KEYS, plain_gate(EVEN), ground.ids)
+        model = bed.model(family)
+        base, experts = save_model(model, bed.new_folder())
+        never = load_demix(base, {key: experts[key] for key in LEFT}).to(bed.device)
+        never_TV, off_TV = (_decoded(model, LEFT, plain_gate(EVEN[:3]), bed.ids) for model in (never, model))
+        with_TV = _decoded(model, KEYS, plain_gate(EVEN), bed.ids)
         model.remove_expert("code")
-        gone_TV = _decoded(model, LEFT, plain_gate(EVEN[:3]), ground.ids)
+        gone_TV = _decoded(model, LEFT, plain_gate(EVEN[:3]), bed.ids)
         for one_TV in (off_TV, gone_TV):
             yield Finding(gap(one_TV, never_TV), gap(with_TV, never_TV))
 
 
-def probabilities_sum_to_one(ground: TestBed) -> Iterator[Finding]:
-    """L13, the sum and what is drawn from; the controls leave out the most probable token, and flatten the rest."""
-    model, one = ground.model(), torch.ones((), device=ground.device)
+def probabilities_sum_to_one(bed: TestBed) -> Iterator[Finding]:
+    """L13, sum and sampling distribution; the controls omit the most probable token and raise the temperature."""
+    model, one = bed.model(), torch.ones((), device=bed.device)
     for config in every_gate():
-        logprobs_V = mixed_logprobs(model, KEYS, ground.gate(config, PRIOR), ground.ids)
+        logprobs_V = mixed_logprobs(model, KEYS, bed.gate(config, PRIOR), bed.ids)
         probabilities_V = logprobs_V.exp()
         yield Finding(gap(probabilities_V.sum(), one), gap(probabilities_V.sum() - probabilities_V.max(), one))
         drawn_V, flat_V = (sampling_distribution(logprobs_V, SamplingConfig(temperature=t)).log() for t in (1.0, 2.0))
         yield Finding(relative_gap(drawn_V, logprobs_V), relative_gap(flat_V, logprobs_V))
-    yield from _generation_is_the_scorer(ground, model)
+    yield from _generation_is_the_scorer(bed, model)
 
 
-def _generation_is_the_scorer(ground: TestBed, model: MultiExpertModel) -> Iterator[Finding]:
-    """L13, for tokens that are drawn; the control takes one expert's word for the mixture's, and counts tokens."""
+def _generation_is_the_scorer(bed: TestBed, model: MultiExpertModel) -> Iterator[Finding]:
+    """L13, for sampled tokens; the controls use one expert's scores, and the number of tokens."""
     num_drawn = 0
     for config in every_gate():
-        gate = ground.gate(config, PRIOR)
+        gate = bed.gate(config, PRIOR)
         for seed in SEEDS:
-            ids, said_T = _generated(ground, model, gate, seed)
-            size, new = len(ids) - 1, len(said_T)
+            ids, generated_T = _generated(bed, model, gate, seed)
+            size, new = len(ids) - 1, len(generated_T)
             if not new:  # the end of the document was drawn at once
                 continue
             num_drawn += new
             text = eval_sample(ids, size)
             scores_EX = torch.stack([torch.from_numpy(score_text(model, key, text)) for key in KEYS])
-            scored_T = mix_scores(gate, scores_EX, size, ground.measure(text))[-new:]
-            yield Finding(relative_gap(said_T, scored_T), relative_gap(said_T, scores_EX[0, -new:]))
+            scored_T = mix_scores(gate, scores_EX, size, bed.measure(text))[-new:]
+            yield Finding(relative_gap(generated_T, scored_T), relative_gap(generated_T, scores_EX[0, -new:]))
     yield Finding(0.0, num_drawn)
 
 
-def _generated(ground: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
-    """A prompt with what was drawn after it, within one block, and the log-probabilities [T] said of that."""
-    tokenizer = ground.tokenizer
+def _generated(bed: TestBed, model: MultiExpertModel, gate: Gate, seed: int) -> tuple[np.ndarray, Tensor]:
+    """A prompt with generated tokens within one block, and the log-probabilities [T] reported for them."""
+    tokenizer = bed.tokenizer
     prompt = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
     sampling = SamplingConfig(max_tokens=BLOCK - len(prompt), seed=seed)
-    drawn = [one for one in generate(model, KEYS, gate, tokenizer, PROMPT, sampling) if isinstance(one, Token)]
-    ids = [*prompt, *(one.id for one in drawn)]
-    return np.array(ids, dtype=np.uint16), torch.tensor([one.logprob for one in drawn])
+    drawn = [token for token in generate(model, KEYS, gate, tokenizer, PROMPT, sampling) if isinstance(token, Token)]
+    ids = [*prompt, *(token.id for token in drawn)]
+    return np.array(ids, dtype=np.uint16), torch.tensor([token.logprob for token in drawn])
 
 
-def cached_is_plain(ground: TestBed) -> Iterator[Finding]:
-    """L18, one token at a time in every family and with parts of MoDE; the control forgets all but the last token."""
-    models: Iterator[ExpertModel] = (
-        make(family) for family in FAMILIES for make in (ground.model, ground.parts_together)
-    )
+def cached_is_plain(bed: TestBed) -> Iterator[Finding]:
+    """L18, one token at a time in every family and with parts of MoDE; the control sees only the last token."""
+    models: Iterator[ExpertModel] = (make(family) for family in FAMILIES for make in (bed.model, bed.parts_together))
     for model in models:
         gate = plain_gate(PRIOR[: len(model.keys)])
-        cached_TV = _decoded(model, model.keys, gate, ground.ids)
-        plain_TV = _without_cache(model, gate, ground.ids)
-        forgetful_V = mixed_logprobs(model, model.keys, gate, ground.ids[-1:])
+        cached_TV = _decoded(model, model.keys, gate, bed.ids)
+        plain_TV = _without_cache(model, gate, bed.ids)
+        forgetful_V = mixed_logprobs(model, model.keys, gate, bed.ids[-1:])
         yield Finding(relative_gap(cached_TV, plain_TV), relative_gap(forgetful_V, plain_TV[-1]))
 
 
 def _decoded(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Sequence[int]) -> Tensor:
     """The mixture's log-probabilities [T, V] after each token, read one by one through the caches."""
-    mixing, found = Mixing(model, keys, gate), []
+    mixing, distributions = Mixing(model, keys, gate), []
     for token in ids:
         for _ in mixing.read([token]):
             pass
-        found.append(mixing.distribution()[1])
-    return torch.stack(found)
+        distributions.append(mixing.distribution()[1])
+    return torch.stack(distributions)
 
 
 def _without_cache(model: ExpertModel, gate: Gate, ids: Sequence[int]) -> Tensor:
-    """The same from one forward pass without a cache."""
-    logprobs_ETV, stream, found = plain_logprobs(model, model.keys, ids), gate.start(), []
+    """The mixture's log-probabilities [T, V] from one forward pass without a cache."""
+    logprobs_ETV, stream, distributions = plain_logprobs(model, model.keys, ids), gate.start(), []
     for position in range(len(ids)):
         if position:
             stream.observe(logprobs_ETV[:, position - 1, ids[position]], ids[position])
         else:
             stream.begin(ids[0])
-        found.append(mix(stream.log_weights(), logprobs_ETV[:, position]))
-    return torch.stack(found)
+        distributions.append(mix(stream.log_weights(), logprobs_ETV[:, position]))
+    return torch.stack(distributions)

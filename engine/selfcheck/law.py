@@ -1,6 +1,6 @@
-"""A law, and the verdict on it: measured as it is, and measured again where it is broken on purpose.
+"""A law and its verdict: the deviation, and as a control the deviation when the law is broken on purpose.
 
-The second number is the control. A check whose control is invisible could not have failed, and counts as failed.
+A check whose control shows no deviation could not have failed, and counts as failed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from engine.selfcheck.test_bed import TestBed
 
-VISIBLE = 1e-3  # a control must be above this: far beyond every limit, far below what honest controls show
+VISIBLE = 1e-3  # controls must be above this: far above every limit, far below typical controls
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One measurement: how far the engine is from the law, and how far a thing is that breaks it on purpose."""
+    """One measurement: the deviation of the engine, and of a control that breaks the law on purpose."""
 
     deviation: float
     control: float
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Law:
-    """A law of docs/methods/README.md: its sentence, its tolerance in words and as a limit, and what measures it."""
+    """A law of docs/methods/README.md: its sentence, its tolerance as text and number, and its check."""
 
     number: str
     sentence: str
@@ -39,7 +39,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdict on one law; `measured` and `control` are None where there is no finite number."""
+    """The verdict on one law; `measured` and `control` are None when not finite."""
 
     law: str
     sentence: str
@@ -51,14 +51,17 @@ class Checked:
     message: str = ""
 
 
-def judge(law: Law, ground: TestBed) -> Checked:
-    """Checks one law. Whatever goes wrong inside it is the law's failure, with its message."""
+def judge(law: Law, bed: TestBed) -> Checked:
+    """Checks one law. An exception inside the check fails the law, with its message."""
     began, deviation, control = time.perf_counter(), math.nan, math.nan
     try:
-        found = list(law.check(ground))
-        deviation, control = worst(one.deviation for one in found), least(one.control for one in found)
+        findings = list(law.check(bed))
+        deviation, control = (
+            worst(finding.deviation for finding in findings),
+            least(finding.control for finding in findings),
+        )
         message = complaint(law, deviation, control)
-    except Exception as error:  # of any kind: a report that breaks off says nothing of the other laws
+    except Exception as error:  # of any kind: the other laws must still be checked
         message = f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no message')}"
     return Checked(
         law.number,
@@ -73,24 +76,24 @@ def judge(law: Law, ground: TestBed) -> Checked:
 
 
 def complaint(law: Law, deviation: float, control: float) -> str:
-    """Why a law does not pass; empty when it does. A number that is none never passes."""
+    """The reason why a law fails; empty when it passes. NaN never passes."""
     if not deviation <= law.limit:
-        return f"The deviation must be at most {law.limit:g}, but is {deviation:g} instead."
+        return f"The deviation is {deviation:g}; at most {law.limit:g} is allowed."
     if not control > VISIBLE:
         return (
-            f"The check must see a broken law (a deviation above {VISIBLE:g}), but sees {control:g} instead: "
-            "it proves nothing here."
+            f"The check does not notice a broken law: its control deviates by {control:g}, not by more than "
+            f"{VISIBLE:g}. It proves nothing here."
         )
     return ""
 
 
 def gap(a: Tensor, b: Tensor) -> float:
-    """The largest difference: 0 only if all numbers are the same, infinite if the shapes differ."""
+    """The largest difference: 0 only if all numbers are equal, infinite if the shapes differ."""
     return _largest(a, b, relative=False)
 
 
 def relative_gap(a: Tensor, b: Tensor) -> float:
-    """The same, as a share of `b` where that is beyond 1."""
+    """The largest difference, relative to `b` where that is above 1."""
     return _largest(a, b, relative=True)
 
 
@@ -103,13 +106,13 @@ def _largest(a: Tensor, b: Tensor, *, relative: bool) -> float:
 
 
 def worst(values: Iterable[float]) -> float:
-    """The largest; no number when one is none, or when there are none at all."""
-    found = list(values)
-    return max(found) if found and not any(map(math.isnan, found)) else math.nan
+    """The largest value; NaN if any is NaN or there are none."""
+    numbers = list(values)
+    return max(numbers) if numbers and not any(map(math.isnan, numbers)) else math.nan
 
 
 def least(values: Iterable[float]) -> float:
-    """The smallest; no number when one is none, or when there are none at all."""
+    """The smallest value; NaN if any is NaN or there are none."""
     return -worst(-value for value in values)
 
 

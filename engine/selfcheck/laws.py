@@ -1,4 +1,4 @@
-"""The laws of docs/methods/README.md, checked on this machine: the real engine on a tiny model."""
+"""Checks the laws of docs/methods/README.md on this machine: the real engine on a tiny model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from engine.selfcheck.gate_laws import (
     equal_shares_are_uniform,
     identical_experts,
     impossible_tokens,
-    one_expert_alone,
     permuted_experts,
+    single_expert,
     weights_sum_to_one,
 )
 from engine.selfcheck.law import Checked, Law, judge
@@ -32,7 +32,7 @@ LAWS = (
         "a mixture of one expert is that expert; C-BTM with K=1 is the dense model",
         "bit-equal",
         0,
-        one_expert_alone,
+        single_expert,
     ),
     Law("L3", "a cached prior of 1/E is the uniform mode", "bit-equal", 0, equal_shares_are_uniform),
     Law("L4", "identical experts: any posterior gives the same probabilities", "1e-6", 1e-6, identical_experts),
@@ -79,12 +79,12 @@ LAWS = (
 
 
 def run_laws(device: str = "auto", laws: Sequence[Law] = LAWS) -> Iterator[Checked]:
-    """The verdict on each law in turn, on a device such as `auto`, `cpu`, `cuda:1`.
+    """Yields the verdict on each law, on a device such as `auto`, `cpu`, `cuda:1`.
 
-    Nothing but a device that is not there ends it early: an error inside a law is that law's failure.
+    An error inside a law fails only that law. Raises ModelError for a missing device.
     """
     where = choose_device(device)
     with TemporaryDirectory(prefix="workbench-selfcheck-") as folder:
-        ground = TestBed(where, Path(folder))
+        bed = TestBed(where, Path(folder))
         for law in laws:
-            yield judge(law, ground)
+            yield judge(law, bed)

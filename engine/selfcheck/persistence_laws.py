@@ -1,4 +1,4 @@
-"""Laws of what is kept: experts beside one another, folders that move, a training that was interrupted."""
+"""Laws of persistence: added experts, moved folders, interrupted training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.selfcheck.law import Finding, gap, worst
 from engine.selfcheck.test_bed import KEYS, TestBed, plain_logprobs, save_model
 from engine.text.blocks import pack_domain
 from engine.text.corpus import ReadOptions, Report, read_documents
-from engine.text.split import keep_documents
+from engine.text.split import store_documents
 from engine.training.loop import train
 
 TRAINING = TrainingConfig(
@@ -36,17 +36,17 @@ CUT = 3  # updates before the interruption
 DOCUMENTS = 12
 
 
-def adding_touches_nothing(ground: TestBed) -> Iterator[Finding]:
-    """L8: tensors that changed by an addition, from a copy and from tensors, and by training what was added.
+def adding_touches_nothing(bed: TestBed) -> Iterator[Finding]:
+    """L8: tensors that change when experts are added, from a copy and from tensors, and when they are trained.
 
     The control counts the tensors of the trained expert that changed.
     """
-    model = ground.model()
+    model = bed.model()
     before = _hashes(model)
     model.add_expert("new", copy_of="law")
     model.add_expert("given", state=model.expert_state("code"))
     added = _hashes(model)
-    for _ in train(model, ground.texts(["new"]), TRAINING, ground.new_folder(), only_experts=["new"]):
+    for _ in train(model, bed.texts(["new"]), TRAINING, bed.new_folder(), only_experts=["new"]):
         pass
     after = _hashes(model)
     yield Finding(_num_changed(before, added), _num_changed(added, after))
@@ -54,49 +54,49 @@ def adding_touches_nothing(ground: TestBed) -> Iterator[Finding]:
     yield Finding(_num_changed(others, after), _num_changed(added, after))
 
 
-def moving_changes_nothing(ground: TestBed) -> Iterator[Finding]:
-    """L16: packed files that changed when text was moved and renamed; a model that was moved still says the same.
+def moving_changes_nothing(bed: TestBed) -> Iterator[Finding]:
+    """L16: packed files that change when text is moved and renamed; a moved model gives the same log-probabilities.
 
-    The controls change one document, and ask another expert.
+    The controls change one document, and use another expert.
     """
-    here = _write_text(ground.new_folder())
-    before = _packed(ground, here)
-    there = here.rename(ground.new_folder() / "moved")
-    for file in there.iterdir():
-        file.rename(there / f"renamed-{file.name}")
-    after = _packed(ground, there)
-    next(there.iterdir()).write_text("In another case the court held that not.\n", encoding="utf-8")
-    yield Finding(_num_changed(before, after), _num_changed(before, _packed(ground, there)))
-    yield _moved_model(ground)
+    original = _write_text(bed.new_folder())
+    before = _packed(bed, original)
+    moved = original.rename(bed.new_folder() / "moved")
+    for file in moved.iterdir():
+        file.rename(moved / f"renamed-{file.name}")
+    after = _packed(bed, moved)
+    next(moved.iterdir()).write_text("In another case the court held that not.\n", encoding="utf-8")
+    yield Finding(_num_changed(before, after), _num_changed(before, _packed(bed, moved)))
+    yield _moved_model(bed)
 
 
-def _moved_model(ground: TestBed) -> Finding:
-    model, root = ground.model(), ground.new_folder()
+def _moved_model(bed: TestBed) -> Finding:
+    model, root = bed.model(), bed.new_folder()
     base, experts = save_model(model, root / "here")
     there = (root / "here").rename(root / "there")
     places = {key: ArtifactRef(there / expert.folder.name) for key, expert in experts.items()}
     moved = load_demix(ArtifactRef(there / base.folder.name, base.sha256), places)
-    said, again = (plain_logprobs(one, KEYS, ground.ids) for one in (model, moved.to(ground.device)))
-    return Finding(gap(again, said), gap(said[0], said[1]))
+    logprobs, moved_logprobs = (plain_logprobs(loaded, KEYS, bed.ids) for loaded in (model, moved.to(bed.device)))
+    return Finding(gap(moved_logprobs, logprobs), gap(logprobs[0], logprobs[1]))
 
 
-def resumed_is_uninterrupted(ground: TestBed) -> Iterator[Finding]:
-    """L17, on CPU: losses and final weights; the control sets a training off again from its beginning."""
-    on_cpu = TestBed(torch.device("cpu"), ground.new_folder())
-    whole, cut, again = (on_cpu.model() for _ in range(3))
+def resumed_is_uninterrupted(bed: TestBed) -> Iterator[Finding]:
+    """L17, on CPU: losses and final weights; the control starts the training again."""
+    on_cpu = TestBed(torch.device("cpu"), bed.new_folder())
+    uninterrupted, interrupted, resumed = (on_cpu.model() for _ in range(3))
     folder = on_cpu.new_folder()
-    expected = _losses(on_cpu, whole, on_cpu.new_folder())
-    seen = [*_losses(on_cpu, cut, folder, CUT), *_losses(on_cpu, again, folder)]
-    weights = [gap(tensor, again.state_dict()[name]) for name, tensor in whole.state_dict().items()]
+    expected = _losses(on_cpu, uninterrupted, on_cpu.new_folder())
+    seen = [*_losses(on_cpu, interrupted, folder, CUT), *_losses(on_cpu, resumed, folder)]
+    weights = [gap(tensor, resumed.state_dict()[name]) for name, tensor in uninterrupted.state_dict().items()]
     losses = gap(torch.tensor(seen), torch.tensor(expected))
     twice = gap(torch.tensor(expected[:CUT] * 2), torch.tensor(expected))
     yield Finding(worst([losses, *weights]), twice)
 
 
-def _losses(ground: TestBed, model: MultiExpertModel, folder: Path, stop_after: int | None = None) -> list[float]:
+def _losses(bed: TestBed, model: MultiExpertModel, folder: Path, stop_after: int | None = None) -> list[float]:
     """The loss of each update; a training that stops early is closed, and leaves a checkpoint."""
     losses: list[float] = []
-    events = cast(Generator[Event, None, None], train(model, ground.texts(KEYS), TRAINING, folder))
+    events = cast(Generator[Event, None, None], train(model, bed.texts(KEYS), TRAINING, folder))
     with closing(events):
         for event in events:
             losses += [event.loss] if isinstance(event, Step) else []
@@ -113,7 +113,7 @@ def _hashes(model: MultiExpertModel) -> dict[str, str]:
 
 
 def _num_changed(before: Mapping[str, str], after: Mapping[str, str]) -> int:
-    """How many of the things before are gone or others now."""
+    """The number of items that were removed or changed."""
     return sum(after.get(name) != sha256 for name, sha256 in before.items())
 
 
@@ -124,11 +124,11 @@ def _write_text(folder: Path) -> Path:
     return folder
 
 
-def _packed(ground: TestBed, text: Path) -> dict[str, str]:
+def _packed(bed: TestBed, text: Path) -> dict[str, str]:
     """The SHA-256 of every file that the text in a folder is packed into."""
-    kept, packed = ground.new_folder(), ground.new_folder()
-    for _ in keep_documents(read_documents(text, ReadOptions(), Report()), kept):
+    stored, packed = bed.new_folder(), bed.new_folder()
+    for _ in store_documents(read_documents(text, ReadOptions(), Report()), stored):
         pass
-    for _ in pack_domain(kept / "0", ground.tokenizer, packed):
+    for _ in pack_domain(stored / "0", bed.tokenizer, packed):
         pass
     return {file.name: sha256_of(file) for file in packed.iterdir()}

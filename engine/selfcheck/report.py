@@ -1,4 +1,4 @@
-"""The verdicts together with where they were found: device and versions. Importing this wakes no torch."""
+"""A report of the verdicts with device and versions. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")  # 
 
 
 def report(checked: Sequence[Checked], device: str) -> dict[str, Any]:
-    """As JSON holds it: `ok`, the numbers of the `failed` laws, `seconds`, `device`, `versions`, every law."""
-    failed = [one.law for one in checked if not one.passed]
+    """The report for JSON: `ok`, the numbers of the `failed` laws, `seconds`, `device`, `versions`, every law."""
+    failed = [result.law for result in checked if not result.passed]
     return {
         "ok": bool(checked) and not failed,
         "failed": failed,
-        "seconds": sum(one.seconds for one in checked),
+        "seconds": sum(result.seconds for result in checked),
         "device": device_name(device),
         "versions": versions(),
-        "laws": [asdict(one) for one in checked],
+        "laws": [asdict(result) for result in checked],
     }
 
 
@@ -38,11 +38,11 @@ def versions() -> dict[str, str]:
     }
 
 
-def device_name(wish: str = "auto") -> str:
-    """The device that a wish stands for, with what it is called: `cuda:0 (NVIDIA H200)`, `cpu (x86_64)`."""
+def device_name(name: str = "auto") -> str:
+    """A device with its model name: `cuda:0 (NVIDIA H200)`, `cpu (x86_64)`."""
     import torch
 
-    device = choose_device(wish)
+    device = choose_device(name)
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"{device} ({platform.machine()})"

@@ -1,4 +1,4 @@
-"""Laws of stored scores: they depend on nothing but the text, and mixing them is mixing the experts themselves.
+"""Laws of stored scores: they depend only on the text, and mixing them equals mixing the experts.
 
 Shapes: E experts, T positions, X tokens.
 """
@@ -22,23 +22,23 @@ from engine.selfcheck.test_bed import BLOCK, KEYS, PRIOR, TestBed, every_gate, p
 IN_THE_PADDING = -40.0  # nats
 
 
-def batches_and_padding(ground: TestBed) -> Iterator[Finding]:
+def batches_and_padding(bed: TestBed) -> Iterator[Finding]:
     """L9, in shares of the perplexity, from tokens and from sums of blocks; the control has half the context."""
-    model = ground.model()
-    halves_EX = ground.score(model, block_size=BLOCK // 2)
-    batched = [ground.score(model, batch_size) for batch_size in (1, 3)]
+    model = bed.model()
+    halves_EX = bed.score(model, block_size=BLOCK // 2)
+    batched = [bed.score(model, batch_size) for batch_size in (1, 3)]
     for config in every_gate():
-        gate, near = ground.gate(config, PRIOR), ground.distances
-        whole = perplexity(mix_scores(gate, ground.scores_EX, BLOCK, near))
-        control = _apart(perplexity(mix_scores(gate, halves_EX, BLOCK, near)), whole)
+        gate, near = bed.gate(config, PRIOR), bed.distances
+        expected = perplexity(mix_scores(gate, bed.scores_EX, BLOCK, near))
+        control = _relative_difference(perplexity(mix_scores(gate, halves_EX, BLOCK, near)), expected)
         for other_EX in batched:
-            yield Finding(_apart(perplexity(mix_scores(gate, other_EX, BLOCK, near)), whole), control)
-        yield Finding(_apart(mixed_perplexity(gate, ground.scores_EX, BLOCK, near), whole), control)
-        yield _padding(gate, ground.scores_EX, near, whole)
+            yield Finding(_relative_difference(perplexity(mix_scores(gate, other_EX, BLOCK, near)), expected), control)
+        yield Finding(_relative_difference(mixed_perplexity(gate, bed.scores_EX, BLOCK, near), expected), control)
+        yield _padding(gate, bed.scores_EX, near, expected)
 
 
-def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, whole: float) -> Finding:
-    """Other numbers in the padding of the last block; the control puts such a number in the place of a token."""
+def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, expected: float) -> Finding:
+    """Changes numbers in the padding of the last block; the control changes the number of a token."""
     padded_ENT, size = as_blocks(scores_EX, BLOCK), scores_EX.shape[1]
     other_ENT, token_ENT = padded_ENT.clone(), padded_ENT.clone()
     other_ENT[:, -1, size % BLOCK :] = token_ENT[:, -1, 0] = IN_THE_PADDING
@@ -46,31 +46,31 @@ def _padding(gate: Gate, scores_EX: Tensor, distances: Distances, whole: float) 
         perplexity(mix(gate.block(blocks_ENT, distances), blocks_ENT.double()).flatten()[:size])
         for blocks_ENT in (other_ENT, token_ENT)
     )
-    return Finding(_apart(other, whole), _apart(token, whole))
+    return Finding(_relative_difference(other, expected), _relative_difference(token, expected))
 
 
-def stored_is_live(ground: TestBed) -> Iterator[Finding]:
-    """L19, token by token in every mode; the control mixes the stored scores by another prior."""
-    model = ground.model()
+def stored_is_live(bed: TestBed) -> Iterator[Finding]:
+    """L19, token by token in every mode; the control mixes the stored scores with another prior."""
+    model = bed.model()
     for config in every_gate():
-        gate, other = ground.gate(config, PRIOR), ground.gate(config, PRIOR[::-1])
-        live_X = _live(ground, model, gate)
-        stored_X, other_X = (mix_scores(one, ground.scores_EX, BLOCK, ground.distances) for one in (gate, other))
+        gate, other = bed.gate(config, PRIOR), bed.gate(config, PRIOR[::-1])
+        live_X = _live(bed, model, gate)
+        stored_X, other_X = (mix_scores(one, bed.scores_EX, BLOCK, bed.distances) for one in (gate, other))
         yield Finding(relative_gap(stored_X, live_X), gap(other_X, live_X))
 
 
-def _live(ground: TestBed, model: MultiExpertModel, gate: Gate) -> Tensor:
+def _live(bed: TestBed, model: MultiExpertModel, gate: Gate) -> Tensor:
     """The mixture's log-likelihood [X] of every token, from whole distributions, block after block."""
-    ids, found, stream = ground.array.tolist(), [], ground.begun(gate)
+    ids, logprobs, stream = bed.array.tolist(), [], bed.stream(gate)
     for start in range(0, len(ids) - 1, BLOCK):
         block = ids[start : start + BLOCK + 1]
         logprobs_ETV = plain_logprobs(model, KEYS, block[:-1]).cpu().double()
-        stream = stream if isinstance(gate, UpdatingGate) else ground.begun(gate, start)
+        stream = stream if isinstance(gate, UpdatingGate) else bed.stream(gate, start)
         for position, target in enumerate(block[1:]):
-            found.append(mix(stream.log_weights(), logprobs_ETV[:, position])[target])
+            logprobs.append(mix(stream.log_weights(), logprobs_ETV[:, position])[target])
             stream.observe(logprobs_ETV[:, position, target], target)
-    return torch.stack(found)
+    return torch.stack(logprobs)
 
 
-def _apart(one: float, other: float) -> float:
-    return abs(one / other - 1)
+def _relative_difference(first: float, second: float) -> float:
+    return abs(first / second - 1)

@@ -1,4 +1,4 @@
-"""What the laws are checked on: a tiny real model whose experts differ, real score files, every gate there is.
+"""The test bed of the laws: a tiny real model with different experts, real score files, every gate.
 
 Shapes: E experts, T positions, V vocabulary, X tokens of a scored text.
 """
@@ -56,13 +56,15 @@ BLOCK = 16
 # Top-k, and tokens after which a prior learns: as many as a block has, fewer and more, of which none divides another.
 LEARNING = ((None, BLOCK), (2, BLOCK), (None, 6), (2, 20))
 PROMPT = "the court held that"
-SOFT = 20.0  # temperature: the squared distances of this ground are some tens
+SOFT = 20.0  # temperature: the squared distances here are some tens
 _VOCAB = 300
-_NOISE = 0.1  # on fresh weights: the context counts, experts differ plainly, and none takes over at once
+_NOISE = 0.1  # added to fresh weights: the context matters, experts differ clearly, and none dominates
 
 
 class TestBed:
-    """Small real things on one device, the same each time, and a folder for files."""
+    """Small deterministic models, texts and clusters on one device, and a folder for files."""
+
+    __test__ = False  # for pytest: no test class
 
     __test__ = False  # not a class of tests, whatever its name begins with
 
@@ -81,7 +83,7 @@ class TestBed:
         return model.to(self.device)
 
     def mode_model(self, parts: Sequence[str], family: Family = "llama", num_blocks: int = 2) -> ModeModel:
-        """Parts beside a backbone, each the same whichever others there are. A new one each time, as above."""
+        """Parts beside a backbone, each independent of the others. A new model each time, as above."""
         shape = ModelConfig(family=family, num_layers=2, width=32, num_heads=2, ffn_width=64, max_positions=64)
         lm = fresh_model(shape, _VOCAB, seed=7)
         _disturb(lm.parameters(), _NOISE, torch.Generator().manual_seed(11))
@@ -93,7 +95,7 @@ class TestBed:
         return model.to(self.device)
 
     def parts_together(self, family: Family = "llama", active: Sequence[str] = PARTS) -> ActiveExperts:
-        """Such parts as one expert, some of them active."""
+        """These parts as one expert, some of them active."""
         return ActiveExperts(self.mode_model(PARTS, family), active, "together")
 
     @cached_property
@@ -102,17 +104,17 @@ class TestBed:
 
     @cached_property
     def array(self) -> NDArray[np.uint16]:
-        """A text of four whole blocks, a rest, and the token before them."""
+        """A text of four full blocks, a remainder, and the token before them."""
         return _random_tokens(3, 75)
 
     @property
     def ids(self) -> list[int]:
-        """The beginning of that text."""
-        return [int(one) for one in self.array[:12]]
+        """The first tokens of the text."""
+        return [int(token) for token in self.array[:12]]
 
     @cached_property
     def scores_EX(self) -> Tensor:
-        """The log-likelihood of that text under every expert, through score files."""
+        """The log-likelihood of the text under every expert, through score files."""
         return self.score(self.model())
 
     def score(self, model: MultiExpertModel, batch_size: int = 8, block_size: int = BLOCK) -> Tensor:
@@ -125,8 +127,8 @@ class TestBed:
 
     @cached_property
     def clustering(self) -> Clustering:
-        """Four clusters of the pieces of that text, so that most of its words are known."""
-        pieces = [self.tokenizer.decode([int(one) for one in self.array[at : at + 5]]) for at in range(0, 75, 5)]
+        """Four clusters of pieces of the text, so that most of its words are known."""
+        pieces = [self.tokenizer.decode([int(token) for token in self.array[at : at + 5]]) for at in range(0, 75, 5)]
         *_, embedder = fit_tfidf(pieces, TfidfConfig(dimension=6, scaling="standardise"))
         assert isinstance(embedder, TfidfEmbedder)
         *_, clusters = find_clusters(embedder.embed(pieces).vectors_ND, ClusterConfig(num_clusters=len(KEYS)))
@@ -135,7 +137,7 @@ class TestBed:
 
     @cached_property
     def distances(self) -> Distances:
-        """Before every token of that text but the first."""
+        """Distances before every token of the text but the first."""
         return self.measure(eval_sample(self.array, BLOCK))
 
     def measure(self, text: EvalSample) -> Distances:
@@ -146,17 +148,17 @@ class TestBed:
         return open_distances(folder)
 
     def gate(self, config: GateConfig, weights: Sequence[float], order: Sequence[int] | None = None) -> Gate:
-        """A gate; its experts are of the clusters in turn, unless `order` says of which.
+        """A gate whose experts belong to the clusters in turn, or as in `order`.
 
-        A gate that can weigh experts without a cluster has those of the last cluster as such.
+        For a gate that supports experts without a cluster, those of the last cluster have none.
         """
         clusters: Sequence[int | None] = order or [expert % len(KEYS) for expert in range(len(weights))]
         if gate_type(config.kind).weighs_unclustered:
-            clusters = [None if one == len(KEYS) - 1 else one for one in clusters]
+            clusters = [None if cluster == len(KEYS) - 1 else cluster for cluster in clusters]
         return build_gate(config, weights, Routing(clusters, lambda: GrowingContext(self.clustering, self.tokenizer)))
 
-    def begun(self, gate: Gate, start: int = 0) -> Stream:
-        """A stream on that text from one of its tokens on."""
+    def stream(self, gate: Gate, start: int = 0) -> Stream:
+        """A gate's stream on the text, from token `start` on."""
         stream = gate.start()
         stream.begin(int(self.array[start]))
         return stream
@@ -176,9 +178,9 @@ class TestBed:
 
 
 def every_gate() -> Iterator[GateConfig]:
-    """Every gate in each of its variants, with all experts and with the best two at each token.
+    """Every gate in each of its variants, with all experts and with top-k 2.
 
-    One that learns does so at the ends of the text's blocks, within them, and across them.
+    An updating gate updates at the ends of the text's blocks, within them, and across them.
     """
     for chosen in gate_types().values():
         hints = get_type_hints(chosen.config)
@@ -193,7 +195,7 @@ def every_gate() -> Iterator[GateConfig]:
 
 
 def plain_gate(weights: Sequence[float]) -> Gate:
-    """The gate that a new mixture has."""
+    """The default gate of a new mixture."""
     return build_gate(PosteriorGateConfig(), weights)
 
 
@@ -214,7 +216,7 @@ def mixed_logprobs(model: ExpertModel, keys: Sequence[str], gate: Gate, ids: Seq
 
 
 def save_model(model: MultiExpertModel, root: Path) -> tuple[ArtifactRef, dict[str, ArtifactRef]]:
-    """The folders of a base and its experts, as a job keeps them."""
+    """Saves a base and its experts as a job does."""
     with new_folder(root / "base") as folder:
         save_base(model, folder)
     sha256 = ArtifactRef(root / "base").check()

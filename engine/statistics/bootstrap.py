@@ -64,8 +64,8 @@ class Loss:
     def half(self, which: int) -> Loss | None:
         """Every second document, of a single one every second block; None where that is nothing."""
         is_in_N = _is_in_half(self.documents_N, which)
-        found = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
-        return found if is_in_N.any() else None
+        selected = Loss(self.nats_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return selected if is_in_N.any() else None
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Hits:
     def half(self, which: int) -> Hits | None:
         """As `Loss.half`: the same documents of the same text."""
         is_in_N = _is_in_half(self.documents_N, which)
-        found = Hits(self.hits_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
-        return found if is_in_N.any() else None
+        selected = Hits(self.hits_N[is_in_N], self.tokens_N[is_in_N], self.documents_N[is_in_N])
+        return selected if is_in_N.any() else None
 
 
 def _by_block(values_X: Floats, block_size: int) -> tuple[Floats, Floats]:

@@ -46,8 +46,8 @@ def share(holds_SD: Sequence[Sequence[bool]]) -> Estimate:
     each_S = np.mean(np.asarray(holds_SD, dtype=np.float64), axis=1)
     p, num = float(each_S.mean()), len(holds_SD[0])
     centre, reach = p + _95**2 / (2 * num), _95 * math.sqrt(p * (1 - p) / num + _95**2 / (4 * num**2))
-    whole = 1 + _95**2 / num
-    return Estimate(p, (centre - reach) / whole, (centre + reach) / whole, tuple(each_S.tolist()))
+    denominator = 1 + _95**2 / num
+    return Estimate(p, (centre - reach) / denominator, (centre + reach) / denominator, tuple(each_S.tolist()))
 
 
 def correlation_of_points(values_SN: Sequence[Sequence[float]], other_N: Sequence[float]) -> Estimate | None:

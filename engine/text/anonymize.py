@@ -1,15 +1,15 @@
-"""Text without what identifies a user: dummy tokens in its place, after DEMix §A.2, table 8.
+"""Replaces what identifies a user with dummy tokens, after DEMix §A.2, table 8.
 
-The paper prints the dummy tokens and links to its regular expressions; those here are our own. What they leave
-alone matters as much as what they take: dates, decimals, versions, ISBN, decorators. Two of the paper's seven
-categories are named only, so what they mean is our reading:
+The paper prints the dummy tokens and links to its regular expressions; the expressions here are our own. They must
+not match dates, decimals, versions, ISBNs or decorators. The paper only names two of its seven categories; we read
+them as:
 
-- DART: Facebook's cookie `datr`, 24 characters that name a browser, written `datr` or `dart`.
-- FB User ID: the number of a Facebook account, where an address or a name says so, or bare in its form since 2009.
+- DART: Facebook's cookie `datr`, 24 characters that identify a browser, written `datr` or `dart`.
+- FB User ID: the number of a Facebook account, marked by a URL or a name, or bare in its form since 2009.
 
 Names of persons, street addresses, local phone numbers without area code, and “bob at example dot com” stay:
-this makes text harmless on the whole, not for certain. No text can make it slow: the time grows with the length,
-never with its square. Anonymising twice is anonymising once: next to a dummy token nothing new begins or ends.
+this reduces the risk and does not remove it. The time is linear in the length of the text. Anonymising is
+idempotent: no match begins or ends next to a dummy token.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Match = re.Match[str]
 
 
 def anonymize(text: str) -> tuple[str, dict[str, int]]:
-    """The text with dummy tokens, and how many of each category went in; a category not found is not named."""
+    """The text with dummy tokens, and the number of replacements by category (only categories that occur)."""
     counts: dict[str, int] = {}
     for pattern in _PATTERNS:
-        text, found = pattern.replace(text)
-        if found:
-            counts[pattern.category] = counts.get(pattern.category, 0) + found
+        text, num_replaced = pattern.replace(text)
+        if num_replaced:
+            counts[pattern.category] = counts.get(pattern.category, 0) + num_replaced
     return text, counts
 
 
@@ -46,7 +46,7 @@ def _always(_match: Match) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """A shape, the literal every text of that shape holds, and what a match must be besides."""
+    """A regular expression, a literal that every match contains, and a check of each match."""
 
     category: str
     shape: re.Pattern[str]
@@ -54,28 +54,28 @@ class _Pattern:
     is_real: Callable[[Match], bool] = _always
 
     def replace(self, text: str) -> tuple[str, int]:
-        """The text with tokens for the group `id`, and their number."""
+        """The text with the group `id` of each match replaced, and the number of replacements."""
         pieces: list[str] = []
-        kept = at = 0
+        copied_to = at = 0
         if self.literal not in text:
             return text, 0
         while match := self.shape.search(text, at):
             at = match.start() + 1  # a false match may overlap a true one
             if self.is_real(match):
                 start, at = match.span("id")
-                pieces += text[kept:start], TOKENS[self.category]
-                kept = at
-        return "".join(pieces) + text[kept:], len(pieces) // 2
+                pieces += text[copied_to:start], TOKENS[self.category]
+                copied_to = at
+        return "".join(pieces) + text[copied_to:], len(pieces) // 2
 
 
 def _begins(first: str, not_after: str) -> str:
-    """The character class `first`, not right behind one of the class `not_after` or a dummy token."""
+    """The character class `first`, not directly after a character of `not_after` or a dummy token."""
     behind = "".join(f"(?<!{token}{first})" for token in TOKENS.values())
     return f"{first}(?<!{not_after}{first}){behind}"
 
 
 def _begins_number(first: str) -> str:
-    """The character class `first`, where no word, amount or longer number is under way."""
+    """The character class `first`, not inside a word, an amount or a longer number."""
     behind = "".join(f"(?<!{token}[-.]{first})" for token in TOKENS.values())
     return rf"{_begins(first, _WORD_OR_SUM)}(?<![0-9][-.]{first}){behind}"
 
@@ -97,7 +97,7 @@ def _is_email(match: Match) -> bool:
     return match["id"].rpartition(".")[2].lower() not in _FILES
 
 
-# --- Facebook: the cookie, then account numbers where something says so, then bare ones
+# --- Facebook: the cookie, then marked account numbers, then bare ones
 _DART = rf"\b[Dd][Aa](?:[Tt][Rr]|[Rr][Tt])[\"']?\s?[:=]\s?[\"']?(?P<id>[A-Za-z0-9_-]{{24}})(?![\w-]|{_TOKEN})"
 _FB_PLACES = (
     r"(?:facebook|fb)\.com/(?:profile\.php\?(?:[\w=&;-]{0,100}[&;])?id=|people/[^/\s?#]{1,80}/|(?=[0-9]{5}))",
@@ -131,7 +131,7 @@ def _is_card(match: Match) -> bool:
 
 
 def _luhn(digits: str) -> int:
-    """The sum of ISO/IEC 7812: every second digit from the right doubled, nines cast out of it."""
+    """The checksum of ISO/IEC 7812: every second digit from the right counts double, modulo 9."""
     ordinary = sum(map(int, digits[-1::-2]))
     return ordinary + sum((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[int(digit)] for digit in digits[-2::-2])
 
@@ -139,7 +139,7 @@ def _luhn(digits: str) -> int:
 # --- social security numbers: the areas 000, 666 and 9xx are never given out
 _SSN = rf"(?P<id>{_begins_number('[0-8]')}[0-9]{{2}}(?<!000)(?<!666)-(?!00)[0-9]{{2}}-(?!0000)[0-9]{{4}}){_NUMBER_ENDS}"
 
-# --- phones: dashes or an area code in brackets say enough; dots and spaces need digits a number can have
+# --- phones: dashes or an area code in brackets suffice; with dots and spaces the digits must be valid
 _EXTENSION = r"(?:[ ,]{0,2}(?:[xX]|[eE]xt\.?)[ .:]{0,2}[0-9]{1,6})?"
 _AMERICAN_SHAPES = (
     r"\([0-9]{3}\)[ .-]?[0-9]{3}[ .-][0-9]{4}",
@@ -180,7 +180,7 @@ _CODE_FOLLOWS = re.compile(
 
 
 def _is_handle(match: Match) -> bool:
-    """False for times, hosts and packages; for decorators and tags of documentation, which begin a line of code."""
+    """False for times, hosts, packages, and decorators and documentation tags (at the start of a line of code)."""
     text, start, end = match.string, match.start(), match.end()
     if _NO_NAME.fullmatch(match["name"]) or text.startswith(("(", "{"), end):
         return False  # @3pm, @example.com; @cache(…), @article{…}
@@ -192,7 +192,7 @@ def _is_handle(match: Match) -> bool:
 
 
 def _line_before(text: str, start: int) -> str:
-    """The line up to a place, of a long one only the last 80 characters."""
+    """The line before position `start`, at most its last 80 characters."""
     earliest = max(start - 80, 0)
     return text[max(text.rfind("\n", earliest, start) + 1, earliest) : start]
 

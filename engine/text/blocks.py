@@ -1,4 +1,4 @@
-"""Domains as flat arrays of token ids, a beginning token before each document; memory-mapped, in blocks."""
+"""Domains as flat, memory-mapped arrays of token ids with a BOS token before each document, read in blocks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.text.split import SPLITS, count_documents, read_split
 from engine.text.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20  # tokenized together
-AGAIN = "Prepare the domain's tokens again."
+TOKENIZE_AGAIN = "Tokenize the domain again."
 
 
 def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> Iterator[Progress]:
-    """Writes {split}.npy and {split}.starts.npy for each split, tokens.json; yields progress in documents."""
+    """Writes {split}.npy and {split}.starts.npy for each split and tokens.json; yields progress in documents."""
     folder.mkdir(parents=True, exist_ok=True)
     total = sum(count_documents(documents_folder, split) for split in SPLITS)
     dtype = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
@@ -49,15 +49,15 @@ def pack_domain(documents_folder: Path, tokenizer: Tokenizer, folder: Path) -> I
 
 
 class Tokens:
-    """A split as one flat array: documents one after another, each behind its beginning token."""
+    """A split as one flat array of token ids: each document follows its BOS token."""
 
     def __init__(self, array: NDArray[Any], starts: NDArray[np.int64]) -> None:
         self.array = array
-        self.starts = starts  # where each document's beginning token stands
+        self.starts = starts  # the position of each document's BOS token
 
     @classmethod
     def open(cls, folder: Path, split: str) -> Tokens:
-        """The tokens of a split, memory-mapped; raises CorpusError when they are not there or damaged."""
+        """The tokens of a split, memory-mapped; raises CorpusError when they are missing or damaged."""
         array = _open(folder / f"{split}.npy", ("uint16", "uint32"))
         return cls(array, _open(_starts(folder, split), ("int64",)))
 
@@ -65,11 +65,11 @@ class Tokens:
         return len(self.array)
 
     def num_blocks(self, block_size: int) -> int:
-        """Whole blocks; the last token of the array is only a target."""
+        """The number of full blocks; the last token of the array is only a target."""
         return max(len(self.array) - 1, 0) // block_size
 
     def block(self, i: int, block_size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Inputs and targets [T] of block i: targets are the tokens one further."""
+        """Inputs and targets [T] of block i: targets are shifted by one token."""
         if not 0 <= i < self.num_blocks(block_size):
             raise IndexError(f"block {i} of {self.num_blocks(block_size)}")
         window = np.asarray(self.array[i * block_size : (i + 1) * block_size + 1], dtype=np.int64)
@@ -84,17 +84,15 @@ def _open(path: Path, dtypes: tuple[str, ...]) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise CorpusError(f"The file must be an array of tokens, but is not ({error}).", AGAIN, path=path) from None
+        raise CorpusError(f"The file is not an array of tokens ({error}).", TOKENIZE_AGAIN, path=path) from None
     if array.ndim != 1 or array.dtype.name not in dtypes:
         shape = f"{array.dtype.name} of shape {array.shape}"
-        raise CorpusError(
-            f"The array must be flat and {' or '.join(dtypes)}, but is {shape} instead.", AGAIN, path=path
-        )
+        raise CorpusError(f"Expected a flat array of {' or '.join(dtypes)}, got {shape}.", TOKENIZE_AGAIN, path=path)
     return array
 
 
 def _batches(documents_folder: Path, split: str) -> Iterator[list[str]]:
-    """Texts in order, together at least `BATCH_CHARACTERS` long (the last batch aside)."""
+    """Texts in order, together at least `BATCH_CHARACTERS` long (except the last batch)."""
     texts: list[str] = []
     size = 0
     for row in read_split(documents_folder, split):
@@ -114,7 +112,7 @@ def _pack(texts: list[str], tokenizer: Tokenizer, tokens: _Growing, starts: _Gro
 
 
 class _Growing:
-    """A flat .npy file that grows at its end; the header is set right when it is closed."""
+    """A flat .npy file written by appending; closing it corrects the header."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._file = path.open("wb")
@@ -139,7 +137,7 @@ class _Growing:
             self._file.close()
 
     def extend(self, values: list[int]) -> None:
-        """Adds values at the end."""
+        """Appends values."""
         self._file.write(np.asarray(values, dtype=self._dtype).tobytes())
         self._length += len(values)
 

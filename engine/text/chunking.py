@@ -1,4 +1,4 @@
-"""A long text in pieces of about equal length, cut where lines or words end."""
+"""Cuts a long text into pieces of about equal length, at the ends of lines or words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def pieces(text: str, length: int) -> Iterator[str]:
-    """As few pieces as hold at most so many characters each, without the white space around them."""
+    """As few pieces as possible with at most `length` characters each, stripped of white space."""
     start, num_left = 0, -(-len(text) // length)
     while num_left > 1:
         share = -(-(len(text) - start) // num_left)
@@ -17,8 +17,8 @@ def pieces(text: str, length: int) -> Iterator[str]:
 
 
 def _end(text: str, first: int, last: int) -> int:
-    """Behind the last line that ends in this stretch, else behind its last word, else its end."""
-    for sign in ("\n", " "):
-        if (place := text.rfind(sign, first, last)) >= 0:
-            return place + 1
+    """The position after the last line end between `first` and `last`, else after the last space, else `last`."""
+    for separator in ("\n", " "):
+        if (position := text.rfind(separator, first, last)) >= 0:
+            return position + 1
     return last

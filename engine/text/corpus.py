@@ -1,4 +1,4 @@
-"""Documents out of files, streamed and checked; what is broken is refused with its file, line and remedy."""
+"""Streams checked documents out of files; a broken record is refused with its file, line and remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.errors import CorpusError, NextStep
 from engine.text.anonymize import TOKENS, anonymize
 from engine.text.chunking import pieces
 from engine.text.formats import read_records
-from engine.text.records import Found, Record
+from engine.text.records import Record, Records
 from engine.text.streams import TextFile, find_files, printable
 
 MAX_LISTED = 50  # refusals listed one by one; all are counted
@@ -22,7 +22,7 @@ MAX_NAME = 80  # characters of a domain's name
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and where it came from. Its id is that of its content, so moving files changes nothing."""
+    """A text and its source. Its id is the hash of its text, so moving files changes nothing."""
 
     text: str
     domain: str | None = None
@@ -36,7 +36,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Which fields to read, how much, whether one broken record refuses all, and whether to anonymise."""
+    """Which fields to read, how much, whether to skip broken records, and whether to anonymise."""
 
     text_field: str = "text"
     domain_field: str = ""
@@ -48,13 +48,13 @@ class ReadOptions:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields a record must have, that of the text first."""
+        """The fields a record must have, the text field first."""
         return tuple(dict.fromkeys(name for name in (self.text_field, self.domain_field, self.group_field) if name))
 
 
 @dataclass(slots=True)
 class Report:
-    """What was read and what was left out; grows while documents are read."""
+    """Counts of what was read and what was left out; updated while documents are read."""
 
     num_documents: int = 0
     num_bytes: int = 0  # of text, in UTF-8
@@ -63,7 +63,7 @@ class Report:
     num_refused: int = 0
     refused: list[dict[str, Any]] = field(default_factory=list)
     bytes_read: int = 0  # taken from disk, for a progress bar against size_on_disk
-    anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty: nobody asked for them
+    anonymized: dict[str, int] = field(default_factory=dict)  # dummy tokens by category; empty without `anonymize`
 
     def refuse(self, fault: CorpusError) -> None:
         """Counts a fault and lists it, if the list is not full."""
@@ -74,28 +74,28 @@ class Report:
                 {"path": path, "line": fault.line, "reason": f"{fault.problem} {fault.next_step}".strip()}
             )
 
-    def keep(self, document: Document, dummies: Mapping[str, int]) -> None:
-        """Counts a document that is kept, and the dummy tokens that went into it."""
+    def count(self, document: Document, dummies: Mapping[str, int]) -> None:
+        """Counts an accepted document and the dummy tokens in it."""
         self.num_documents += 1
         self.num_bytes += len(document.text.encode())
         for category, number in dummies.items():
             self.anonymized[category] += number
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON holds it."""
+        """The report for JSON."""
         return asdict(self)
 
 
 def read_documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Document]:
-    """Documents of a file or of all files below a folder, one by one.
+    """Yields the documents of a file or of all files below a folder.
 
-    Strict: the first fault raises CorpusError(path=, line=); with `skip_bad` faults go to the report.
+    The first fault raises CorpusError(path=, line=); with `skip_bad` faults go to the report.
     """
     yield from admit(_documents(path, options, report), options, report, path)
 
 
 def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Document]:
-    """Documents of a Hugging Face data set's training split, streamed; `name` is NAME or NAME:CONFIG."""
+    """Streams the documents of a Hugging Face data set's training split; `name` is NAME or NAME:CONFIG."""
     rows = (
         _document(Record(row, values), options, printable(name)) for row, values in enumerate(_dataset_rows(name), 1)
     )
@@ -103,18 +103,18 @@ def read_dataset(name: str, options: ReadOptions, report: Report) -> Iterator[Do
 
 
 def admit(
-    found: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | None = None
+    items: Iterable[Document | CorpusError], options: ReadOptions, report: Report, path: Path | None = None
 ) -> Iterator[Document]:
-    """The documents that are new and not empty, until they have `max_bytes`; the report counts the others.
+    """Yields new, non-empty documents until they have `max_bytes`; the report counts the others.
 
-    Long ones come in pieces, if asked for. With `anonymize` they hold dummy tokens before they are compared: two texts
-    of two users may be one afterwards.
+    With `piece_length` long documents are cut. With `anonymize` dummy tokens are put in before documents are
+    compared: texts of two users may be equal afterwards.
     """
     seen: set[bytes] = set()
     if options.piece_length is not None:
-        found = _in_pieces(found, options.piece_length)
+        items = _in_pieces(items, options.piece_length)
     report.anonymized = dict.fromkeys(TOKENS, 0) if options.anonymize else {}
-    for item in found:
+    for item in items:
         if isinstance(item, CorpusError):
             if not options.skip_bad:
                 raise item
@@ -127,7 +127,7 @@ def admit(
             report.num_duplicates += 1
         else:
             seen.add(key)
-            report.keep(document, dummies)
+            report.count(document, dummies)
             yield document
             if options.max_bytes is not None and report.num_bytes >= options.max_bytes:
                 return
@@ -135,12 +135,12 @@ def admit(
         raise _nothing(report, path)
 
 
-def _in_pieces(found: Iterable[Document | CorpusError], length: int) -> Iterator[Document | CorpusError]:
-    """Documents of at most so many characters: longer ones are cut at the ends of lines, else of words.
+def _in_pieces(items: Iterable[Document | CorpusError], length: int) -> Iterator[Document | CorpusError]:
+    """Cuts documents of more than `length` characters at the ends of lines, else of words.
 
-    The pieces of a document stay in one split: they are a group, unless it has one.
+    The pieces of a document stay in one split: they form a group, unless the document has one.
     """
-    for item in found:
+    for item in items:
         if isinstance(item, CorpusError) or len(item.text) <= length:
             yield item
         else:
@@ -155,9 +155,9 @@ def _anonymous(document: Document) -> tuple[Document, dict[str, int]]:
 
 def _nothing(report: Report, path: Path | None) -> CorpusError:
     first = report.refused[0] if report.refused else {"path": None, "reason": ""}
-    why = f" Left out first: {first['path']}: {first['reason']}" if report.refused else ""
+    why = f" First fault: {first['path']}: {first['reason']}" if report.refused else ""
     return CorpusError(
-        "The corpus must hold at least one document, but holds none.",
+        "The corpus has no documents.",
         f"Check that the files are not empty and of a known kind (txt, jsonl, csv, parquet).{why}",
         path=path,
     )
@@ -175,8 +175,8 @@ def _documents(path: Path, options: ReadOptions, report: Report) -> Iterator[Doc
         report.bytes_read = done
 
 
-def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -> Found:
-    """The records of a file; what ends it early is its last item."""
+def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -> Records:
+    """The records of a file; a fault that ends it early is the last item."""
 
     def seen(num_bytes: int) -> None:
         report.bytes_read = start + num_bytes
@@ -187,8 +187,8 @@ def _records(file: TextFile, options: ReadOptions, report: Report, start: int) -
         yield fault
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise  # no fault of the file
-        problem = f"The file must be readable, but is not ({error.strerror or error})."
+            raise  # not a fault of the file
+        problem = f"The file cannot be read ({error.strerror or error})."
         yield CorpusError(problem, "Check its permissions.", path=file.name)
 
 
@@ -199,36 +199,34 @@ def _document(record: Record, options: ReadOptions, name: str) -> Document | Cor
         group = label_of(record.values, options.group_field, NextStep.NAME_GROUP_FIELD)
         if domain is not None and not (0 < len(domain) <= MAX_NAME and domain.isprintable()):
             shown = printable(domain[:MAX_NAME])
-            raise CorpusError(
-                f"A domain's name must have 1 to {MAX_NAME} printable characters, but is “{shown}” instead."
-            )
+            raise CorpusError(f"The domain name “{shown}” is not allowed: use 1 to {MAX_NAME} printable characters.")
     except CorpusError as fault:
-        remedy = fault.next_step or "Mend or remove the record."
+        remedy = fault.next_step or "Fix or remove the record."
         return CorpusError(fault.problem, remedy, path=name, line=record.line)
     return Document(text, domain, group, f"{name}:{record.line}")
 
 
 def checked_text(values: Mapping[str, Any], name: str, missing: str = "") -> str:
-    """The text in a record's field; raises CorpusError when it is none, or no Unicode.
+    """The text in a record's field; raises CorpusError when it is not valid text.
 
-    `missing` is the next step where there is no such field.
+    `missing` is the next step where the field is missing.
     """
     text = _value(values, name, missing)
     if not isinstance(text, str):
-        raise CorpusError(f"The field “{name}” must be text, but is {_kind(text)} instead.")
+        raise CorpusError(f"The field “{name}” must be text, got {_kind(text)}.")
     if "\0" in text:
-        raise CorpusError("The text must hold no NUL characters, but does.")
+        raise CorpusError("The text contains NUL characters.")
     _require_encodable(text)
     return text
 
 
 def label_of(values: Mapping[str, Any], name: str, missing: str = "") -> str | None:
-    """The label in a record's field, None for no field's name; raises CorpusError when it is not text or a number."""
+    """The label in a record's field, None without a field; raises CorpusError when it is not text or a number."""
     if not name:
         return None
     value = _value(values, name, missing)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise CorpusError(f"The field “{name}” must be text or a whole number, but is {_kind(value)} instead.")
+        raise CorpusError(f"The field “{name}” must be text or a whole number, got {_kind(value)}.")
     label = str(value).strip()
     _require_encodable(label)
     return label
@@ -237,18 +235,16 @@ def label_of(values: Mapping[str, Any], name: str, missing: str = "") -> str | N
 def _value(values: Mapping[str, Any], name: str, missing: str) -> Any:
     if name in values:
         return values[name]
-    there = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no field"
-    raise CorpusError(
-        f"The record must have a field “{name}”, but has {there} instead.", missing or f"Call the field {name}."
-    )
+    fields = ", ".join(f"“{printable(str(key)[:40])}”" for key in list(values)[:12]) or "no fields"
+    raise CorpusError(f"The record has no field “{name}”; it has {fields}.", missing or f"Rename the field to {name}.")
 
 
 def _require_encodable(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        sign = f"\\u{ord(text[error.start]):04x}"
-        raise CorpusError(f"The text must be Unicode, but holds half a character ({sign}).") from None
+        surrogate = f"\\u{ord(text[error.start]):04x}"
+        raise CorpusError(f"The text is not valid Unicode: it contains an unpaired surrogate ({surrogate}).") from None
 
 
 def _kind(value: Any) -> str:
@@ -259,15 +255,15 @@ def _dataset_rows(name: str) -> Iterator[dict[str, Any]]:
     try:
         from datasets import exceptions, load_dataset, packaged_modules
     except ImportError:
-        problem = "The library “datasets” must be installed to read data sets, but is not."
+        problem = "The library “datasets” is not installed; it is needed to read data sets."
         raise CorpusError(problem, "Run: pip install 'expert-workbench[hub]'.") from None
     place, _, config = name.partition(":")
-    if place in packaged_modules._PACKAGED_DATASETS_MODULES:  # given alone, it reads all files of the current folder
-        problem = f"The data set must be named, but “{place}” is a kind of file instead."
+    if place in packaged_modules._PACKAGED_DATASETS_MODULES:  # without files it reads the current folder
+        problem = f"“{place}” is a file format, not a data set."
         raise CorpusError(problem, "Give the path of the files.")
     try:
         yield from load_dataset(place, config or None, split="train", streaming=True)
     except (OSError, ValueError, RuntimeError, exceptions.DatasetsError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        problem = f"The data set “{printable(name)}” must be readable, but is not ({reason})."
+        problem = f"The data set “{printable(name)}” cannot be read ({reason})."
         raise CorpusError(problem, "Check its name, its configuration and the network.") from None

@@ -1,4 +1,4 @@
-"""What the first bytes of a file say: text is let through, everything else is named and refused."""
+"""Recognises files that are not UTF-8 text by their first bytes, and refuses them by name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ NOT_TEXT = "Import files that hold text."
 MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive", UNPACK),
     (b"PK\x05\x06", "an empty zip archive", UNPACK),
-    (b"\x1f\x8b", "packed by gzip", "Name it .gz behind its kind, as in NAME.jsonl.gz."),
-    (b"\xfd7zXZ\x00", "packed by xz", "Name it .xz behind its kind, as in NAME.jsonl.xz."),
+    (b"\x1f\x8b", "packed by gzip", "Add the suffix .gz to its name, as in NAME.jsonl.gz."),
+    (b"\xfd7zXZ\x00", "packed by xz", "Add the suffix .xz to its name, as in NAME.jsonl.xz."),
     (b"BZh", "packed by bzip2", UNPACK),
     (b"\x28\xb5\x2f\xfd", "packed by zstd", UNPACK),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
@@ -37,18 +37,18 @@ UTF16 = "Save it as UTF-8, for example: iconv -f UTF-16 -t UTF-8 FILE > NEW."
 
 
 def refuse_foreign(stream: io.BufferedReader[Any], name: str) -> None:
-    """Raises CorpusError unless the stream may be UTF-8 text; a leading byte order mark is dropped."""
+    """Raises CorpusError when the stream cannot be UTF-8 text; drops a leading byte order mark."""
     head = stream.peek(4096)[:4096]
     if head.startswith(codecs.BOM_UTF8):
         stream.read(len(codecs.BOM_UTF8))
         return
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _looks_utf16(head):
-        raise CorpusError("The text must be UTF-8, but is UTF-16 instead.", UTF16, path=name, line=1)
+        raise CorpusError("The text is UTF-16, not UTF-8.", UTF16, path=name, line=1)
     for magic, what, remedy in MAGIC:
         if head.startswith(magic):
-            raise CorpusError(f"The file must hold text, but is {what} instead.", remedy, path=name, line=1)
+            raise CorpusError(f"The file is {what}, not text.", remedy, path=name, line=1)
     if head[257:262] == b"ustar":
-        raise CorpusError("The file must hold text, but is a tar archive instead.", UNPACK, path=name, line=1)
+        raise CorpusError("The file is a tar archive, not text.", UNPACK, path=name, line=1)
 
 
 def _looks_utf16(head: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""One reader for each kind of file: yields records, and faults that it can go on after; raises the others."""
+"""A reader for each file format: yields records and recoverable faults; raises fatal faults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from engine.text import records
 from engine.text.file_magic import refuse_foreign
 from engine.text.parquet import read_parquet
 from engine.text.plain_text import read_plain
-from engine.text.records import Found, Record, Source, names_of
+from engine.text.records import Record, Records, Source, names_of
 from engine.text.streams import KNOWN_KINDS, TextFile, Unpacked
 
 
-def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], None]) -> Found:
-    """The records of a file; `fields[0]` is that of the text. `seen` is told the bytes read from disk."""
+def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], None]) -> Records:
+    """The records of a file; `fields[0]` is the text field. Calls `seen` with the bytes read from disk."""
     reader = READERS.get(file.kind or "")
     if reader is None:
         raise _unknown(file)
@@ -34,12 +34,12 @@ def read_records(file: TextFile, fields: tuple[str, ...], seen: Callable[[int], 
 def _unknown(file: TextFile) -> CorpusError:
     if file.is_archive:
         remedy = "Unpack it and import the folder."
-        return CorpusError("The file must hold text, but is an archive instead.", remedy, path=file.name)
+        return CorpusError("The file is an archive, not text.", remedy, path=file.name)
     suffix = file.suffixes[0] or "without a suffix"
-    return CorpusError(f"The file must be of a known kind, but is {suffix} instead.", KNOWN_KINDS, path=file.name)
+    return CorpusError(f"The file has an unknown format: {suffix}.", KNOWN_KINDS, path=file.name)
 
 
-def _json(source: Source) -> Found:
+def _json(source: Source) -> Records:
     for item in source.lines():
         if isinstance(item, CorpusError):
             yield item
@@ -51,28 +51,28 @@ def _object(source: Source, line: int, text: str) -> Record | CorpusError:
     try:
         value = json.loads(text)
     except RecursionError:
-        return source.fault("The line must be a JSON object, but is nested too deeply.", "Remove the nesting.", line)
+        return source.fault("The line is JSON that is nested too deeply.", "Remove the nesting.", line)
     except ValueError as error:
         if line == 1 and (text.lstrip().startswith("[") or text.strip() == "{"):
             raise _not_lines(source) from None
-        return source.fault(f"The line must be a JSON object, but is not JSON ({error}).", "Mend or remove it.", line)
+        return source.fault(f"The line is not JSON ({error}).", "Fix or remove it.", line)
     if isinstance(value, dict):
         return Record(line, value)
     if isinstance(value, list) and line == 1:
         raise _not_lines(source)
     kind = type(value).__name__
-    return source.fault(f"The line must be a JSON object, but is a {kind} instead.", 'Write {"text": "…"}.', line)
+    return source.fault(f"The line must be a JSON object, got a {kind}.", 'Write {"text": "…"}.', line)
 
 
 def _not_lines(source: Source) -> CorpusError:
     return source.fault(
-        "The file must have one JSON object per line, but is an array or goes over many lines instead.",
+        "The file is a JSON array or an object over many lines; one JSON object per line is needed.",
         "Write one object per line, for example: jq -c '.[]' FILE > NEW.jsonl.",
         1,
     )
 
 
-def _csv(source: Source, delimiter: str = ",") -> Found:
+def _csv(source: Source, delimiter: str = ",") -> Records:
     csv.field_size_limit(records.MAX_RECORD_BYTES)  # of the process; the default of 128 KiB is short for documents
     feed = _Feed(source)
     rows = csv.reader(feed, delimiter=delimiter, strict=True)
@@ -84,9 +84,7 @@ def _csv(source: Source, delimiter: str = ",") -> Found:
         except StopIteration:
             return
         except csv.Error as error:
-            yield source.fault(
-                f"The row must be CSV, but is not ({error}).", "Is a quote missing or not doubled?", line
-            )
+            yield source.fault(f"The row is not valid CSV ({error}).", "Is a quote missing or not doubled?", line)
             continue
         if not header:
             header = _header(source, row, line)
@@ -98,11 +96,13 @@ def _header(source: Source, row: list[str], line: int) -> list[str]:
     if not row:
         return row
     if len(set(row)) < len(row):
-        raise source.fault("The header must name each column once, but does not.", "Rename the columns.", line)
+        raise source.fault("The header names a column twice.", "Rename the columns.", line)
     for field in source.fields:
         if field not in row:
-            problem = f"The header must name the column “{field}”, but has {names_of(row)} instead."
-            raise source.fault(problem, "Say which column to read, or add a header; commas must separate.", line)
+            problem = f"The header has no column “{field}”, only {names_of(row)}."
+            raise source.fault(
+                problem, "Name the column to read, or add a header; columns are separated by commas.", line
+            )
     return row
 
 
@@ -110,14 +110,14 @@ def _row(source: Source, header: list[str], row: list[str], line: int) -> Record
     if len(row) == len(header):
         return Record(line, dict(zip(header, row, strict=True)))
     return source.fault(
-        f"The row must have {len(header)} columns as the header has, but has {len(row)} instead.",
-        "Mend or remove it; text with a comma or a line end needs quotes.",
+        f"The row has {len(row)} values for {len(header)} columns.",
+        "Fix or remove it; text with a comma or a line end needs quotes.",
         line,
     )
 
 
 class _Feed:
-    """The lines csv reads, counted, so that a missing quote cannot swallow more than one record's worth."""
+    """The lines for the csv reader, counted, so that a missing quote cannot swallow the rest of the file."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -127,7 +127,7 @@ class _Feed:
         self._size = 0
 
     def begin(self) -> int:
-        """Begins a record; gives the number of its first line."""
+        """Begins a record; returns the number of its first line."""
         self._first, self._size = self._number + 1, 0
         return self._first
 
@@ -145,11 +145,11 @@ class _Feed:
         return item[1]
 
 
-def _tsv(source: Source) -> Found:
+def _tsv(source: Source) -> Records:
     return _csv(source, "\t")
 
 
-READERS: dict[str, Callable[[Source], Found]] = {
+READERS: dict[str, Callable[[Source], Records]] = {
     "text": read_plain,
     "json": _json,
     "csv": _csv,

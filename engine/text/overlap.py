@@ -1,10 +1,10 @@
-"""How much text two domains share, and whether experts carry over where they share much: DEMix §4.4, figure 2.
+"""Bigram overlap of two domains, and its correlation with how well experts transfer: DEMix §4.4, figure 2.
 
 The paper correlates an expert's affinity to a domain with the bigram overlap between the two domains (r = 0.40,
 t = 3.45, p = 0.001), and defines neither. Our reading, after the vocabulary overlap of Gururangan et al. (2020):
-a bigram is two words in a row of one document, words as white space separates them, in lower case; the overlap is
-the share of the most frequent bigrams that two domains have in common. Affinity is the perplexity ratio of figure 2
-with its sign turned, so that more affinity to a domain of more overlap is a positive correlation.
+a bigram is two consecutive words of one document, split at white space, in lower case; the overlap is the share of
+the most frequent bigrams that two domains have in common. Affinity is the negated perplexity ratio of figure 2, so
+that a positive correlation means more affinity to domains of more overlap.
 
 Shapes: E experts (by their own domains), D domains.
 """
@@ -26,7 +26,7 @@ from scipy import stats
 from engine.errors import EngineError
 from engine.text.split import read_split
 
-NUM_BIGRAMS = 100_000  # the most frequent ones that are compared
+NUM_BIGRAMS = 100_000  # the most frequent ones are compared
 SAMPLE_BYTES = 8 << 20  # of text, which holds at most some million bigrams
 MIN_CELLS = 3  # fewer points always lie on a line
 
@@ -35,7 +35,7 @@ Bigrams = frozenset[str]  # “of the”: joined words take half the memory of p
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """Pearson's r over cells of two matrices, its t statistic, and the two-sided p of no correlation."""
+    """Pearson's r over the cells of two matrices, its t statistic and its two-sided p value."""
 
     r: float
     t: float
@@ -56,17 +56,17 @@ def domain_bigrams(folder: Path, *, num_bigrams: int = NUM_BIGRAMS, sample_bytes
 def frequent_bigrams(
     texts: Iterable[str], *, num_bigrams: int = NUM_BIGRAMS, sample_bytes: int = SAMPLE_BYTES
 ) -> Bigrams:
-    """The most frequent bigrams of the first `sample_bytes` of text; of equally frequent ones the first by letters."""
+    """The most frequent bigrams of the first `sample_bytes` of text; ties are broken alphabetically."""
     counts: Counter[str] = Counter()
     for text in _sample(texts, sample_bytes):
         counts.update(map(" ".join, pairwise(text.lower().split())))
     return frozenset(heapq.nsmallest(num_bigrams, counts, key=lambda bigram: (-counts[bigram], bigram)))
 
 
-def overlap(one: Bigrams, other: Bigrams) -> float:
-    """The share of the smaller set's bigrams that the other has, too: 1 for the same text, 0 for none in common."""
-    fewer = min(len(one), len(other))
-    return len(one & other) / fewer if fewer else 0.0
+def overlap(first: Bigrams, second: Bigrams) -> float:
+    """The share of the smaller set's bigrams that the other set also has, from 0 to 1."""
+    fewer = min(len(first), len(second))
+    return len(first & second) / fewer if fewer else 0.0
 
 
 def overlap_matrix(experts: Sequence[Bigrams], domains: Sequence[Bigrams]) -> NDArray[np.float64]:
@@ -75,49 +75,49 @@ def overlap_matrix(experts: Sequence[Bigrams], domains: Sequence[Bigrams]) -> ND
 
 
 def correlation(
-    ratio_ED: ArrayLike, overlap_ED: ArrayLike, *, homes: Sequence[int] | None = None, with_homes: bool = False
+    ratio_ED: ArrayLike, overlap_ED: ArrayLike, *, own_columns: Sequence[int] | None = None, with_own: bool = False
 ) -> Correlation:
-    """How an expert's affinity to a domain goes with the overlap, over all cells that are numbers in both.
+    """The correlation of an expert's affinity to a domain with the overlap, over all cells measured in both.
 
     ratio_ED: an expert's perplexity over that of the domain's own expert (None or NaN: not measured).
-    homes: the column of each expert's own domain (default: expert i is at home in column i). At home ratio and
-    overlap are 1 by definition, so those cells are left out, unless `with_homes`: the paper's t fits its r only
-    with all 64 cells of its 8 by 8 figure.
+    own_columns: the column of each expert's own domain (default: i for expert i). There ratio and overlap are 1 by
+    definition, so those cells are left out, unless `with_own`: the paper's t fits its r only with all 64 cells of
+    its 8 by 8 figure.
     """
     ratios, overlaps = np.asarray(ratio_ED, dtype=np.float64), np.asarray(overlap_ED, dtype=np.float64)
     if ratios.ndim != 2 or ratios.shape != overlaps.shape:
-        problem = f"Ratios and overlaps must be matrices of one shape, but are {ratios.shape} and {overlaps.shape}."
+        problem = f"Ratios and overlaps must be matrices of one shape, got {ratios.shape} and {overlaps.shape}."
         raise EngineError(problem, "Give both for the same experts and domains.")
     chosen = np.isfinite(ratios) & np.isfinite(overlaps)
-    if not with_homes:
-        chosen &= ~_at_home(ratios.shape, homes)
+    if not with_own:
+        chosen &= ~_is_own(ratios.shape, own_columns)
     return _pearson(-ratios[chosen], overlaps[chosen])
 
 
-def _at_home(shape: tuple[int, ...], homes: Sequence[int] | None) -> NDArray[np.bool_]:
-    columns = np.arange(shape[0]) if homes is None else np.asarray(homes, dtype=np.int64)
-    at_home: NDArray[np.bool_] = np.equal(columns[:, None], np.arange(shape[1]))
-    return at_home
+def _is_own(shape: tuple[int, ...], own_columns: Sequence[int] | None) -> NDArray[np.bool_]:
+    columns = np.arange(shape[0]) if own_columns is None else np.asarray(own_columns, dtype=np.int64)
+    is_own: NDArray[np.bool_] = np.equal(columns[:, None], np.arange(shape[1]))
+    return is_own
 
 
 def _pearson(affinity: NDArray[Any], overlaps: NDArray[Any]) -> Correlation:
     num_cells = len(affinity)
     if num_cells < MIN_CELLS or np.ptp(affinity) == 0 or np.ptp(overlaps) == 0:
-        problem = f"A correlation needs at least {MIN_CELLS} cells that differ, but there are {num_cells}"
-        raise EngineError(f"{problem}, or they are all alike.", "Score more experts on more domains.")
-    found = stats.pearsonr(affinity, overlaps)
-    r = float(found.statistic)
-    return Correlation(r, student_t(r, num_cells), float(found.pvalue), num_cells)
+        problem = f"A correlation needs at least {MIN_CELLS} different cells; there are {num_cells}"
+        raise EngineError(f"{problem}, or all are equal.", "Score more experts on more domains.")
+    result = stats.pearsonr(affinity, overlaps)
+    r = float(result.statistic)
+    return Correlation(r, student_t(r, num_cells), float(result.pvalue), num_cells)
 
 
 def student_t(r: float, num_cells: int) -> float:
-    """The t statistic of a correlation: r √((n − 2) / (1 − r²)); infinite where all cells lie on a line."""
+    """The t statistic of a correlation: r √((n − 2) / (1 − r²)); infinite when all cells lie on a line."""
     rest = 1 - r * r
     return float(r * np.sqrt((num_cells - 2) / rest)) if rest > 0 else float(np.copysign(np.inf, r))
 
 
 def _sample(texts: Iterable[str], num_bytes: int) -> Iterator[str]:
-    """Texts until they have so many bytes; the last one is cut there, as a text may be longer than the sample."""
+    """The first `num_bytes` of the texts; the last text is cut, as one may be longer than the sample."""
     left = num_bytes
     for text in texts:
         data = text.encode()

@@ -1,4 +1,4 @@
-"""Parquet tables as records: a few rows in memory at a time, however large or repetitive the table is."""
+"""Reads parquet tables as records, a few rows in memory at a time, however large or repetitive the table is."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import pyarrow.parquet as pq
 
 from engine.errors import CorpusError
 from engine.text import records
-from engine.text.records import Found, Record, Source, names_of
+from engine.text.records import Record, Records, Source, names_of
 from engine.text.streams import refuse_growth
 
 BATCH_ROWS = 64
 
 
-def read_parquet(source: Source) -> Found:
-    """The rows of a table; a packed one is unpacked to a temporary file first."""
+def read_parquet(source: Source) -> Records:
+    """The rows of a table; a compressed table is unpacked to a temporary file first."""
     with _seekable(source) as file:
         try:
             yield from _rows(source, _open(source, file))
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = (str(error).splitlines() or ["damaged"])[0]
-            remedy = "Write or get it again."
-            raise source.fault(f"The file must be parquet, but cannot be read ({reason}).", remedy) from None
+            remedy = "Write or download it again."
+            raise source.fault(f"The parquet file cannot be read ({reason}).", remedy) from None
 
 
 @contextmanager
 def _seekable(source: Source) -> Iterator[IO[bytes]]:
-    """The file itself, or a copy of what is packed in it: a table is read from its end."""
+    """The file itself, or its unpacked copy: a table is read from its end."""
     if not source.file.suffixes[1]:
         with source.file.path.open("rb") as file:
             yield file
@@ -47,12 +47,12 @@ def _open(source: Source, file: IO[bytes]) -> Any:
     schema = pq.read_schema(file)
     for field in source.fields:
         if field not in schema.names:
-            problem = f"The table must have a column “{field}”, but has {names_of(schema.names)} instead."
-            raise source.fault(problem, "Say which column to read.")
+            problem = f"The table has no column “{field}”, only {names_of(schema.names)}."
+            raise source.fault(problem, "Name the column to read.")
         if schema.names.count(field) > 1:
-            problem = f"The table must have one column “{field}”, but has {schema.names.count(field)} instead."
+            problem = f"The table has {schema.names.count(field)} columns “{field}”."
             raise source.fault(problem, "Rename one of them.")
-    # kept as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
+    # read as a dictionary, a value that many rows repeat is held once: repetition is a bomb in parquet
     kind = schema.field(source.fields[0]).type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     file.seek(0)
@@ -61,7 +61,7 @@ def _open(source: Source, file: IO[bytes]) -> Any:
     )
 
 
-def _rows(source: Source, table: Any) -> Found:
+def _rows(source: Source, table: Any) -> Records:
     num_rows, num_bytes = table.metadata.num_rows, source.file.size_bytes
     row = size = 0
     for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(source.fields), use_threads=False):

@@ -1,4 +1,4 @@
-"""Rows in parquet files: written in bounded groups, read in small batches, sorted by id in bounded memory."""
+"""Rows of documents in parquet files: written in bounded groups, read in small batches, sorted by id on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def read_range(path: Path, first: str, end: str) -> Iterator[Row]:
-    """The rows whose ids lie from `first` up to but not including `end`, in a table sorted by id."""
+    """The rows with first <= id < end, in a table sorted by id."""
     try:
         with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as table:
             groups = [group for group in range(table.num_row_groups) if _overlaps(table, group, first, end)]
@@ -47,10 +47,10 @@ def read_ids(path: Path) -> Iterator[list[str]]:
     yield from ([row["id"] for row in rows] for rows in _read_columns(path, ["id"]))
 
 
-def read_wholes(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """Ids, and the names of the documents that these are pieces of, as `read_ids` gives ids.
+def read_groups(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """Pairs of id and group (the id itself for a row without group), a few thousand at a time, in order.
 
-    That is the group of a row that has one; pieces of a document that has a group go with all of its group.
+    The pieces of a document share its group, or its id as their group.
     """
     for rows in _read_columns(path, ["id", "group"]):
         yield [(row["id"], row["id"] if row["group"] is None else row["group"]) for row in rows]
@@ -71,7 +71,7 @@ def _overlaps(table: pq.ParquetFile, group: int, first: str, end: str) -> bool:
 
 
 def num_rows(path: Path) -> int:
-    """Rows of a table, told by its footer."""
+    """The number of rows of a table, from its footer."""
     try:
         return int(pq.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError) as error:
@@ -80,12 +80,12 @@ def num_rows(path: Path) -> int:
 
 def _damaged(path: Path, error: Exception) -> CorpusError:
     reason = (str(error).splitlines() or ["damaged"])[0]
-    problem = f"The file must be a table of documents, but cannot be read ({reason})."
+    problem = f"The table of documents cannot be read ({reason})."
     return CorpusError(problem, "Import the corpus again.", path=path)
 
 
 class Table:
-    """A parquet file that grows by row groups of bounded size."""
+    """A parquet file written in row groups of bounded size."""
 
     def __init__(self, path: Path) -> None:
         self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
@@ -105,7 +105,7 @@ class Table:
             self._writer.close()
 
     def add(self, row: Row) -> int:
-        """Takes a row; gives the bytes of its text."""
+        """Adds a row; returns the bytes of its text."""
         size = len(row["text"].encode())
         self._rows.append(row)
         self._size += size
@@ -120,7 +120,7 @@ class Table:
 
 
 class SortedRows:
-    """Rows given in any order, read back in the order of their ids: runs sorted in memory, merged from disk."""
+    """An external merge sort: takes rows in any order, gives them back in the order of their ids."""
 
     def __init__(self, folder: Path) -> None:
         self.waiting_bytes = 0
@@ -131,27 +131,27 @@ class SortedRows:
         folder.mkdir(parents=True)
 
     def add(self, row: Row) -> int:
-        """Takes a row; gives the bytes of its text."""
+        """Adds a row; returns the bytes of its text."""
         size = len(row["text"].encode())
         self._waiting.append(row)
         self.waiting_bytes += size
         return size
 
     def flush(self) -> None:
-        """Moves the rows that wait in memory to disk."""
+        """Writes the rows in memory to disk."""
         if self._waiting:
             self._write(sorted(self._waiting, key=itemgetter("id")))
         self._waiting, self.waiting_bytes = [], 0
         if len(self._runs) >= MAX_RUNS:
             merged = list(self._runs)
             self._write(self._merge())
-            self._forget(merged)
+            self._delete(merged)
 
     def read(self) -> Iterator[Row]:
-        """All rows in the order of their ids; afterwards they are gone."""
+        """Yields all rows in the order of their ids, then deletes them."""
         self.flush()
         yield from self._merge()
-        self._forget(list(self._runs))
+        self._delete(list(self._runs))
         self._folder.rmdir()
 
     def _merge(self) -> Iterator[Row]:
@@ -165,7 +165,7 @@ class SortedRows:
         self._num_written += 1
         self._runs.append(path)
 
-    def _forget(self, runs: list[Path]) -> None:
+    def _delete(self, runs: list[Path]) -> None:
         for run in runs:
             run.unlink()
             self._runs.remove(run)

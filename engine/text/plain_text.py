@@ -1,11 +1,11 @@
-"""Plain text cut into documents at the borders of paragraphs, however long its lines are."""
+"""Cuts plain text into documents at paragraph borders, however long its lines are."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
 
-from engine.text.records import Found, Record, Source
+from engine.text.records import Record, Records, Source
 
 DOCUMENT_CHARACTERS = 10_000  # a document ends at the first paragraph border after this many
 PIECE_BYTES = 8192
@@ -13,16 +13,16 @@ PIECE_BYTES = 8192
 Lines = Iterable[tuple[int, str]]  # each with its number; a long line in several pieces
 
 
-def read_plain(source: Source) -> Found:
+def read_plain(source: Source) -> Records:
     """Documents of a text file."""
     for line, text in cut_documents(_pieces(source)):
         yield Record(line, {source.fields[0]: text})
 
 
 def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
-    """Documents with the number of their first line.
+    """Yields documents with the number of their first line.
 
-    Each ends at a paragraph border; where none comes for long, at a line end, a space, or anywhere.
+    A document ends at a paragraph border, else at a line end, a space, or anywhere.
     """
     buffer: list[str] = []
     size, first = 0, 1
@@ -37,39 +37,39 @@ def cut_documents(lines: Lines) -> Iterator[tuple[int, str]]:
             yield first, "".join(buffer).strip("\r\n")
             buffer, size = [], 0
         while size >= 2 * DOCUMENT_CHARACTERS:
-            whole = "".join(buffer)
-            cut = _cut_point(whole)
-            yield first, whole[:cut].strip("\r\n")
-            first += whole.count("\n", 0, cut)
-            buffer, size = [whole[cut:]], len(whole) - cut
+            text = "".join(buffer)
+            cut = _cut_point(text)
+            yield first, text[:cut].strip("\r\n")
+            first += text.count("\n", 0, cut)
+            buffer, size = [text[cut:]], len(text) - cut
     if rest := "".join(buffer).strip("\r\n"):
         yield first, rest
 
 
 def _cut_point(text: str) -> int:
     for border in ("\n", " "):
-        found = text.rfind(border, DOCUMENT_CHARACTERS, 2 * DOCUMENT_CHARACTERS)
-        if found >= 0:
-            return found + 1
+        position = text.rfind(border, DOCUMENT_CHARACTERS, 2 * DOCUMENT_CHARACTERS)
+        if position >= 0:
+            return position + 1
     return 2 * DOCUMENT_CHARACTERS
 
 
 def _pieces(source: Source) -> Iterator[tuple[int, str]]:
-    """Lines in pieces of bounded size, decoded as they come."""
+    """Yields decoded lines in pieces of bounded size."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     line, column = 1, 0
     while raw := source.stream.readline(PIECE_BYTES):
         pending = len(decoder.getstate()[0])
-        is_whole = raw.endswith(b"\n")
+        is_line_end = raw.endswith(b"\n")
         try:
-            piece = decoder.decode(raw, final=is_whole)
+            piece = decoder.decode(raw, final=is_line_end)
         except UnicodeDecodeError as error:
             raise source.not_utf8(line, column - pending + error.start + 1) from None
         if "\0" in piece:
             raise source.fault(
-                "The text must hold no NUL bytes, but does.", "Is it text? tr -d '\\000' removes them.", line
+                "The text contains NUL bytes.", "Check that it is text; tr -d '\\000' removes them.", line
             )
         yield line, piece
-        line, column = (line + 1, 0) if is_whole else (line, column + len(raw))
+        line, column = (line + 1, 0) if is_line_end else (line, column + len(raw))
     if decoder.getstate()[0]:
         raise source.not_utf8(line, column)

@@ -1,4 +1,4 @@
-"""What readers of files share: records, the open file they come from, and its decoded lines."""
+"""Records, and the open file from which the readers of all formats take them."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ MAX_RECORD_BYTES = 64 << 20  # one line, or one CSV row over several lines
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it stands in its file: the line (or row) it begins on, and its fields."""
+    """A record of a file: the line (or row) on which it begins, and its fields."""
 
     line: int
     values: Mapping[str, Any]
-    offset: int | None = None  # bytes of the file read so far, where the stream does not tell
+    offset: int | None = None  # bytes of the file read so far, if the stream does not count them
 
 
-Found = Iterator[Record | CorpusError]  # a fault takes the place of a record that is left out
+Records = Iterator[Record | CorpusError]  # a fault stands for a record that is left out
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An open file: its unpacked bytes, and the fields that are wanted from it (that of the text first)."""
+    """An open file: its unpacked bytes, and the fields to read from it (the text field first)."""
 
     file: TextFile
     stream: io.BufferedReader[Any]
     fields: tuple[str, ...]
 
     def fault(self, problem: str, next_step: str, line: int | None = None) -> CorpusError:
-        """What is wrong with this file, and where."""
+        """An error that names this file and a line."""
         return CorpusError(problem, next_step, path=self.file.name, line=line)
 
     def not_utf8(self, line: int, byte: int) -> CorpusError:
-        """The fault of a byte (counted from 1 in its line) that is not UTF-8."""
+        """The error for a byte (counted from 1 in its line) that is not UTF-8."""
         return self.fault(
-            f"The text must be UTF-8, but byte {byte} of the line is not.",
+            f"The text is not UTF-8 (byte {byte} of the line).",
             "Save it as UTF-8, for example: iconv -f LATIN1 -t UTF-8 FILE > NEW.",
             line,
         )
 
     def too_long(self, line: int) -> CorpusError:
-        """The fault of a record that no document can be."""
+        """The error for a record above the size limit."""
         return self.fault(
-            f"A record must have at most {MAX_RECORD_BYTES >> 20} MiB, but this one is longer.",
-            "Cut it into several records; is a line end or a quote missing?",
+            f"The record is longer than {MAX_RECORD_BYTES >> 20} MiB.",
+            "Cut it into several records; a line end or a quote may be missing.",
             line,
         )
 
     def lines(self) -> Iterator[tuple[int, str] | CorpusError]:
-        """Decoded lines with their numbers; faults in place of those that are too long or not UTF-8."""
+        """Yields decoded lines with their numbers, and faults for lines that are too long or not UTF-8."""
         number = 0
         while raw := self.stream.readline(MAX_RECORD_BYTES + 1):
             number += 1
@@ -73,6 +73,6 @@ class Source:
 
 
 def names_of(names: list[str]) -> str:
-    """Names for a sentence, the first dozen of them."""
+    """The first dozen names, quoted, for a sentence."""
     shown = ", ".join(f"“{name[:40]}”" for name in names[:12])
     return (shown or "nothing") + (", …" if len(names) > 12 else "")

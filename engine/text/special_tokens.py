@@ -1,4 +1,4 @@
-"""Which tokens begin and end a text, as the files of a model's folder say it."""
+"""Reads the special tokens that begin and end a text from the files of a model's folder."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ class SpecialTokens:
 
 
 def read_special_tokens(folder: Path, inner: tokenizers.Tokenizer) -> SpecialTokens:
-    """The special tokens of a model's folder; raises TokenizerError where it names none to begin a document."""
+    """The special tokens of a model's folder; raises TokenizerError when no token can begin a document."""
     bos_id, eos_ids = _bos_id(folder, inner), _eos_ids(folder, inner)
     return SpecialTokens(bos_id, _prefix(folder, inner, bos_id), eos_ids)
 
 
 @contextmanager
 def refused_as(sentence: str) -> Iterator[None]:
-    """Raises TokenizerError with this sentence for whatever tokenizers raises: bare Exception, and panics of Rust."""
+    """Turns whatever the library tokenizers raises (bare Exception, Rust panics) into a TokenizerError."""
     try:
         yield
     except (TokenizerError, MemoryError):
         raise
     except BaseException as error:
-        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):  # which is no Exception
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):  # a BaseException
             raise
         raise TokenizerError(f"{sentence} ({short(error)}).", FRESH) from None
 
 
 def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
-    """The beginning token as the tokenizer names it, else the model; else an ending token.
+    """The BOS token that the tokenizer names, else the one of the model's config; else an EOS token.
 
-    Where a chat model's tokenizer has none (Qwen), the model's is the one that its texts were separated by, while the
-    tokenizer's ending token ends turns. It counts only if it is a special token: transformers makes ids up.
+    If a chat model's tokenizer has no BOS token (Qwen), the model's BOS token separated its training texts, while
+    the tokenizer's EOS token ends turns. The model's counts only if it is a special token: transformers invents ids.
     """
     named, model = [_read(folder, name) for name in _NAMED_BY], _read(folder, _MODEL)
     of_model = list(_known(_ids(model.get("bos_token_id")), inner))
-    found = _first(
+    bos_id = _first(
         [
             *(_id_of(config.get("bos_token"), inner) for config in named),
             *(id for id in of_model if _is_special(id, inner)),
@@ -65,16 +65,16 @@ def _bos_id(folder: Path, inner: tokenizers.Tokenizer) -> int:
             *_known(_ids(model.get("eos_token_id")), inner),
         ]
     )
-    if found is None:
+    if bos_id is None:
         raise TokenizerError(
-            f"The tokenizer in {folder} must name a beginning or ending token, but names none.",
+            f"The tokenizer in {folder} names no BOS or EOS token.",
             "Add bos_token to its tokenizer_config.json.",
         )
-    return found
+    return bos_id
 
 
 def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """As generation_config.json says, else config.json, else the tokenizer."""
+    """The EOS ids of generation_config.json, else of config.json, else of the tokenizer."""
     for name in (_GENERATION, _MODEL):
         if ids := _ids(_read(folder, name).get("eos_token_id")):
             return ids
@@ -83,31 +83,31 @@ def _eos_ids(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
 
 
 def _prefix(folder: Path, inner: tokenizers.Tokenizer, bos_id: int) -> tuple[int, ...]:
-    """What the tokenizer puts before a text by itself; where that is nothing, the beginning token that it names.
+    """The tokens that the tokenizer puts before a text; if there are none, the BOS token that it names.
 
-    None where its configuration says no, or names an ending token alone: what separates documents then begins no text.
+    Empty if its configuration turns BOS off or names only an EOS token, which separates documents but begins none.
     """
     if before := _added_before(folder, inner):
         return before
     named = [_read(folder, name) for name in _NAMED_BY]
     bos, eos = (_first(_id_of(config.get(role), inner) for config in named) for role in ("bos_token", "eos_token"))
-    has_one = bos is not None or eos is None
-    return (bos_id,) if has_one and named[0].get("add_bos_token") is not False else ()
+    has_bos = bos is not None or eos is None
+    return (bos_id,) if has_bos and named[0].get("add_bos_token") is not False else ()
 
 
 def _added_before(folder: Path, inner: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """What the tokenizer puts before a text by itself, told from a text of one letter."""
+    """The tokens that the tokenizer puts before a text, found by encoding one letter."""
     with refused_as(f"The tokenizer in {folder} cannot read a text"):
         try:
             encoding = inner.encode("a", add_special_tokens=True)
         except Exception:  # the library raises bare Exception for a letter that the vocabulary does not have
             return ()
-    is_added = [bool(one) for one in encoding.special_tokens_mask]
+    is_added = [bool(flag) for flag in encoding.special_tokens_mask]
     before = () if all(is_added) else tuple(encoding.ids[: is_added.index(False)])
     if len(before) > _LONGEST_PREFIX:
         raise TokenizerError(
-            f"The tokenizer in {folder} must put at most {_LONGEST_PREFIX} tokens before a text, but puts "
-            f"{len(before):,} instead.",
+            f"The tokenizer in {folder} puts {len(before):,} tokens before a text; at most {_LONGEST_PREFIX} are "
+            "supported.",
             FRESH,
         )
     if foreign := set(before).difference(_known(before, inner)):
@@ -123,7 +123,7 @@ def _first(ids: Iterable[int | None]) -> int | None:
 
 
 def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
-    """The id of a token as configurations write it: its text, or an object with its text."""
+    """The id of a token given as text or as an object with its text."""
     if isinstance(token, dict):
         token = token.get("content")
     if not isinstance(token, str) or any("\ud800" <= sign <= "\udfff" for sign in token):
@@ -132,7 +132,7 @@ def _id_of(token: Any, inner: tokenizers.Tokenizer) -> int | None:
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    """One id or a list of them; what is no id is left out."""
+    """The valid ids of one id or a list of ids."""
     ids = value if isinstance(value, list) else [value]
     return tuple(
         dict.fromkeys(id for id in ids if isinstance(id, int) and not isinstance(id, bool) and 0 <= id < 1 << 32)

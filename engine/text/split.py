@@ -1,9 +1,8 @@
-"""Documents kept as train, dev and test tables, one folder per domain, in the order of their ids.
+"""Stores documents as train, dev and test tables, one folder per domain, in the order of their ids.
 
-A document's part follows from the hash of its group (of its own id, where it has none), so it stays there
-when the corpus grows. Only in a domain so small that a part would be empty do the groups next to a border move
-over it; they may move back when text is added. Names and order of the files it came from change nothing but its
-`source`.
+A document's split is decided by the hash of its group (or of its id), so it does not change when the corpus grows.
+Only when a domain is so small that a split would be empty do the groups next to a border move over it; they may move
+back when text is added. Names and order of the source files change nothing but `source`.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from numpy.typing import NDArray
 from engine.errors import CorpusError
 from engine.events import Progress
 from engine.text.corpus import Document
-from engine.text.parquet_rows import Row, SortedRows, Table, num_rows, read_rows, read_wholes
+from engine.text.parquet_rows import Row, SortedRows, Table, num_rows, read_groups, read_rows
 
 SPLITS = ("train", "dev", "test")
 TEST_SHARE = 0.05
 DEV_SHARE = 0.05
-MAX_DOMAINS = 200  # more would be a field that names records rather than domains
+MAX_DOMAINS = 200  # with more, the field names records rather than domains
 MEMORY_BYTES = 64 << 20  # text held in memory for sorting
 REPORT_BYTES = 1 << 20  # text between two events
 
-SplitOf = Callable[[str], str]  # the part of a document by its id
+SplitOf = Callable[[str], str]  # the split of a document by its id
 
 
-def keep_documents(
+def store_documents(
     documents: Iterable[Document],
     folder: Path,
     *,
@@ -43,10 +42,10 @@ def keep_documents(
 ) -> Iterator[Progress]:
     """Writes folder/N/{train,dev,test}.parquet for each domain N and folder/summary.json.
 
-    With `split_of` documents stay in the parts that they are in already, and what is held out stays held out; a part
-    that would be empty gets training documents.
+    With `split_of` documents stay in their present split, and held-out text stays held out; a split that would be
+    empty gets training documents.
 
-    Yields progress in bytes: what `done_bytes` says is read of `total_bytes`, or else the text kept so far.
+    Yields progress in bytes: `done_bytes()` of `total_bytes`, or else the text stored so far.
     Raises CorpusError when there is no document, or a domain has fewer than three groups.
     """
     domains: dict[str | None, _Domain] = {}
@@ -66,24 +65,24 @@ def keep_documents(
 def read_split(domain_folder: Path, split: str) -> Iterator[Row]:
     """The rows of train, dev or test: id, text, source, group."""
     if split not in SPLITS:
-        raise CorpusError(f"A split must be {', '.join(SPLITS)}, but is “{split}” instead.", "Choose one of them.")
+        raise CorpusError(f"There is no split “{split}”.", f"Choose one of {', '.join(SPLITS)}.")
     yield from read_rows(domain_folder / f"{split}.parquet")
 
 
 def count_documents(domain_folder: Path, split: str) -> int:
-    """Documents in a split, without reading them."""
+    """The number of documents in a split, without reading them."""
     return num_rows(domain_folder / f"{split}.parquet")
 
 
-def wholes_of(domain_folder: Path, split: str) -> NDArray[np.int32]:
-    """For each row of a split, in order, the number of the first row of the same document: itself where uncut."""
+def first_in_group(domain_folder: Path, split: str) -> NDArray[np.int32]:
+    """For each row of a split, in order, the index of the first row of the same group."""
     first: dict[str, int] = {}
-    names = (name for rows in read_wholes(domain_folder / f"{split}.parquet") for _, name in rows)
+    names = (name for rows in read_groups(domain_folder / f"{split}.parquet") for _, name in rows)
     return np.array([first.setdefault(name, number) for number, name in enumerate(names)], dtype=np.int32)
 
 
 def place_of(group: str) -> float:
-    """Where a group lies between 0 and 1: test comes first, then dev, then train."""
+    """The position of a group between 0 and 1: test comes first, then dev, then train."""
     digest = hashlib.sha256(f"split\0{group}".encode()).digest()
     return int.from_bytes(digest[:6]) / 2**48  # a float holds 48 bits exactly, so 1 is never reached
 
@@ -94,8 +93,8 @@ def _domain_of(
     if document.domain not in domains:
         if len(domains) == MAX_DOMAINS:
             raise CorpusError(
-                f"The domain field must name at most {MAX_DOMAINS} domains, but names more instead.",
-                "Choose a field that many records share.",
+                f"The domain field has more than {MAX_DOMAINS} values.",
+                "Choose a field whose values many records share.",
             )
         domains[document.domain] = _Domain(document.domain, folder / f"unsorted{len(domains)}", split_of)
     return domains[document.domain]
@@ -103,7 +102,7 @@ def _domain_of(
 
 def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iterator[Progress]:
     if not domains:
-        raise CorpusError("A corpus must hold at least one document, but holds none.", "Add text.")
+        raise CorpusError("The corpus has no documents.", "Add text.")
     summaries = []
     done = 0
     for number, domain in enumerate(domains):
@@ -115,29 +114,29 @@ def _write_domains(domains: list[_Domain], folder: Path, num_bytes: int) -> Iter
 
 
 class _Domain:
-    """One domain on its way to disk."""
+    """A domain that is being written."""
 
     def __init__(self, name: str | None, unsorted: Path, split_of: SplitOf | None) -> None:
         self.name = name
         self.rows = SortedRows(unsorted)
         self.summary: dict[str, Any] = {}
         self._split_of = split_of
-        self._places: dict[str, set[float]] = {split: set() for split in SPLITS}  # all in train where none is given
+        self._places: dict[str, set[float]] = {split: set() for split in SPLITS}  # all in train without split_of
 
     def add(self, document: Document) -> int:
-        """Takes a document; gives the bytes of its text."""
+        """Adds a document; returns the bytes of its text."""
         fields = {"id": document.id, "text": document.text, "source": document.source, "group": document.group}
         self._places[self._split_of(document.id) if self._split_of else "train"].add(_place(fields))
         return self.rows.add(fields)
 
     def flush(self) -> int:
-        """Moves what waits in memory to disk; gives its bytes."""
+        """Writes the rows in memory to disk; returns their bytes."""
         size = self.rows.waiting_bytes
         self.rows.flush()
         return size
 
     def write(self, folder: Path) -> Iterator[int]:
-        """Writes the three tables and makes the summary; yields the bytes of text written now and then."""
+        """Writes the three tables and sets the summary; yields the bytes of text written."""
         split_of = self._splitter()
         folder.mkdir()
         counts = {split: {"documents": 0, "words": 0, "bytes": 0} for split in SPLITS}
@@ -156,48 +155,47 @@ class _Domain:
         yield pending
 
     def _splitter(self) -> Callable[[Row], str]:
-        """What tells the part of a row."""
+        """The function that returns the split of a row."""
         given = self._split_of
         if given is None:
             borders = self._borders()
             return lambda row: _split_of(row, borders)
         moved = self._moved()
 
-        def told(row: Row) -> str:
+        def split_with_moves(row: Row) -> str:
             split = given(row["id"])
             return moved.get(_place(row), split) if split == "train" else split
 
-        return told
+        return split_with_moves
 
     def _moved(self) -> dict[float, str]:
-        """The groups of training documents that fill a part which would be empty."""
+        """The groups of training documents that fill a split which would be empty."""
         empty = [split for split in ("test", "dev") if not self._places[split]]
         groups = sorted(self._places["train"])
         if len(groups) <= len(empty):
             raise CorpusError(
-                f"{self._who} must have more than {len(empty)} groups of training documents, so that it can be trained "
-                f"and tested, but has {len(groups)} instead.",
-                "Make it larger, or take fewer parts.",
+                f"{self._title} has {len(groups)} groups of training documents; training and testing need more than "
+                f"{len(empty)}.",
+                "Make the domain larger, or choose fewer parts.",
             )
         return dict(zip(groups, empty, strict=False))
 
     @property
-    def _who(self) -> str:
+    def _title(self) -> str:
         return "This domain" if self.name is None else f"“{self.name}”"
 
     def _borders(self) -> tuple[float, float]:
-        """Below the first a group is test, below the second dev; every part gets at least one group.
+        """The two borders: groups below the first are test, below the second dev. Each split gets at least one group.
 
         In a domain too small for that, the groups next to a border move over it.
         """
         places = sorted(self._places["train"])
         if len(places) < 3:
-            who = "this one" if self.name is None else f"“{self.name}”"
-            problem = f"A domain must have at least 3 groups of documents, but {who} has {len(places)} instead."
+            problem = f"{self._title} has {len(places)} groups of documents; a domain needs at least 3."
             raise CorpusError(
                 problem,
-                "Add text (the same text again counts once), or choose a group field with more values (none: each "
-                "document).",
+                "Add text (repeated text counts once), or choose a group field with more values (none: each "
+                "document is a group).",
             )
         num_test = sum(place < TEST_SHARE for place in places)
         num_held_out = sum(place < TEST_SHARE + DEV_SHARE for place in places)

@@ -1,4 +1,4 @@
-"""Files as guarded streams of bytes: found without following links, unpacked without falling for a bomb."""
+"""Finds text files without following links, and unpacks them with a guard against decompression bombs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KNOWN_KINDS = "Give txt, md, jsonl, csv, tsv or parquet, plain or packed as .gz 
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file to read, under the name a person sees: relative to what was asked for, printable."""
+    """A file to read, with a printable name relative to the given path."""
 
     path: Path
     name: str
@@ -47,7 +47,7 @@ class TextFile:
 
     @property
     def suffixes(self) -> tuple[str, str]:
-        """The suffix that tells the kind, and that of the packing (may be empty), in lower case."""
+        """The suffix of the format and that of the compression (may be empty), in lower case."""
         path, packed = Path(self.path.name.lower()), ""
         if path.suffix in PACKERS:
             path, packed = path.with_suffix(""), path.suffix
@@ -55,25 +55,25 @@ class TextFile:
 
     @property
     def is_archive(self) -> bool:
-        """True when the name says that other files are inside."""
+        """True when the suffix is an archive's."""
         return self.suffixes[0] in ARCHIVES or self.path.suffix.lower() in ARCHIVES
 
     @property
     def kind(self) -> str | None:
-        """text, json, csv, tsv or parquet; None when the name tells nothing known."""
+        """text, json, csv, tsv or parquet; None when the suffix is unknown."""
         return KINDS.get(self.suffixes[0])
 
 
 def printable(name: str) -> str:
-    """A file name fit for a screen: undecodable bytes and control characters become `�`."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
+    """A file name for display: undecodable bytes and control characters become `�`."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)
 
 
 def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
-    """The file itself, or all files below a folder in sorted order, hidden ones aside.
+    """The file itself, or all files below a folder in sorted order, without hidden files.
 
-    A fault is yielded for what is left out although nothing is wrong with it: unknown kinds, devices, and
-    links (what they point to is read anyway when it lies in the folder, and not ours when it does not).
+    Yields a fault for each unknown format, device or link that is left out (the target of a link is read anyway if
+    it lies in the folder).
     """
     if path.is_dir():
         yield from _below(path, path)
@@ -81,14 +81,14 @@ def find_files(path: Path) -> Iterator[TextFile | CorpusError]:
         yield TextFile(path, printable(path.name), path.stat().st_size)
     else:
         raise CorpusError(
-            "The path must be a file or a folder, but there is none instead.",
+            "There is no file or folder at this path.",
             "Check the path.",
             path=printable(str(path)),
         )
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes on disk of all the files that would be read: the total for a progress bar."""
+    """The bytes on disk of all files to read: the total for a progress bar."""
     return sum(file.size_bytes for file in find_files(path) if isinstance(file, TextFile))
 
 
@@ -101,7 +101,7 @@ def _below(folder: Path, root: Path) -> Iterator[TextFile | CorpusError]:
             yield _known(TextFile(Path(entry.path), name, entry.stat(follow_symlinks=False).st_size))
         else:
             what = "link" if entry.is_symlink() else "device"
-            yield CorpusError(f"Must be a file, but is a {what} instead: not followed.", "Copy the file.", path=name)
+            yield CorpusError(f"Not read: it is a {what}, not a file.", "Copy the file.", path=name)
 
 
 def _entries(folder: Path, root: Path) -> list[os.DirEntry[str]]:
@@ -109,25 +109,25 @@ def _entries(folder: Path, root: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             shown = [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
-        problem = f"The folder must be readable, but is not ({error.strerror})."
+        problem = f"The folder cannot be read ({error.strerror})."
         name = printable(str(folder.relative_to(root.parent)))
         raise CorpusError(problem, "Check its permissions.", path=name) from None
     return sorted(shown, key=lambda entry: entry.name)
 
 
 def _known(file: TextFile) -> TextFile | CorpusError:
-    """The file; a fault when nothing can be known of it. Archives go on, to be refused with their remedy."""
+    """The file, or a fault when its format is unknown. Archives pass; the reader refuses them with a remedy."""
     if file.kind or file.is_archive:
         return file
-    return CorpusError("Not read: its name does not tell a known kind of text.", KNOWN_KINDS, path=file.name)
+    return CorpusError("Not read: its suffix is not of a known text format.", KNOWN_KINDS, path=file.name)
 
 
 def refuse_growth(file: TextFile, unpacked_bytes: int, packed_bytes: int) -> None:
-    """Raises CorpusError when a file turns into more text than honest text of its size would."""
+    """Raises CorpusError when a file unpacks to more than text of its size would."""
     if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * packed_bytes):
         raise CorpusError(
-            f"The file must unpack to at most {MAX_RATIO} times its size, but grows beyond that instead.",
-            "Unpack it yourself and look at it before you import it.",
+            f"The file unpacks to more than {MAX_RATIO} times its size.",
+            "Unpack and check it yourself before you import it.",
             path=file.name,
         )
 
@@ -157,8 +157,8 @@ class Unpacked(io.RawIOBase):
             data = self._plain.read(len(view))
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             raise CorpusError(
-                f"The file must be whole, but cannot be unpacked ({error}).",
-                "Get it again.",
+                f"The file cannot be unpacked ({error}).",
+                "Download it again.",
                 path=self._file.name,
             ) from None
         self._size += len(data)
@@ -182,17 +182,17 @@ def _unpack(file: IO[bytes], packing: str) -> IO[bytes]:
 
 
 class _Xz:
-    """The streams of an xz file one after another, and nothing else: `lzma.LZMAFile` ends silently at what is none."""
+    """Reads the concatenated streams of an xz file strictly: `lzma.LZMAFile` ends silently at trailing garbage."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._stream = lzma.LZMADecompressor()
         self._packed = b""  # read, not unpacked
-        self._is_over = False
+        self._is_finished = False
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes; none at the end. Raises EOFError or LZMAError for a damaged file."""
-        while not self._is_over and (not self._stream.eof or self._goes_on()):
+        """At most `size` bytes, none at the end. Raises EOFError or LZMAError for a damaged file."""
+        while not self._is_finished and (not self._stream.eof or self._next_stream()):
             if self._stream.needs_input and not self._packed:
                 self._packed = self._file.read(io.DEFAULT_BUFFER_SIZE)
                 if not self._packed:
@@ -203,10 +203,10 @@ class _Xz:
         return b""
 
     def close(self) -> None:
-        """Nothing: the file is its opener's."""
+        """Does nothing: the opener closes the file."""
 
-    def _goes_on(self) -> bool:
-        """Begins the stream behind the one that has ended, if there is one; zeros in fours may lie between."""
+    def _next_stream(self) -> bool:
+        """Begins the next stream, if there is one, after padding of a multiple of four zeros."""
         rest, padding = self._stream.unused_data, 0
         while not (begin := rest.lstrip(b"\0")):
             padding += len(rest)
@@ -215,6 +215,6 @@ class _Xz:
                 break
         padding += len(rest) - len(begin)
         if padding % 4:
-            raise lzma.LZMAError("the zeros behind its end are not in fours")
-        self._stream, self._packed, self._is_over = lzma.LZMADecompressor(), begin, not begin
-        return not self._is_over
+            raise lzma.LZMAError("the padding after its end is not a multiple of four bytes")
+        self._stream, self._packed, self._is_finished = lzma.LZMADecompressor(), begin, not begin
+        return not self._is_finished

@@ -1,4 +1,4 @@
-"""Text to token ids and back, exactly: byte-level BPE trained here, or the tokenizer of any model folder."""
+"""Exact conversion of text to token ids and back: a byte-level BPE trained here, or any model folder's tokenizer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from engine.text.special_tokens import FRESH, read_special_tokens, refused_as
 
 BOUNDARY = "<s>"  # begins and ends a document; id 0
 NUM_BYTES = 256
-MAX_PIECE = 1 << 18  # characters tokenized in one go: that takes a hundred times their memory
-MAX_BATCH = 1 << 20  # characters handed over at once, to be spread over the cores
+MAX_PIECE = 1 << 18  # characters tokenized at once, which takes a hundred times their memory
+MAX_BATCH = 1 << 20  # characters per call, tokenized in parallel
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte that falls back from a character
+BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a vocabulary writes a byte (byte fallback)
 MAX_CHARACTER = 4  # bytes of a character in UTF-8
 TEMPLATES = "additional_chat_templates/*.jinja"
 TOKENIZER_FILES = (
@@ -47,18 +47,18 @@ TOKENIZER_FILES = (
 _VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.model")
 _CONFIG, _TOKENS, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 _SWITCHES = ("add_prefix_space", "add_bos_token", "add_eos_token", "legacy")  # the settings that change ids
-_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # whose tokenizer a model type means
+_FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "gpt2", "opt", "gpt_neox")  # model types whose tokenizer is known
 _CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
 _ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")
-_TRIAL = "The court held 1,234 things (and “näher” 😀).\n\n\tx = 'y';  " + "a" * 40 + "b" + " " * 40 + "!"
+_SAMPLE_TEXT = "The court held 1,234 things (and “näher” 😀).\n\n\tx = 'y';  " + "a" * 40 + "b" + " " * 40 + "!"
 _MAX_BYTES, _MAX_CONFIG_BYTES = 128 << 20, 16 << 20
 
 
 class Tokenizer:
-    """Text to ids and back. `bos_id` begins every document in training and ends the one before.
+    """Converts text to ids and back. In training `bos_id` begins every document and ends the one before.
 
-    `prefix` comes before a prompt, `eos_ids` are those that the model's files name; any of `stop_ids` ends an answer.
-    No text can spell a special token, unless its caller asks for it: `<s>` inside a document is ordinary characters.
+    `prefix` comes before a prompt, `eos_ids` are named by the model's files; any of `stop_ids` ends an answer.
+    Text never encodes to a special token: `<s>` inside a document is ordinary characters.
     """
 
     def __init__(
@@ -70,91 +70,91 @@ class Tokenizer:
         eos_ids: Sequence[int] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Without `prefix` and `eos_ids` both are `bos_id`. `folder` is where the tokenizer's own files lie."""
+        """Without `prefix` and `eos_ids` both are `bos_id`. `folder` holds the tokenizer's own files."""
         inner.no_padding()
         inner.no_truncation()
         inner.encode_special_tokens = True
         if hasattr(inner.model, "dropout"):
-            inner.model.dropout = None  # a training device of some tokenizers: draws ids at random
+            inner.model.dropout = None  # BPE dropout, for training only: it samples ids at random
         self._inner, self._folder = inner, folder
         self.bos_id = bos_id
         self.prefix = (bos_id,) if prefix is None else tuple(prefix)
         self.eos_ids = (bos_id,) if eos_ids is None else tuple(eos_ids)
         self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
-        self.special_ids = frozenset(id for id, one in inner.get_added_tokens_decoder().items() if one.special)
+        self.special_ids = frozenset(id for id, token in inner.get_added_tokens_decoder().items() if token.special)
         self.sha256 = _fingerprint(inner, bos_id)
         self._falls_back = inner.decoder is not None and b'"ByteFallback"' in inner.decoder.__getstate__()
 
     @property
     def bos_token(self) -> str:
-        """How the beginning token is written."""
+        """The text of the BOS token."""
         return self.written(self.bos_id)
 
     @cached_property
     def longest_token(self) -> int:
-        """The characters of the longest entry of the vocabulary."""
+        """The number of characters of the longest vocabulary entry."""
         return max(map(len, self._inner.get_vocab(with_added_tokens=True)))
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """The ids that end an answer: those of the model's files, and the beginning of another document."""
+        """The ids that end an answer: the EOS ids and the BOS id, which begins another document."""
         return frozenset({*self.eos_ids, self.bos_id})
 
     def stop_ids_of(self, folder: Path) -> frozenset[int]:
-        """The same for a model in another folder that has this very tokenizer."""
+        """The stop ids of a model in another folder that has this same tokenizer."""
         return frozenset({*read_special_tokens(folder, self._inner).eos_ids, self.bos_id})
 
     def written(self, id: int) -> str:
-        """How the vocabulary writes a token, a special one too; empty for an id that has none."""
+        """The vocabulary entry of an id, special tokens included; empty for an unknown id."""
         return str(self._inner.id_to_token(id) or "")
 
     def as_prompt(self, ids: Sequence[int]) -> list[int]:
-        """The ids of a text with what comes before a prompt; a text of none begins a document."""
+        """The ids of a prompt: `prefix` and the ids of its text; the BOS id if both are empty."""
         return [*self.prefix, *ids] or [self.bos_id]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, nothing added; no text spells a special token."""
+        """The ids of a text without special tokens."""
         return self.encode_many([text])[0]
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""
-        found: list[list[int]] = [[] for _ in texts]
+        ids_by_text: list[list[int]] = [[] for _ in texts]
         for batch in _batches(texts):
             with refused_as("The tokenizer cannot read a text"):
                 encodings = self._inner.encode_batch_fast([piece for _, piece in batch], add_special_tokens=False)
             for (i, _), encoding in zip(batch, encodings, strict=True):
-                found[i].extend(encoding.ids)
-        return found
+                ids_by_text[i].extend(encoding.ids)
+        return ids_by_text
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids; special tokens have none, and each byte that is of no character is a `�`."""
+        """The text of the ids without special tokens; each invalid byte is a `�`."""
         with refused_as("The tokenizer cannot write a text"):
             text = str(self._inner.decode(list(ids), skip_special_tokens=True))
             return self._decode_bytes(ids) if INCOMPLETE in text and self._falls_back else text
 
     def try_out(self) -> None:
-        """Raises TokenizerError unless it can read a text and write it."""
-        self.decode(self.as_prompt(self.encode(_TRIAL)))
+        """Raises TokenizerError unless a sample text can be encoded and decoded."""
+        self.decode(self.as_prompt(self.encode(_SAMPLE_TEXT)))
 
     def _decode_bytes(self, ids: Sequence[int]) -> str:
-        """As SentencePiece does it: the library gives up all characters of a run of bytes for one that is none."""
+        """Decodes bytes as SentencePiece does: the library replaces a full run of bytes for one invalid byte."""
         tokens = [self._inner.id_to_token(id) for id in ids if id not in self.special_ids]
-        return str(self._inner.decoder.decode(list(_whole_bytes(token for token in tokens if token is not None))))
+        return str(self._inner.decoder.decode(list(_valid_bytes(token for token in tokens if token is not None))))
 
     def stream(self, before: Sequence[int] = ()) -> TextStream:
-        """Turns ids into text one by one; the parts joined are what they add to the text of the ids `before`."""
+        """A stream that turns ids into text one by one; the joined text continues that of the ids `before`."""
         return TextStream(self, before)
 
     def save(self, folder: Path) -> None:
-        """Writes a folder for transformers: the files that the tokenizer came with, byte for byte; new ones else."""
+        """Writes a folder for transformers: unchanged copies of the tokenizer's own files, else new files."""
         folder.mkdir(parents=True, exist_ok=True)
-        kept = dict(_own_files(self._folder)) if self._folder else {}
-        for name, content in kept.items():
+        own_files = dict(_own_files(self._folder)) if self._folder else {}
+        for name, content in own_files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
-        if "tokenizer.json" not in kept:
+        if "tokenizer.json" not in own_files:
             self._inner.save(str(folder / "tokenizer.json"))
-        if "tokenizer_config.json" not in kept:
+        if "tokenizer_config.json" not in own_files:
             config = {
                 "tokenizer_class": "PreTrainedTokenizerFast",
                 "bos_token": self.bos_token if self.prefix else None,
@@ -165,10 +165,10 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text out of ids that come one by one; a character is held back until its last byte is there.
+    """Turns ids into text one by one; a character is held back until its last byte has come.
 
-    How a token is written depends on whether another comes before it (the first loses its blank), and on the bytes
-    before it. So each is decoded after some whose text is out already.
+    The text of a token depends on whether a token precedes it (the first loses its space) and on the bytes before it.
+    So each token is decoded together with some tokens whose text is already out.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
@@ -178,7 +178,7 @@ class TextStream:
         self._held: list[int] = []
 
     def push(self, id: int) -> str:
-        """The text that is certain now; empty while a character is incomplete."""
+        """Adds an id and returns the text that is final now; empty while a character is incomplete."""
         self._held.append(id)
         text = self._text(self._held)
         if not text or text.endswith(INCOMPLETE):
@@ -187,29 +187,29 @@ class TextStream:
         return text
 
     def rest(self) -> str:
-        """The text still held back at the end."""
+        """The text that is still held back at the end."""
         text = self._text(self._held)
         self._show()
         return text
 
     def peek(self, id: int) -> str:
-        """The text that an id would add to that of those before it; nothing changes."""
-        whole, held = self._text([*self._held, id]), self._text(self._held)
-        return _added(held, whole)
+        """The text that an id would add; changes nothing."""
+        extended, held = self._text([*self._held, id]), self._text(self._held)
+        return _added(held, extended)
 
     def _show(self) -> None:
         self._shown, self._held = self._tail(self._shown + self._held), []
         self._shown_text = self._tokenizer.decode(self._shown)
 
     def _text(self, held: Sequence[int]) -> str:
-        """What ids add to the text shown."""
+        """The text that ids add to the text shown."""
         return _added(self._shown_text, self._tokenizer.decode([*self._shown, *held]))
 
     def _tail(self, ids: Sequence[int]) -> list[int]:
-        """The last ids that have text, as many as decide about those after them.
+        """The last ids with text, as many as influence the text of later ids.
 
-        A character that is not complete has at most three bytes here, each in a token of its own at worst; one token
-        more, or what it takes to have any text, stands for all before it.
+        An incomplete character has at most three bytes, at worst each in its own token; one more token, or as many
+        as are needed to have any text, represents everything before.
         """
         written = [id for id in ids if id not in self._tokenizer.special_ids]
         size = MAX_CHARACTER
@@ -219,7 +219,7 @@ class TextStream:
 
 
 def _added(before: str, text: str) -> str:
-    """What a text has that was not there before; the bytes that ended it may have become a character."""
+    """The part of a text after the prefix that it shares with `before`; its last bytes may have become a character."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(before, text, strict=False))
     return text[sum(1 for _ in same) :]
 
@@ -228,7 +228,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE tokenizer of at most `vocab_size` entries; the order of the texts does not matter."""
     if vocab_size <= NUM_BYTES:
         raise TokenizerError(
-            f"vocab_size must be above {NUM_BYTES}, one for each byte, but is {vocab_size} instead.",
+            f"vocab_size must be above {NUM_BYTES} (one entry for each byte), got {vocab_size}.",
             "Choose 300 or more.",
         )
     inner = tokenizers.Tokenizer(models.BPE())
@@ -245,7 +245,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder saved by us or by transformers. Runs no code from the folder and opens nothing else."""
+    """The tokenizer of a folder. Runs no code from the folder and opens no file outside it."""
     text = read_text(folder, "tokenizer.json", _MAX_BYTES, TokenizerError)
     inner = _convert(folder) if text is None else _read(folder / "tokenizer.json", text)
     special = read_special_tokens(folder, inner)
@@ -253,7 +253,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a tokenizer that lie in a folder, by their names there."""
+    """The names and contents of a tokenizer's files in a folder."""
     templates = (str(file.relative_to(folder)) for file in sorted(folder.glob(TEMPLATES)))
     for name in (*TOKENIZER_FILES, *templates):
         if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
@@ -261,39 +261,39 @@ def _own_files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _read(file: Path, text: str) -> tokenizers.Tokenizer:
-    with refused_as(f"{file} must be a tokenizer, but cannot be read"):
+    with refused_as(f"The tokenizer {file} cannot be read"):
         return tokenizers.Tokenizer.from_str(text)
 
 
 def _convert(folder: Path) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
-    sentence = f"{folder} must hold a tokenizer, but does not"  # each class fails in its own way on a missing file
+    sentence = f"{folder} has no tokenizer that can be read"  # each class fails differently on a missing file
     with refused_as(sentence), tempfile.TemporaryDirectory() as copy:  # the settings may name files anywhere
         _copy_vocabulary(folder, Path(copy))
         loaded = AutoTokenizer.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
     inner = getattr(loaded, "backend_tokenizer", None)
     if not isinstance(inner, tokenizers.Tokenizer):
-        raise TokenizerError(f"{folder} must hold a tokenizer of the fast kind, but does not.", FRESH)
+        raise TokenizerError(f"{folder} has no fast tokenizer.", FRESH)
     return inner
 
 
 def _copy_vocabulary(folder: Path, copy: Path) -> None:
-    """Copies the files that older tokenizers consist of, with the settings that change ids; nothing leads elsewhere.
+    """Copies the files of an older tokenizer with only the settings that change ids, and no references to other files.
 
-    What transformers takes as arguments of a class is written anew: those may be names of files to open.
+    Settings that transformers passes on as arguments of a class are filtered: they may name files to open.
     """
-    told = _settings(folder, _CONFIG)
-    if told.get("auto_map"):
-        raise TokenizerError(f"{folder} must hold a tokenizer without code of its own (auto_map).", FRESH)
+    config = _settings(folder, _CONFIG)
+    if config.get("auto_map"):
+        raise TokenizerError(f"The tokenizer in {folder} needs code of its own (auto_map), which is not run.", FRESH)
     for name in _VOCABULARY:
         if (content := read_bytes(folder, name, _MAX_BYTES, TokenizerError)) is not None:
             (copy / name).write_bytes(content)
     if not any((copy / name).exists() for name in _VOCABULARY):  # transformers would make an empty tokenizer
-        raise TokenizerError(f"{folder} must hold a tokenizer, but does not.", FRESH)
+        raise TokenizerError(f"{folder} has no tokenizer.", FRESH)
     kind = _settings(folder, "config.json").get("model_type")
     fresh = {
-        _CONFIG: {**_class(folder, told), **_switches(told), **_special(told), **_ids_by_token(folder, told)},
+        _CONFIG: {**_class(folder, config), **_switches(config), **_special(config), **_ids_by_token(folder, config)},
         _TOKENS: _special(_settings(folder, _TOKENS)),
         _ADDED: _added_tokens(folder),
         "config.json": {"model_type": kind} if isinstance(kind, str) and kind in _FAMILIES else {},
@@ -303,65 +303,64 @@ def _copy_vocabulary(folder: Path, copy: Path) -> None:
             (copy / name).write_text(json.dumps(values), encoding="utf-8")
 
 
-def _class(folder: Path, told: dict[str, Any]) -> dict[str, str]:
-    """The tokenizer's class, which is one of the families'."""
-    name = told.get("tokenizer_class")
+def _class(folder: Path, config: dict[str, Any]) -> dict[str, str]:
+    """The tokenizer's class; raises TokenizerError for an unknown one."""
+    name = config.get("tokenizer_class")
     if name is None:
         return {}
     if not isinstance(name, str) or name.removesuffix("Fast") not in (*_CLASSES, *_ANY_CLASS):
         raise TokenizerError(
-            f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, but is {short(name)} "
-            "instead.",
+            f"The tokenizer_class in {folder / _CONFIG} must be one of {', '.join(_CLASSES)}, got {short(name)}.",
             FRESH,
         )
     return {"tokenizer_class": name}
 
 
-def _switches(told: dict[str, Any]) -> dict[str, bool]:
-    return {name: told[name] for name in _SWITCHES if isinstance(told.get(name), bool)}
+def _switches(config: dict[str, Any]) -> dict[str, bool]:
+    return {name: config[name] for name in _SWITCHES if isinstance(config.get(name), bool)}
 
 
-def _special(told: dict[str, Any]) -> dict[str, Any]:
-    """The special tokens that a file names; all else in it is left out."""
-    found = {name: value for name, value in told.items() if name.endswith("_token") and _is_token(value)}
+def _special(config: dict[str, Any]) -> dict[str, Any]:
+    """The special tokens that a file names, without its other settings."""
+    tokens_by_name = {name: value for name, value in config.items() if name.endswith("_token") and _is_token(value)}
     for name in ("additional_special_tokens", "extra_special_tokens"):
-        tokens = told.get(name)
+        tokens = config.get(name)
         if isinstance(tokens, list) and all(map(_is_token, tokens)):
-            found[name] = tokens
-    return found
+            tokens_by_name[name] = tokens
+    return tokens_by_name
 
 
 def _is_token(value: Any) -> bool:
-    """Whether it is a token as configurations write it: its text, or the fields of an AddedToken."""
+    """True for a token as configurations write it: its text, or the fields of an AddedToken."""
     if not isinstance(value, dict):
         return isinstance(value, str)
-    flags = {name: one for name, one in value.items() if name not in ("content", "__type")}
-    is_plain = all(name in _FLAGS and isinstance(one, bool) for name, one in flags.items())
+    flags = {name: flag for name, flag in value.items() if name not in ("content", "__type")}
+    is_plain = all(name in _FLAGS and isinstance(flag, bool) for name, flag in flags.items())
     return is_plain and isinstance(value.get("content"), str) and value.get("__type", "AddedToken") == "AddedToken"
 
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def _ids_by_token(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
-    """The added tokens by their ids, as newer settings have them."""
+def _ids_by_token(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The added tokens by their ids, from newer configurations."""
     name = "added_tokens_decoder"
-    tokens = told.get(name)
+    tokens = config.get(name)
     if tokens is None:
         return {}
     if not isinstance(tokens, dict) or not all(
         id.isdecimal() and isinstance(token, dict) and _is_token(token) for id, token in tokens.items()
     ):
-        raise TokenizerError(f"{folder / _CONFIG} must name tokens by their ids in {name}, but does not.", FRESH)
+        raise TokenizerError(f"{name} in {folder / _CONFIG} does not map ids to tokens.", FRESH)
     return {name: tokens}
 
 
 def _added_tokens(folder: Path) -> dict[str, Any]:
-    """The ids of the added tokens, as older tokenizers have them."""
-    told = _settings(folder, _ADDED)
-    if not all(type(id) is int and 0 <= id < 1 << 32 for id in told.values()):
-        raise TokenizerError(f"{folder / _ADDED} must name an id for each token, but does not.", FRESH)
-    return told
+    """The ids of the added tokens, from older configurations."""
+    ids = _settings(folder, _ADDED)
+    if not all(type(id) is int and 0 <= id < 1 << 32 for id in ids.values()):
+        raise TokenizerError(f"{folder / _ADDED} does not map tokens to ids.", FRESH)
+    return ids
 
 
 def _settings(folder: Path, name: str) -> dict[str, Any]:
@@ -369,27 +368,27 @@ def _settings(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _fingerprint(inner: tokenizers.Tokenizer, bos_id: int) -> str:
-    """The hash of what decides the ids: not of the file's format, nor of how ids become text."""
-    whole = json.loads(inner.to_str())
-    parts = {name: whole.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+    """The hash of what decides the ids, independent of the file format and of decoding."""
+    state = json.loads(inner.to_str())
+    parts = {name: state.get(name) for name in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
     canonical = json.dumps({**parts, "bos_id": bos_id}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _whole_bytes(tokens: Iterable[str]) -> Iterator[str]:
-    """The same tokens, but `�` for each byte that is of no character."""
+def _valid_bytes(tokens: Iterable[str]) -> Iterator[str]:
+    """The tokens, with `�` for each byte that belongs to no character."""
     for is_bytes, run in groupby(tokens, lambda token: BYTE.fullmatch(token) is not None):
         if not is_bytes:
             yield from run
             continue
-        found = bytes(int(token[3:5], 16) for token in run)
-        for character in found.decode("utf-8", "surrogateescape"):
+        run_bytes = bytes(int(token[3:5], 16) for token in run)
+        for character in run_bytes.decode("utf-8", "surrogateescape"):
             is_lost = "\udc80" <= character <= "\udcff"
             yield from [INCOMPLETE] if is_lost else [f"<0x{byte:02X}>" for byte in character.encode()]
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
-    """Pieces with the numbers of their texts, some `MAX_BATCH` characters at a time."""
+    """Batches of about `MAX_BATCH` characters: pieces with the indices of their texts."""
     batch: list[tuple[int, str]] = []
     size = 0
     for i, text in enumerate(texts):
@@ -404,7 +403,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text itself; a very long one cut at line ends (else anywhere), so that memory stays bounded."""
+    """The text; a very long text is cut at line ends (else anywhere) to bound memory."""
     start = 0
     while len(text) - start > MAX_PIECE:
         cut = text.rfind("\n", start + 1, start + MAX_PIECE)

@@ -1,6 +1,6 @@
-"""Checkpoints that are whole or absent: parameters and Adam's moments as safetensors, hashed, the last two kept.
+"""Atomic checkpoints: parameters and Adam's moments as safetensors with hashes; the last two are kept.
 
-With early stopping a checkpoint holds the weights of the best evaluation, too: it alone is enough to go on from.
+With early stopping a checkpoint also has the weights of the best evaluation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def training_state(
 
 
 def save_checkpoint(
-    root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, course: EvaluationHistory | None = None
+    root: Path, step: int, state: Mapping[str, Tensor], config: TrainingConfig, history: EvaluationHistory | None = None
 ) -> None:
     """Writes the state after `step` updates and drops all but the last two checkpoints."""
     own = {name: tensor.cpu().contiguous() for name, tensor in state.items()}
@@ -53,14 +53,14 @@ def save_checkpoint(
         save_file(moments, aside / _MOMENTS_FILE)
         if best:
             save_file(best, aside / _BEST_FILE)
-        card = {"step": step, "config": asdict(config), "course": asdict(course or EvaluationHistory())}
+        card = {"step": step, "config": asdict(config), "course": asdict(history or EvaluationHistory())}
         (aside / _CARD).write_text(json.dumps(card, indent=1), encoding="utf-8")
     for old in _folders(root)[:-_KEEP]:
         shutil.rmtree(old)
 
 
 def drop_after(root: Path, step: int) -> None:
-    """Drops the checkpoints of more updates, which are no part of a training that goes on from `step`."""
+    """Deletes checkpoints after `step`, from which the training continues."""
     for folder in _folders(root):
         if folder.name > checkpoint_folder(root, step).name:
             shutil.rmtree(folder)
@@ -74,19 +74,19 @@ def _of_kind(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
 def newest_step(root: Path, config: TrainingConfig) -> int:
     """The step of the newest undamaged checkpoint; 0 when there is none.
 
-    Raises TrainingError when it was written by another config, since going on would be another training.
+    Raises TrainingError when it was written with another config.
     """
     for folder in reversed(_folders(root)):
-        if _is_whole(folder):
+        if _is_intact(folder):
             _require_config(folder, config)
             return int(_card(folder)["step"])
     return 0
 
 
 def has_checkpoint(root: Path, step: int, config: TrainingConfig, names: Iterable[str]) -> bool:
-    """Whether an undamaged checkpoint of `step` updates holds these parameters. Raises TrainingError as above."""
+    """True if an undamaged checkpoint of `step` updates has these parameters. Raises TrainingError as above."""
     folder = checkpoint_folder(root, step)
-    if not _is_whole(folder):
+    if not _is_intact(folder):
         return False
     _require_config(folder, config)
     with safe_open(folder / _PARAMETERS_FILE, "pt") as file:
@@ -102,7 +102,7 @@ def state_at(root: Path, step: int) -> dict[str, Tensor]:
     return state
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_intact(folder: Path) -> bool:
     try:
         verify_folder(folder)
     except DamagedFile:
@@ -111,9 +111,9 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _require_config(folder: Path, config: TrainingConfig) -> None:
-    if TrainingConfig(**_card(folder)["config"]) != config:  # one written before a knob was there has its default
+    if TrainingConfig(**_card(folder)["config"]) != config:  # missing settings have their defaults
         raise TrainingError(
-            f"The checkpoint {folder} must be of the same settings, but they differ.",
+            f"The checkpoint {folder} was written with other settings.",
             "Start a new job for new settings.",
         )
 
@@ -121,7 +121,7 @@ def _require_config(folder: Path, config: TrainingConfig) -> None:
 def restore(
     root: Path, step: int, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None = None
 ) -> None:
-    """Puts these parameters, and their moments, back to what they were after `step` updates; reads no others."""
+    """Restores these parameters and their moments after `step` updates; reads no others."""
     folder = checkpoint_folder(root, step)
     with safe_open(folder / _PARAMETERS_FILE, "pt") as file, torch.no_grad():
         for name, parameter in parameters.items():
@@ -137,12 +137,12 @@ def restore(
 
 
 def evaluation_history_at(root: Path, step: int) -> EvaluationHistory:
-    """How the evaluations of the first `step` updates went."""
+    """The history of evaluations in the first `step` updates."""
     return EvaluationHistory(**_card(checkpoint_folder(root, step)).get("course", {}))
 
 
 def best_weights(root: Path, step: int, names: Iterable[str]) -> dict[str, Tensor]:
-    """The best weights of the first `step` updates for these parameters; empty where none are kept."""
+    """The best weights of the first `step` updates for these parameters; empty if there are none."""
     file_path = checkpoint_folder(root, step) / _BEST_FILE
     if not file_path.exists():
         return {}
@@ -151,12 +151,12 @@ def best_weights(root: Path, step: int, names: Iterable[str]) -> dict[str, Tenso
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / _CARD).read_text(encoding="utf-8"))
-    return found
+    card: dict[str, Any] = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+    return card
 
 
 def checkpoint_folder(root: Path, step: int) -> Path:
-    """Where the checkpoint after `step` updates lies."""
+    """The folder of the checkpoint after `step` updates."""
     return root / f"step-{step:08d}"
 
 

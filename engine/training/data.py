@@ -1,4 +1,4 @@
-"""Which block of text comes when. Everything follows from the seed and the step, so a resumed training needs no memory.
+"""Samples blocks of text. The order depends only on seed and step, so a resumed training needs no stored state.
 
 Shapes: B rows, T positions.
 """
@@ -49,9 +49,9 @@ class PackedDomain:
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows [B, T] that this process takes of a batch, their experts, and their places among all rows.
+    """This process's rows [B, T] of a batch, their experts, and their indices among all rows.
 
-    `domains` names the domain of every row of the whole batch.
+    `domains` has the domain of every row of the full batch.
     """
 
     inputs_BT: Tensor
@@ -62,12 +62,12 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """Rows of the whole batch."""
+        """The number of rows of the full batch."""
         return len(self.domains)
 
     @property
     def share(self) -> float:
-        """Which part of the batch these rows are."""
+        """The share of the batch's rows that this process has."""
         return len(self.places) / self.num_rows
 
 
@@ -83,9 +83,8 @@ def _every_row(expert: str, num_rows: int) -> range:
 class BlockSampler:
     """Walks each domain's blocks in a new order every epoch; equal numbers for every domain (DEMix §4.1).
 
-    Unless `balanced`, it walks the blocks of all domains together: each takes part as much as it has text, and all must
-    train the same expert. `rows_of(expert, n)` says which of an expert's n rows this process takes; it takes all unless
-    told otherwise.
+    Unless `balanced`, it walks the blocks of all domains together, in proportion to their text; all must train the same
+    expert. `rows_of(expert, n)` returns which of an expert's n rows this process takes (default: all).
     """
 
     texts: Sequence[DomainText]
@@ -102,25 +101,25 @@ class BlockSampler:
             for split, tokens in (("training", text.train), ("held-out", text.dev)):
                 if tokens.num_blocks(self.block_size) < 1:
                     raise TrainingError(
-                        f"The {split} text of domain “{text.name}” must hold at least one block of "
-                        f"{self.block_size} tokens, but holds {len(tokens)} tokens instead.",
+                        f"The {split} text of domain “{text.name}” has {len(tokens)} tokens, less than one block of "
+                        f"{self.block_size}.",
                         "Import more text for it, or choose a smaller block size.",
                     )
         self.texts = sorted(self.texts, key=lambda text: text.expert)  # stable: rows of one expert lie together
 
     @property
     def rows(self) -> Rows:
-        """The experts of a whole batch, over all processes."""
+        """The experts of a full batch, over all processes."""
         counts = Counter(text.expert for text in self.texts)
         return Rows(tuple(counts), tuple(count * self.sequences_per_domain for count in counts.values()))
 
     def batch(self, number: int) -> Batch:
-        """The batch with this number, counted from 0 over the whole training."""
+        """The batch with this number, counted from 0 over the full training."""
         blocks = self._of_each(number) if self.balanced else self._of_all(number)
         return self._take([(text, text.train, index) for text, index in blocks])
 
     def held_out(self, text: DomainText, num_blocks: int) -> Batch:
-        """Held-out blocks of one domain, evenly spread: the first ones would be those of a document or two."""
+        """Held-out blocks of one domain, evenly spaced over its documents."""
         places = evenly_spaced(text.dev.num_blocks(self.block_size), num_blocks)
         return self._take([(text, text.dev, int(i)) for i in places])
 
@@ -140,18 +139,19 @@ class BlockSampler:
         blocks = [self._blocks_of(text) for text in self.texts]
         ends = list(accumulate(map(len, blocks)))
         places = [self._drawn(_ALL, ends[-1], number * num_rows + i) for i in range(num_rows)]
-        found = [(place, bisect_right(ends, place)) for place in places]
+        located = [(place, bisect_right(ends, place)) for place in places]
         return [
-            (self.texts[which], int(blocks[which][place - (ends[which - 1] if which else 0)])) for place, which in found
+            (self.texts[which], int(blocks[which][place - (ends[which - 1] if which else 0)]))
+            for place, which in located
         ]
 
     def _blocks_of(self, text: DomainText) -> Sequence[int]:
         """The training blocks of a domain that take part."""
-        there = text.train.num_blocks(self.block_size)
-        return range(there) if self.max_sequences is None else evenly_spaced(there, self.max_sequences).tolist()
+        available = text.train.num_blocks(self.block_size)
+        return range(available) if self.max_sequences is None else evenly_spaced(available, self.max_sequences).tolist()
 
     def _take(self, blocks: Sequence[tuple[DomainText, Tokens, int]]) -> Batch:
-        """This process's rows of a batch that is given as domain, tokens and number of each block."""
+        """This process's rows of a batch given as domain, tokens and index of each block."""
         places, first = [], 0
         for expert, size in Counter(text.expert for text, _, _ in blocks).items():
             places += [first + i for i in self.rows_of(expert, size)]
@@ -165,14 +165,14 @@ class BlockSampler:
         return Batch(both_B2T[:, 0], both_B2T[:, 1], rows, tuple(places), domains)
 
     def _drawn(self, name: str, num_blocks: int, draw: int) -> int:
-        """Which block comes at this draw from the text of that name, counted over the whole training."""
+        """The block for this draw from the text of that name, counted over the full training."""
         epoch, position = divmod(draw, num_blocks)
         return int(self._epoch_order(name, epoch, num_blocks)[position])
 
     def _epoch_order(self, name: str, epoch: int, num_blocks: int) -> NDArray[np.int64]:
         key = (name, epoch)
         if key not in self._order:
-            for old in [one for one in self._order if one[0] == name]:
+            for old in [known for known in self._order if known[0] == name]:
                 if old[1] < epoch - 1:
                     del self._order[old]
             label = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])

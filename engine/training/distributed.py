@@ -1,6 +1,6 @@
-"""What the processes of one training exchange: shared gradients among all, an expert's inside its group (DEMix §3.4).
+"""Communication between the processes of a training: shared gradients among all, an expert's in its group (§3.4).
 
-A training alone is a team of one, to which all of this is nothing; the loop knows no difference.
+A training in one process is a group of one, for which every operation is trivial; the loop is the same.
 
 Shapes: A accumulated batches, B rows, T positions.
 """
@@ -18,32 +18,32 @@ from torch import Tensor
 from engine.errors import LostRank
 from engine.training.layout import Layout
 
-_BUCKET_NUMBERS = 1 << 24  # gradients that travel together; 64 MiB in float32
-_PATIENCE = timedelta(days=7)  # between two events the caller may take its time
+_BUCKET_NUMBERS = 1 << 24  # gradients reduced at once: 64 MiB in float32
+_PATIENCE = timedelta(days=7)  # the caller may pause between two events
 
 
 class ProcessGroup:
-    """One process alone."""
+    """A single process; also the interface of process groups."""
 
     rank = 0
 
     def rows(self, key: str, num_rows: int) -> range:
-        """Those of an expert's rows that this process takes."""
+        """The rows of an expert that this process takes."""
         del key
         return range(num_rows)
 
     def has_expert(self, key: str) -> bool:
-        """Whether this process has an expert."""
+        """True if this process has the expert."""
         del key
         return True
 
     def owns_norm(self, key: str | None) -> bool:
-        """Whether this process speaks for an expert's gradients, or (None) for the shared ones."""
+        """True if this process counts the norm of an expert's gradients, or (None) of the shared ones."""
         del key
         return True
 
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
-        """Sums gradients in place over all that hold the expert; over everybody for None."""
+        """Sums gradients in place over the processes that have the expert; over all for None."""
 
     def step(self) -> None:
         """Called before each update, once this process has its gradients."""
@@ -53,23 +53,23 @@ class ProcessGroup:
         return value
 
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
-        """The losses of all `num_rows` rows from those of each process, which lie at `places`."""
+        """The losses of all `num_rows` rows from those of each process, whose rows are at `places`."""
         del places, num_rows
         return losses_ABT
 
     def broadcast(self, value: int) -> int:
-        """The value of the first process, for all."""
+        """The value of the first process."""
         return value
 
     def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """On the first process the tensors of all experts (named `kind/expert:place`); elsewhere one's own."""
+        """On the first process the tensors of all experts (named `kind/expert:place`); elsewhere the process's own."""
         return state
 
     def on_resume(self, step: int) -> None:
         """Called once, before the first update."""
 
     def on_best(self) -> None:
-        """Called, with patience, where an evaluation was the best so far."""
+        """Called, with patience, when an evaluation was the best so far."""
 
     def finish(self) -> None:
         """Called at the end of a training that was not stopped."""
@@ -79,7 +79,7 @@ SINGLE_PROCESS = ProcessGroup()
 
 
 class RankGroup(ProcessGroup):
-    """One of several processes. Every method must be called by all of them, in the same order."""
+    """One of several processes. All of them must call every method in the same order."""
 
     def __init__(self, layout: Layout, rank: int) -> None:
         """Needs an initialised process group of the layout's size."""
@@ -89,7 +89,7 @@ class RankGroup(ProcessGroup):
             for key in layout.keys:
                 if len(layout.group(key)) > 1:
                     self._groups[key] = dist.new_group(list(layout.group(key)))
-            self._words = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            self._control = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
     def rows(self, key: str, num_rows: int) -> range:
         return self.layout.rows(key, self.rank, num_rows)
@@ -103,7 +103,7 @@ class RankGroup(ProcessGroup):
     def sum_gradients(self, key: str | None, gradients: Sequence[Tensor]) -> None:
         group = self._groups.get(key)
         if group is None:
-            return  # an expert of this process alone
+            return  # only this process has the expert
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             with _peers():
@@ -114,24 +114,24 @@ class RankGroup(ProcessGroup):
     def all_sum(self, value: float) -> float:
         total = torch.tensor([value], dtype=torch.float64)
         with _peers():
-            dist.all_reduce(total, group=self._words)
+            dist.all_reduce(total, group=self._control)
         return float(total)
 
     def gather_losses(self, losses_ABT: Tensor, places: Sequence[int], num_rows: int) -> Tensor:
-        whole_ABT = losses_ABT.new_zeros(len(losses_ABT), num_rows, losses_ABT.shape[-1])
-        whole_ABT[:, list(places)] = losses_ABT
+        all_ABT = losses_ABT.new_zeros(len(losses_ABT), num_rows, losses_ABT.shape[-1])
+        all_ABT[:, list(places)] = losses_ABT
         with _peers():
-            dist.all_reduce(whole_ABT)
-        return whole_ABT
+            dist.all_reduce(all_ABT)
+        return all_ABT
 
     def broadcast(self, value: int) -> int:
-        agreed = torch.tensor([value])
+        shared = torch.tensor([value])
         with _peers():
-            dist.broadcast(agreed, 0, group=self._words)
-        return int(agreed)
+            dist.broadcast(shared, 0, group=self._control)
+        return int(shared)
 
     def gather_state(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        whole, like = dict(state), _of_expert(state, self.layout.held(self.rank)[0])
+        gathered, like = dict(state), _of_expert(state, self.layout.held(self.rank)[0])
         for key in self.layout.keys:
             leader = self.layout.group(key).start
             if leader == self.rank != 0:
@@ -139,28 +139,30 @@ class RankGroup(ProcessGroup):
                     self._send(tensor)
             elif self.rank == 0 != leader:
                 kinds = ((name.partition("/"), tensor) for name, tensor in like.items())
-                whole |= {f"{kind}/{key}:{place}": self._receive(tensor, leader) for (kind, _, place), tensor in kinds}
-        return whole
+                gathered |= {
+                    f"{kind}/{key}:{place}": self._receive(tensor, leader) for (kind, _, place), tensor in kinds
+                }
+        return gathered
 
     def _send(self, tensor: Tensor) -> None:
         with _peers():
-            dist.send(tensor.cpu().contiguous(), 0, group=self._words)
+            dist.send(tensor.cpu().contiguous(), 0, group=self._control)
 
     def _receive(self, like: Tensor, source: int) -> Tensor:
         tensor = torch.empty_like(like, device="cpu", memory_format=torch.contiguous_format)
         with _peers():
-            dist.recv(tensor, source, group=self._words)
+            dist.recv(tensor, source, group=self._control)
         return tensor
 
 
 def _of_expert(state: Mapping[str, Tensor], key: str) -> dict[str, Tensor]:
     """An expert's tensors under `kind/place`."""
-    found = {}
+    tensors = {}
     for name, tensor in state.items():
         kind, _, rest = name.partition("/")
         if rest.startswith(f"{key}:"):
-            found[f"{kind}/{rest.removeprefix(f'{key}:')}"] = tensor
-    return found
+            tensors[f"{kind}/{rest.removeprefix(f'{key}:')}"] = tensor
+    return tensors
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -179,11 +181,11 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def _peers() -> Iterator[None]:
-    """Raises LostRank when an exchange breaks, which means that another process is gone."""
+    """Raises LostRank when communication fails, which means that another process is gone."""
     try:
         yield
     except RuntimeError as error:
         raise LostRank(
-            f"Every process of the training must take part in it, but one is gone ({str(error).splitlines()[0]}).",
-            "Look at what the other processes said.",
+            f"A process of the training is gone ({str(error).splitlines()[0]}).",
+            "See the log of the other processes.",
         ) from error

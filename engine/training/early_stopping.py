@@ -1,4 +1,4 @@
-"""How a training's evaluations have gone, kept in its checkpoints so that early stopping is resumed to the bit."""
+"""The history of a training's evaluations, stored in its checkpoints so that early stopping resumes exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EvaluationHistory:
     num_worse: int = 0  # evaluations in a row since the best one
 
     def add(self, step: int, losses: Mapping[str, float], team: ProcessGroup) -> bool:
-        """Takes in an evaluation; whether it is the best so far, as the first process sees it."""
+        """Adds an evaluation; True if it is the best so far, as decided by the first process."""
         is_better = bool(
             team.broadcast(int(_mean(losses) < (_mean(self.best_losses) if self.best_losses else math.inf)))
         )

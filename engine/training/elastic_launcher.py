@@ -15,14 +15,14 @@ from engine.training.ipc import write_failure
 
 
 def main(folder: Path, num_processes: int, worker: str) -> int:
-    """Runs so many processes of the module `worker`; gives the exit status.
+    """Runs `num_processes` processes of the module `worker`; returns the exit status.
 
-    They meet through files, so that nothing listens on the network.
+    Their rendezvous uses files, so that nothing listens on the network.
     """
-    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
-    here = ["--nnodes=1", f"--nproc-per-node={num_processes}", "--rdzv-id=training", "--local-addr=127.0.0.1"]
+    rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'rendezvous'}", "--rdzv-conf=store_type=file"]
+    options = ["--nnodes=1", f"--nproc-per-node={num_processes}", "--rdzv-id=training", "--local-addr=127.0.0.1"]
     try:
-        torchrun([*here, *meeting, "-m", worker, str(folder)])
+        torchrun([*options, *rendezvous, "-m", worker, str(folder)])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         write_failure(folder, rank, failure.exitcode, failure.message)

@@ -1,7 +1,7 @@
-"""What a training's processes and the one that started them say to each other: JSON, in files and pipes of one folder.
+"""Communication between a training's processes and their parent: JSON in files and pipes of one folder.
 
-The caller drives, as with any iterator of events: after each event the first process waits for the word to go on, and
-all others wait for it. When the caller's end of a pipe closes, because it died, every process ends at once.
+The parent drives, as with any iterator of events: after each event the first process waits for the command to
+continue, and all others wait for it. When the parent dies, its end of a pipe closes and every process ends at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.events import Event
 INPUT, EVENTS, COMMANDS, LIFELINE, STORE, FAILURE = "input.json", "news", "orders", "life", "store", "failure.json"
 GO, STOP = b"g", b"s"
 _EVENTS: dict[str, Callable[..., Event]] = {cls.__name__: cls for cls in get_args(Event)}
-_LOG = "What it printed before stands in the log."
+_LOG = "See its output in the log."
 _SMALLER = "If the memory was not enough, choose fewer processes, a smaller block_size or fewer sequences_per_domain."
 
 
@@ -31,27 +31,27 @@ def to_line(event: Event) -> bytes:
 
 
 def from_line(line: bytes) -> Event:
-    """The event of such a line."""
+    """The event of a line written by `to_line`."""
     data = json.loads(line)
     return _EVENTS[data.pop("event")](**data)
 
 
 class ParentPipe:
-    """The caller as the first process sees it."""
+    """The pipes of the first process to its parent."""
 
     def __init__(self, folder: Path) -> None:
-        self._news = os.open(folder / EVENTS, os.O_WRONLY)
-        self._orders = os.open(folder / COMMANDS, os.O_RDONLY)
+        self._events = os.open(folder / EVENTS, os.O_WRONLY)
+        self._commands = os.open(folder / COMMANDS, os.O_RDONLY)
 
     def publish(self, event: Event) -> bool:
-        """Tells the event and waits; whether to go on."""
-        os.write(self._news, to_line(event))
-        return os.read(self._orders, 1) == GO
+        """Sends the event and waits; True to continue."""
+        os.write(self._events, to_line(event))
+        return os.read(self._commands, 1) == GO
 
 
 def exit_with_parent(folder: Path) -> None:
-    """From now on this process ends when the caller's does."""
-    life = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)  # a plain open would wait for a caller that died
+    """Ends this process when its parent ends."""
+    life = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)  # a blocking open would wait for a parent that died
     os.set_blocking(life, True)
 
     def end() -> NoReturn:
@@ -62,7 +62,7 @@ def exit_with_parent(folder: Path) -> None:
 
 
 def write_error(folder: Path, rank: int, error: BaseException) -> None:
-    """Writes down what a process ends of."""
+    """Writes the error that ended a process."""
     record = {
         "kind": type(error).__name__,
         "problem": error.problem if isinstance(error, Problem) else _last_line(error),
@@ -75,22 +75,24 @@ def write_error(folder: Path, rank: int, error: BaseException) -> None:
 
 
 def write_failure(folder: Path, rank: int, exit_code: int, cause: str) -> None:
-    """Writes down which process failed first, as torchrun saw it."""
+    """Writes which process failed first, as reported by torchrun."""
     record = {"rank": rank, "exit_code": exit_code, "cause": cause}
     (folder / FAILURE).write_text(json.dumps(record), encoding="utf-8")
 
 
 def read_failure(folder: Path, num_ranks: int) -> Exception:
-    """What the processes ended of: a Problem as it was raised, an OSError, or a LostRank that names the process."""
+    """The error that ended the processes: a Problem as it was raised, an OSError, or a LostRank with the process."""
     for rank in range(num_ranks):
         words = folder / f"words-{rank}.json"
         if words.exists():
             return _error_of(f"Process {rank} of {num_ranks}", rank, json.loads(words.read_text(encoding="utf-8")))
     if not (folder / FAILURE).exists():
-        return LostRank(f"torchrun must run the {num_ranks} processes of the training, but ended itself.", _LOG)
+        return LostRank(f"torchrun ended before the {num_ranks} processes of the training did.", _LOG)
     record = json.loads((folder / FAILURE).read_text(encoding="utf-8"))
     name = f"Process {record['rank']} of {num_ranks}"
-    return LostRank(f"{name} ended without a word: {record['cause']}.", f"{_LOG} {_SMALLER}", rank=record["rank"])
+    return LostRank(
+        f"{name} ended without an error message: {record['cause']}.", f"{_LOG} {_SMALLER}", rank=record["rank"]
+    )
 
 
 def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
@@ -99,7 +101,7 @@ def _error_of(name: str, rank: int, record: dict[str, Any]) -> Exception:
         return kind(record["problem"], record["next_step"])
     if record["errno"] is not None:
         return OSError(record["errno"], record["problem"])
-    what = f"{name} ended in an error of its own: {record['kind']}: {record['problem']}"
+    what = f"{name} raised an unexpected error: {record['kind']}: {record['problem']}"
     return LostRank(what, f"{_LOG} {_SMALLER}" if "memory" in what.lower() else _LOG, rank=rank)
 
 

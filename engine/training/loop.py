@@ -1,8 +1,8 @@
-"""Training as an iterator of events: the caller drives, closing it means stop, and a checkpoint is left behind.
+"""The training loop, an iterator of events: the caller drives, and closing it stops with a checkpoint.
 
-A resumed training is the uninterrupted one to the last bit on the same CPU (law L17): the data follow from the step,
-the random state is seeded anew at every step, and Adam's moments are kept, as is what early stopping knows. The same
-loop runs in each process of a distributed training; what its processes exchange is its team's affair.
+On the same CPU a resumed training is bit-identical to an uninterrupted one (law L17): the data depend on the step, the
+random state is seeded at every step, and Adam's moments and the state of early stopping are stored. The same loop
+runs in each process of a distributed training; its process group exchanges data.
 
 Shapes: A accumulated batches, B rows, T positions.
 """
@@ -56,14 +56,14 @@ def train(
 ) -> Iterator[Event]:
     """Trains in place from the newest checkpoint in `folder`, or from the start.
 
-    `only_experts` trains these experts alone and leaves every other tensor as it is (DEMix §6); None trains all.
-    Unless `balanced`, domains of one expert take part as much as they have text.
-    `watch` gives more held-out losses of the model as it is (nats per token), to be told at each evaluation and before
-    the first update, in the training's precision; they decide nothing. What `listen` opens for a domain is open while
-    its held-out text is read.
-    With patience the model holds the best weights at the end.
-    In a team each process gives the same texts, and a model with its own experts only.
-    Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is no number.
+    `only_experts` trains only these experts and leaves every other tensor unchanged (DEMix §6); None trains all.
+    Unless `balanced`, the domains of one expert are sampled in proportion to their text.
+    `watch` returns more held-out losses of the current model (nats per token) for each evaluation and before the first
+    update, in the training's precision; they do not influence the training. `listen` returns a context that is active
+    while a domain's held-out text is read.
+    With patience the model has the best weights at the end.
+    In a process group each process passes the same texts, and a model with only its own experts.
+    Raises TrainingError when a domain has too little text, NonFiniteLoss when the loss is not finite.
     """
     return _Training(model, texts, config, folder, only_experts, balanced, watch, listen, team).events()
 
@@ -95,7 +95,7 @@ class _Training:
         self.parameters = trainable(model, only)
         self.optimizer = make_optimizer(self.parameters, config)
         self.flops_per_token = model.training_flops(config.block_size, experts_only=only is not None)
-        self.course = EvaluationHistory()
+        self.history = EvaluationHistory()
         self.best: dict[str, Tensor] = {}  # weights of the best evaluation so far, with patience
 
     def events(self) -> Iterator[Event]:
@@ -105,7 +105,7 @@ class _Training:
                 if self._must_evaluate(step):
                     yield self._evaluate(step)
                 is_over = self._is_over(step)
-                if is_over and self._settle():
+                if is_over and self._restore_best():
                     saved = -1
                 if step > saved and (is_over or step % self.config.checkpoint_every == 0):
                     yield Saving(step)
@@ -113,40 +113,40 @@ class _Training:
                     yield self._save(step)
                 if is_over:
                     break
-                news = self._update(step)
+                event = self._update(step)
                 step += 1
-                yield news
+                yield event
         except GeneratorExit:
             if step > saved:
                 self._save(step)
             raise
         self.team.finish()
-        yield self._settled(step)
+        yield self._finished(step)
 
     def _resume(self) -> int:
         step = self.team.broadcast(newest_step(self.folder, self.config) if self.team.rank == 0 else 0)
         self.team.on_resume(step)
         if step:
             restore(self.folder, step, self.parameters, self.optimizer)
-            self.course = evaluation_history_at(self.folder, step)
+            self.history = evaluation_history_at(self.folder, step)
             self.best = best_weights(self.folder, step, self.parameters)
         return step
 
     def _must_evaluate(self, step: int) -> bool:
-        """Also after a stop that came between an update and its evaluation, so that none is left out."""
+        """True also after a stop between an update and its evaluation, so that none is left out."""
         if step == 0:
             is_due = bool(self.watch or self.config.patience)
         else:
             is_due = step % self.config.evaluate_every == 0 or step == self.config.num_steps
-        return is_due and self.course.evaluated_step < step
+        return is_due and self.history.evaluated_step < step
 
     def _is_over(self, step: int) -> bool:
-        is_vain = self.config.patience is not None and self.course.num_worse >= self.config.patience
-        return is_vain or step >= self.config.num_steps
+        out_of_patience = self.config.patience is not None and self.history.num_worse >= self.config.patience
+        return out_of_patience or step >= self.config.num_steps
 
     @torch.no_grad()
-    def _settle(self) -> bool:
-        """Puts the best weights into the model; False where that is done already, or there are none."""
+    def _restore_best(self) -> bool:
+        """Loads the best weights into the model; False if that is done already or there are none."""
         if not self.best:
             return False
         for name, tensor in self.best.items():
@@ -154,12 +154,12 @@ class _Training:
         self.best = {}
         return True
 
-    def _settled(self, step: int) -> TrainingFinished:
-        """Said at the end in any case: a training that is resumed when all is done evaluates no more."""
-        course, wished = self.course, self.config.num_steps
+    def _finished(self, step: int) -> TrainingFinished:
+        """The final event, also for a finished training that is resumed: it does not evaluate again."""
+        history, max_steps = self.history, self.config.num_steps
         if self.config.patience:
-            return TrainingFinished(course.best_step, step, wished, course.best_losses)
-        return TrainingFinished(step, step, wished, course.last_losses)
+            return TrainingFinished(history.best_step, step, max_steps, history.best_losses)
+        return TrainingFinished(step, step, max_steps, history.last_losses)
 
     def _update(self, step: int) -> Step:
         config, began = self.config, time.perf_counter()
@@ -188,7 +188,7 @@ class _Training:
         )
 
     def _backward(self, batches: Sequence[Batch]) -> Tensor:
-        """Adds up this process's part of the gradients; gives the losses of everybody's rows."""
+        """Accumulates this process's part of the gradients; returns the losses of all rows."""
         losses = []
         for batch in batches:
             with self.model.auxiliary_loss() as auxiliary:
@@ -209,7 +209,7 @@ class _Training:
         losses = nn.functional.cross_entropy(logits_BTV.float().flatten(0, 1), targets_BT.flatten(), reduction="none")
         return losses.view(targets_BT.shape)
 
-    def _heard(self, name: str, batch: Batch) -> Tensor:
+    def _held_out_losses(self, name: str, batch: Batch) -> Tensor:
         with self.listen(name):
             return self._losses(batch)
 
@@ -217,13 +217,13 @@ class _Training:
     def _evaluate(self, step: int) -> Evaluated:
         self.model.eval()
         batches = {text.name: self.sampler.held_out(text, self.config.evaluation_blocks) for text in self.sampler.texts}
-        losses = {name: self._heard(name, batch)[None] for name, batch in batches.items()}  # all, before an exchange
-        whole = {name: self.team.gather_losses(losses[name], b.places, b.num_rows) for name, b in batches.items()}
-        means = {name: float(losses_1BT.mean()) for name, losses_1BT in whole.items()}
-        for name, loss in means.items():  # the last update has no step after it that would see what it broke
-            _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not kept")
-        self.course.evaluated_step, self.course.last_losses = step, means
-        if self.config.patience and self.course.add(step, means, self.team):
+        losses = {name: self._held_out_losses(name, batch)[None] for name, batch in batches.items()}
+        gathered = {name: self.team.gather_losses(losses[name], b.places, b.num_rows) for name, b in batches.items()}
+        means = {name: float(losses_1BT.mean()) for name, losses_1BT in gathered.items()}
+        for name, loss in means.items():  # after the last update no step would notice
+            _require_finite(loss, f"The held-out loss of “{name}” after step {step}", "these weights are not saved")
+        self.history.evaluated_step, self.history.last_losses = step, means
+        if self.config.patience and self.history.add(step, means, self.team):
             self.best = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
             self.team.on_best()
         return Evaluated(step, means | self._watched())
@@ -237,29 +237,29 @@ class _Training:
     def _save(self, step: int) -> Saved:
         state = self.team.gather_state(training_state(self.parameters, self.optimizer, self.best))
         if self.team.rank == 0:
-            save_checkpoint(self.folder, step, state, self.config, self.course)
+            save_checkpoint(self.folder, step, state, self.config, self.history)
         return Saved(step, str(checkpoint_folder(self.folder, step)))
 
 
-def _require_finite(loss: float, what: str, kept: str) -> None:
+def _require_finite(loss: float, what: str, consequence: str) -> None:
     if not math.isfinite(loss):
         raise NonFiniteLoss(
-            f"{what} must be a number, but is {loss} instead; {kept}.",
+            f"{what} is {loss}; {consequence}.",
             "Lower the learning rate, or look for damaged text.",
         )
 
 
 def _by_domain(batches: Sequence[Batch], losses_AB: Sequence[Sequence[float]]) -> dict[str, float]:
-    """The mean loss of every domain that has a row in the batches."""
-    found: dict[str, list[float]] = {}
+    """The mean loss of every domain in the batches."""
+    losses_by_name: dict[str, list[float]] = {}
     for batch, losses_B in zip(batches, losses_AB, strict=True):
         for name, loss in zip(batch.domains, losses_B, strict=True):
-            found.setdefault(name, []).append(loss)
-    return {name: fmean(losses) for name, losses in found.items()}
+            losses_by_name.setdefault(name, []).append(loss)
+    return {name: fmean(losses) for name, losses in losses_by_name.items()}
 
 
 def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapping[str, nn.Parameter]:
-    """The parameters to train by name; all others have their gradients switched off."""
+    """The parameters to train by name; turns the gradients of all others off."""
     parameters: dict[str, nn.Parameter] = {} if only_experts is not None else model.shared_parameters()
     for key in model.keys if only_experts is None else only_experts:
         parameters |= model.expert_parameters(key)
@@ -270,9 +270,9 @@ def trainable(model: TrainableModel, only_experts: Sequence[str] | None) -> Mapp
 
 
 def require_context(model: TrainableModel | Limits, block_size: int) -> None:
-    """Raises TrainingError when blocks are longer than the context of a model, or of what is known of one."""
+    """Raises TrainingError when blocks are longer than the context of a model."""
     if block_size > model.max_positions:
         raise TrainingError(
-            f"block_size must be at most the model's context of {model.max_positions} tokens, but is {block_size}.",
+            f"block_size {block_size} is above the model's context of {model.max_positions} tokens.",
             "Choose a smaller block size, or a seed with a longer context.",
         )

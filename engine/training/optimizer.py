@@ -1,4 +1,4 @@
-"""The optimizer of DEMix tables 9–12: Adam, decoupled weight decay, warm-up, polynomial decay, one clip over all."""
+"""The optimizer of DEMix tables 9–12: AdamW, warm-up, polynomial decay, and clipping by the norm of all gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.training.distributed import SINGLE_PROCESS, ProcessGroup
 def make_optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.AdamW:
     """AdamW over the given parameters; decay on all of them, as in the paper's code base.
 
-    There may be none, in a process whose experts lie in others.
+    There may be none in a process whose experts are all in other processes.
     """
     return torch.optim.AdamW(
         [{"params": list(parameters.values())}],
@@ -42,7 +42,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
 
 @dataclass(frozen=True)
 class GradientGroup:
-    """Parameters whose gradients are to be multiplied by `factor` before the clip; `key` is None for shared ones."""
+    """Parameters whose gradients are multiplied by `factor` before clipping; `key` is None for shared ones."""
 
     parameters: Sequence[nn.Parameter]
     factor: float = 1.0
@@ -54,9 +54,9 @@ class GradientGroup:
 
 
 def gradient_groups(model: TrainableModel, rows: Rows) -> list[GradientGroup]:
-    """Shared gradients as they are, means over all sequences; an expert's made the mean over its own (DEMix §3.4).
+    """Shared gradients unchanged (means over all sequences); an expert's rescaled to its own mean (DEMix §3.4).
 
-    `rows` are those of the whole batch; experts that this process does not hold are left out.
+    `rows` are those of the full batch; experts of other processes are left out.
     """
     experts = [
         GradientGroup(list(model.expert_parameters(key).values()), sum(rows.num_rows) / count, key)
@@ -73,11 +73,11 @@ def clip_and_step(
     config: TrainingConfig,
     team: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
-    """One update after one clip over all gradients; raises NonFiniteLoss before anything is changed."""
+    """Clips all gradients together and makes one update; raises NonFiniteLoss before anything is changed."""
     norm = total_norm(groups, team)
     if not math.isfinite(norm):
         raise NonFiniteLoss(
-            f"The gradients of step {step + 1} must be finite, but their norm is {norm} instead.",
+            f"The gradients of step {step + 1} are not finite (their norm is {norm}).",
             "Lower the learning rate, or clip gradients.",
         )
     clip = min(1.0, config.clip / (norm + 1e-6)) if config.clip else 1.0
@@ -92,20 +92,20 @@ def clip_and_step(
 
 
 def total_norm(groups: Sequence[GradientGroup], team: ProcessGroup = SINGLE_PROCESS) -> float:
-    """The L2 norm of all gradients together, each group scaled by its factor, and counted once in the team."""
+    """The L2 norm of all gradients, each group scaled by its factor and counted once in the process group."""
     counted = [group for group in groups if group.gradients and team.owns_norm(group.key)]
     squares = [(group.factor * _norm(group.gradients)) ** 2 for group in counted]
     return math.sqrt(team.all_sum(math.fsum(squares)))
 
 
 def _norm(gradients: Sequence[Tensor]) -> float:
-    norms = [one.to(gradients[0].device) for some in _by_device(gradients) for one in torch._foreach_norm(some)]
+    norms = [norm.to(gradients[0].device) for some in _by_device(gradients) for norm in torch._foreach_norm(some)]
     return float(torch.stack(norms).norm())
 
 
 def _by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Experts may lie on devices of their own."""
-    found: dict[torch.device, list[Tensor]] = {}
+    """Tensors grouped by device."""
+    by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
-        found.setdefault(tensor.device, []).append(tensor)
-    return list(found.values())
+        by_device.setdefault(tensor.device, []).append(tensor)
+    return list(by_device.values())

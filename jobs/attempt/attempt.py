@@ -1,4 +1,4 @@
-"""One attempt at a job: claim it, drive its work, write how it ended; in a worker and at a terminal alike."""
+"""One attempt at a job: claims it, drives its work and writes the outcome, in a worker or a terminal."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from workbench.registry import database
 from workbench.settings import Settings, get_settings
 from workbench.specs import parse_spec
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 THROUGHPUT = "throughput.json"  # beside the checkpoints
-LEFT = Outcome("paused", "It was left at the terminal.", "Resume it: it goes on from its last checkpoint.")
+LEFT = Outcome("paused", "It was interrupted at the terminal.", "Resume it: it continues from its last checkpoint.")
 
 
 class Stopped(Exception):
-    """The work was asked to stop; the reason is the pulse's."""
+    """The job must stop; the reason is that of the heartbeat."""
 
 
 def new_owner() -> str:
-    """A name for one claim: the machine, the process, and something random."""
+    """A unique name for one claim: machine, process and a random part."""
     return f"{socket.gethostname()[:60]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 def take(settings: Settings, job_id: str, owner: str) -> Claim | None:
-    """The claim on a job, or None when it is not (or no longer) there to be run."""
+    """Claims a job; None when it is not (or no longer) in the queue."""
     with database.transaction(settings) as session:
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
         if fence is None:
@@ -56,37 +56,39 @@ def run_here(job_id: str, settings: Settings | None = None) -> Iterator[Event]:
     settings = settings or get_settings()
     claim = take(settings, job_id, new_owner())
     if claim is None:
-        raise JobError("The job must be in the queue to run it here, but is not.", "Look at its state.")
+        raise JobError("The job is not in the queue.", "Check its status.")
     yield from follow(claim, settings)
 
 
 def follow(claim: Claim, settings: Settings) -> Iterator[Event]:
-    """Does the work of a claimed job in this process. Closing the iterator, or Ctrl-C, pauses the job.
+    """Runs a claimed job in this process. Closing the iterator, or Ctrl-C, pauses the job.
 
-    It ends without an error when the job is done, or was stopped by somebody else; the row knows which.
-    Raises the Problem that the job failed of (or paused at), after the row says so.
+    It ends without an error when the job is done or was stopped; the row has the state.
+    Raises the Problem for which the job failed or paused, after it was written to the row.
     """
     prepare_process(settings.threads)
     yield from attempt(claim, settings, _end_caller)
 
 
 def _end_caller() -> None:
-    print("The job is another worker's now, or did not stop in time: this process ends.", file=sys.stderr, flush=True)
+    print(
+        "Another worker has taken the job, or it did not stop in time. This process ends.", file=sys.stderr, flush=True
+    )
     os._exit(1)
 
 
 def attempt(
     claim: Claim, settings: Settings, hard_exit: Callable[[], object], watch: Sequence[int] = ()
 ) -> Iterator[Event]:
-    """Does the work of a claimed job, yields its events, and writes how it ended.
+    """Runs a claimed job, yields its events, and writes the outcome.
 
-    `hard_exit` ends this process at once; `watch` are descriptors that say stop when they can be read.
+    `hard_exit` ends this process at once; `watch` are file descriptors that become readable to request a stop.
     """
     work = Work(claim, settings)
-    reporter = Reporter(Throughput.kept(work.folder / THROUGHPUT))
+    reporter = Reporter(Throughput.load(work.folder / THROUGHPUT))
     try:
-        with Heartbeat(claim, settings, reporter, hard_exit, watch) as pulse:
-            register = yield from _drive(work, pulse, reporter)
+        with Heartbeat(claim, settings, reporter, hard_exit, watch) as heartbeat:
+            register = yield from _drive(work, heartbeat, reporter)
         is_done = finish_done(claim, settings, register, reporter.take(), reporter.result())
     except LeaseLost:
         raise
@@ -99,23 +101,23 @@ def attempt(
         raise
     except Exception as error:
         log_traceback(settings, claim.job_id)
-        ending = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
-        finish(claim, settings, ending, reporter.take())
+        outcome = outcome_of(error, settings.jobs_folder, log_path(settings, claim.job_id))
+        finish(claim, settings, outcome, reporter.take())
         if isinstance(error, Problem):
             raise
-        raise JobError(ending.problem, ending.next_step) from error
+        raise JobError(outcome.problem, outcome.next_step) from error
     else:
         if is_done:
             shutil.rmtree(work.folder, ignore_errors=True)
 
 
-def _drive(work: Work, pulse: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:
-    """Yields the kind's events while it may go on; closes it when it must stop. Gives its Register."""
+def _drive(work: Work, heartbeat: Heartbeat, reporter: Reporter) -> Generator[Event, None, Register]:
+    """Yields the events of the job's function and closes it when it must stop; returns its Register."""
     with database.reading(work.settings) as session:
         spec = parse_spec(rows.get_job(session, work.job_id).spec)
     with closing(load_runner(spec.kind)(work, spec)) as stream:
         while True:
-            _wait_until_allowed(pulse)
+            _wait_until_allowed(heartbeat)
             try:
                 event = next(stream)
             except StopIteration as end:
@@ -124,28 +126,28 @@ def _drive(work: Work, pulse: Heartbeat, reporter: Reporter) -> Generator[Event,
             reporter.add(event)
             match event:
                 case Saving():
-                    pulse.flush()
+                    heartbeat.flush()
                 case Saved():
                     reporter.keep_throughput(work.folder / THROUGHPUT)
             yield event
 
 
-def _wait_until_allowed(pulse: Heartbeat) -> None:
-    """Returns while the lease is good: a process that slept past it must not work on before it asked."""
+def _wait_until_allowed(heartbeat: Heartbeat) -> None:
+    """Waits until the lease is valid: a process that was suspended past it must renew it first."""
     while True:
-        if pulse.error is not None:
-            raise pulse.error
-        if pulse.stop == "silence":
-            raise LeaseLost("The registry was silent for a whole lease.", "The job starts again by itself.")
-        if pulse.stop:
-            raise Stopped(pulse.stop)
-        if pulse.has_lease():
+        if heartbeat.error is not None:
+            raise heartbeat.error
+        if heartbeat.stop == "silence":
+            raise LeaseLost("The registry did not respond for a full lease.", "The job starts again automatically.")
+        if heartbeat.stop:
+            raise Stopped(heartbeat.stop)
+        if heartbeat.has_lease():
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def log_traceback(settings: Settings, job_id: str) -> None:
-    """Appends the traceback of the present error to the job's log."""
+    """Appends the traceback of the current exception to the job's log."""
     log = log_path(settings, job_id)
     with suppress(OSError):
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""When a job will be done, and how sure that is."""
+"""Estimates the remaining time of a job, with a range."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 WINDOW_SAMPLES = 120
-NUM_PIECES = 4  # the speeds of these parts of the window give the range
-MIN_SECONDS = 3.0  # sooner, any number would be a guess
+NUM_PIECES = 4  # parts of the window whose speeds give the range
+MIN_SECONDS = 3.0  # with less, an estimate would be a guess
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds left: at the mean speed, at the fastest and at the slowest seen lately."""
+    """Seconds left: at the mean, the fastest and the slowest recent speed."""
 
     seconds: float
     soonest: float
@@ -21,21 +21,21 @@ class Estimate:
 
 
 class Pace:
-    """Learns the speed of work from how much is done when; a new phase or a step back starts afresh."""
+    """Measures the speed of a job from its progress; a new phase or a step back restarts the measurement."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW_SAMPLES)
         self._phase: object = None
 
     def see(self, at: float, done: float, phase: object) -> None:
-        """`done` units at second `at`; `phase` is anything that changes when units no longer compare."""
+        """Adds a sample: `done` units at second `at`; `phase` changes when units are no longer comparable."""
         if phase != self._phase or (self._samples and done < self._samples[-1][1]):
             self._samples.clear()
             self._phase = phase
         self._samples.append((at, done))
 
     def estimate(self, total: float) -> Estimate | None:
-        """The time until `total` units are done; None while there is too little to tell."""
+        """The time until `total` units are done; None with too few samples."""
         samples = list(self._samples)
         if len(samples) <= NUM_PIECES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
             return None
@@ -44,7 +44,7 @@ class Pace:
         speeds = [_speed(*pair) for pair in pairwise(ends)]
         mean, left = _speed(samples[0], samples[-1]), max(total - samples[-1][1], 0.0)
         if mean <= 0 or min(speeds) <= 0:
-            return None  # it stood still for a while: no honest end in sight
+            return None  # no progress for a while
         return Estimate(left / mean, left / max(speeds), left / min(speeds))
 
 

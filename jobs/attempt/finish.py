@@ -1,4 +1,4 @@
-"""The last write of an attempt: what was made and the job's state, in one transaction under the fence."""
+"""The last write of an attempt: results and the job's state, in one transaction under the fence."""
 
 from __future__ import annotations
 
@@ -16,89 +16,89 @@ from workbench.job_records import leases
 from workbench.registry import database
 from workbench.settings import Settings
 
-AGAIN_SECONDS = 0.5
+RETRY_SECONDS = 0.5
 T = TypeVar("T")
 
 
-def finish(claim: Claim, settings: Settings, ending: Outcome, news: JobUpdate | None = None) -> None:
-    """Ends an attempt in some other way than done. What the row asks for meanwhile is heard."""
+def finish(claim: Claim, settings: Settings, outcome: Outcome, update: JobUpdate | None = None) -> None:
+    """Ends an attempt that is not done; a stop that the row requests meanwhile is respected."""
 
     def write(session: Session) -> None:
-        asked = renew_lease(session, claim, settings)
-        write_update(session, claim, news)
-        write_outcome(session, claim, _stronger(asked, ending))
+        stop_requested = renew_lease(session, claim, settings)
+        write_update(session, claim, update)
+        write_outcome(session, claim, _stronger(stop_requested, outcome))
 
-    _patiently(settings, write)
+    _with_retries(settings, write)
 
 
 def finish_done(
-    claim: Claim, settings: Settings, register: Register, news: JobUpdate, measured: Mapping[str, Any]
+    claim: Claim, settings: Settings, register: Register, update: JobUpdate, measured: Mapping[str, Any]
 ) -> bool:
-    """Registers what was made and sets the job done, both or neither; False after a cancel: then it is cancelled.
+    """Registers the results and sets the job done, in one transaction; False if the job was cancelled instead.
 
-    The result is what `register` gives, with what was `measured` on the way.
+    The job's result is that of `register` with the `measured` values.
     """
 
     def write(session: Session) -> bool:
-        asked = renew_lease(session, claim, settings)
-        write_update(session, claim, news)
-        if asked == "cancel":
+        stop_requested = renew_lease(session, claim, settings)
+        write_update(session, claim, update)
+        if stop_requested == "cancel":
             write_outcome(session, claim, STOPPED["cancel"])
             return False
         leases.finish(session, claim.job_id, claim.fence, "done", result={**register(session), **measured})
         return True
 
-    return _patiently(settings, write)
+    return _with_retries(settings, write)
 
 
 def renew_lease(session: Session, claim: Claim, settings: Settings) -> str:
-    """Renews the lease, and locks the row until the commit; gives what the row asks for. Raises LeaseLost."""
+    """Renews the lease and locks the row until the commit; returns the requested stop. Raises LeaseLost."""
     return leases.renew(session, claim.job_id, claim.fence, settings.lease_seconds)
 
 
-def write_update(session: Session, claim: Claim, news: JobUpdate | None) -> None:
-    """Puts news onto the row, its curves and its events; raises LeaseLost when the job is another's."""
-    if not news:
+def write_update(session: Session, claim: Claim, update: JobUpdate | None) -> None:
+    """Writes an update to the row, its curves and events; raises LeaseLost when another worker has the job."""
+    if not update:
         return
     leases.record(
         session,
         claim.job_id,
         claim.fence,
-        progress=news.progress,
-        note=news.note,
-        eta_seconds=news.eta.seconds if news.eta else None,
-        eta_range=(news.eta.soonest, news.eta.latest) if news.eta else None,
-        metrics=news.metrics,
+        progress=update.progress,
+        note=update.note,
+        eta_seconds=update.eta.seconds if update.eta else None,
+        eta_range=(update.eta.soonest, update.eta.latest) if update.eta else None,
+        metrics=update.metrics,
     )
-    for message in news.messages:
+    for message in update.messages:
         leases.add_event(session, claim.job_id, message.text, kind=message.kind, data=message.data)
 
 
-def write_outcome(session: Session, claim: Claim, ending: Outcome) -> None:
-    """Writes an ending onto the row of a job that is still ours."""
-    if ending.state == "queued":
-        leases.release(session, claim.job_id, claim.fence, ending.problem, attempt_counts=ending.attempt_counts)
+def write_outcome(session: Session, claim: Claim, outcome: Outcome) -> None:
+    """Writes an outcome to the row; raises LeaseLost when another worker has the job."""
+    if outcome.state == "queued":
+        leases.release(session, claim.job_id, claim.fence, outcome.problem, attempt_counts=outcome.attempt_counts)
     else:
         leases.finish(
             session,
             claim.job_id,
             claim.fence,
-            ending.state,
-            error=ending.problem,
-            next_step=ending.next_step,
-            failure=ending.failure,
+            outcome.state,
+            error=outcome.problem,
+            next_step=outcome.next_step,
+            failure=outcome.failure,
         )
 
 
-def _stronger(asked: str, ending: Outcome) -> Outcome:
-    """A cancel overrides everything; a pause overrides the way back into the queue."""
-    if asked == "cancel" or (asked == "pause" and ending.state == "queued"):
-        return STOPPED[asked]
-    return ending
+def _stronger(stop_requested: str, outcome: Outcome) -> Outcome:
+    """A cancel overrides everything; a pause overrides the return to the queue."""
+    if stop_requested == "cancel" or (stop_requested == "pause" and outcome.state == "queued"):
+        return STOPPED[stop_requested]
+    return outcome
 
 
-def _patiently(settings: Settings, write: Callable[[Session], T]) -> T:
-    """One transaction, tried again while the registry does not answer, for as long as a lease lasts."""
+def _with_retries(settings: Settings, write: Callable[[Session], T]) -> T:
+    """Runs one transaction; retries while the registry does not respond, up to the length of a lease."""
     until = time.monotonic() + settings.lease_seconds
     while True:
         try:
@@ -107,4 +107,4 @@ def _patiently(settings: Settings, write: Callable[[Session], T]) -> T:
         except (RegistryAway, DiskFull):
             if time.monotonic() >= until:
                 raise
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(RETRY_SECONDS)

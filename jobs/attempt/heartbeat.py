@@ -1,8 +1,8 @@
-"""The thread beside the work: signs of life, news for the row, and the end when it is time.
+"""A thread that renews a job's lease, writes its updates, and stops it when necessary.
 
-It renews the lease, writes about once a second, and learns why the work should stop: the row asks for it, the
-worker is gone (its pipe has closed), a signal came, or the registry has been silent for a whole lease.
-The thread that works looks at `stop` between two events. If it does not stop in time, its process is ended.
+It writes about once a second, and sets `stop` when the row requests it, the worker is gone (its pipe has closed), a
+signal came, or the registry did not respond for a full lease. The working thread checks `stop` between events. If it
+does not stop in time, its process is ended.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from workbench.job_records import jobs as rows
 from workbench.registry import database
 from workbench.settings import Settings
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 class Heartbeat:
-    """Use it as a context around the work. `hard_exit` ends this process at once and does not return."""
+    """A context manager around the work. `hard_exit` ends this process at once and does not return."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Heartbeat:
         self._wake_read, self._wake_write = os.pipe()
         self._renewed_at = time.time()  # the wall clock, which also runs while a laptop sleeps
         self._deadline = float("inf")
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -63,81 +63,81 @@ class Heartbeat:
         os.close(self._wake_write)
 
     def has_lease(self) -> bool:
-        """Whether nobody else can have taken the job over yet."""
+        """True while no other worker can have claimed the job."""
         return time.time() - self._renewed_at < self._settings.lease_seconds
 
     def flush(self) -> None:
-        """Writes all news now, so that no checkpoint is ahead of the curve; what cannot be written waits."""
+        """Writes the update now, so that no checkpoint is ahead of the curve; if that fails, it is kept for later."""
         self._beat(now=True)
 
     def _run(self) -> None:
         try:
             while not self._over.is_set():
-                self._look()
+                self._wait()
                 if not self._over.is_set():
                     self._beat()
                     self._enforce()
-        except Exception as error:  # our own mistake: without a pulse the work must not go on
+        except Exception as error:  # a bug: without a heartbeat the work must not continue
             self.error = error
             if not self._over.wait(self._settings.cancel_seconds):
                 self._hard_exit()
 
-    def _look(self) -> None:
-        """Waits a second, or until there is a reason to act."""
-        seconds = min(LOOK_SECONDS, self._settings.heartbeat_seconds / 2)
+    def _wait(self) -> None:
+        """Waits about a second, or until a watched descriptor becomes readable."""
+        seconds = min(POLL_SECONDS, self._settings.heartbeat_seconds / 2)
         ready, _, _ = select.select([self._wake_read, *self._watch], [], [], seconds)
         for source in set(ready) & set(self._watch):
             self._watch.remove(source)
-            self._ask("shutdown")
+            self._request_stop("shutdown")
 
-    def _ask(self, reason: str) -> None:
+    def _request_stop(self, reason: str) -> None:
         if self.stop not in ("", reason) and reason != "cancel":
-            return  # the first reason stands, except that a cancel is stronger
+            return  # the first reason counts, but a cancel overrides it
         if not self.stop:
             self._deadline = time.monotonic() + self._settings.cancel_seconds
         self.stop = reason
 
     def _beat(self, now: bool = False) -> None:
         with self._writing:
-            self._beat_alone(now)
+            self._beat_locked(now)
 
-    def _beat_alone(self, now: bool) -> None:
-        news = self._reporter.take()
+    def _beat_locked(self, now: bool) -> None:
+        update = self._reporter.take()
         try:
-            asked = self._write(news) if news or now or self._is_due() else self._read()
+            stop_requested = self._write(update) if update or now or self._is_due() else self._read()
         except LeaseLost:
             self._hard_exit()
             raise
         except (RegistryAway, DiskFull):
-            self._reporter.put_back(news)
+            self._reporter.put_back(update)
             if not self.has_lease():
-                self._ask("silence")
+                self._request_stop("silence")
             return
-        if asked:
-            self._ask(asked)
+        if stop_requested:
+            self._request_stop(stop_requested)
 
     def _is_due(self) -> bool:
         patience = min(self._settings.heartbeat_seconds, self._settings.lease_seconds / 3)
         return time.time() - self._renewed_at >= patience
 
-    def _write(self, news: JobUpdate) -> str:
-        """One short write: the news and the lease; gives the row's wish to stop."""
+    def _write(self, update: JobUpdate) -> str:
+        """Writes the update and renews the lease in one transaction; returns the requested stop."""
         before = time.time()
         with database.transaction(self._settings) as session:
-            asked = renew_lease(session, self._claim, self._settings)
-            write_update(session, self._claim, news)
+            stop_requested = renew_lease(session, self._claim, self._settings)
+            write_update(session, self._claim, update)
         self._renewed_at = before
-        return asked
+        return stop_requested
 
     def _read(self) -> str:
         with database.reading(self._settings) as session:
             return rows.get_job(session, self._claim.job_id).stop_requested
 
     def _enforce(self) -> None:
-        """Ends a process that did not stop in time: first the row, then the process."""
+        """Ends a process that did not stop in time, after writing the row."""
         if time.monotonic() < self._deadline:
             return
         if self.stop in STOPPED:
-            news = replace(self._reporter.take(), messages=(JobMessage("It did not stop in time and was ended."),))
-            finish(self._claim, self._settings, STOPPED[self.stop], news)
+            update = replace(self._reporter.take(), messages=(JobMessage("It did not stop in time and was ended."),))
+            finish(self._claim, self._settings, STOPPED[self.stop], update)
         self._hard_exit()

@@ -1,4 +1,4 @@
-"""How an attempt ends: the state, the cause and the next step for everything that can go wrong."""
+"""Outcomes of attempts: state, cause and next step for every kind of error."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from workbench.registry.cards import Failure
 from workbench.store.storage import disk_full, is_full_disk
 
 SMALLER = "Choose a smaller block_size, fewer sequences_per_domain or a smaller model, and submit again."
-RESUME = "Free some space, then resume the job: it goes on from its last checkpoint."
+RESUME = "Free some space, then resume the job: it continues from its last checkpoint."
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A state to leave the job in, with one sentence of cause and one of what to do."""
+    """A final state of an attempt, with one sentence for the cause and one for what to do."""
 
     state: Literal["queued", "paused", "failed", "cancelled"]
     problem: str = ""
     next_step: str = ""
-    attempt_counts: bool = True  # of the starts without a new checkpoint that a job has
+    attempt_counts: bool = True  # towards the maximum of attempts without a new checkpoint
     failure: Failure | None = None  # what the code knows about the error
 
 
@@ -34,30 +34,30 @@ STOPPED = {
 
 
 def outcome_of(error: Exception, folder: Path, log: Path) -> Outcome:
-    """What a job's row says after this error of the work in `folder`; the traceback is in `log`."""
+    """The outcome of an exception of the work in `folder`; the traceback is in `log`."""
     if isinstance(error, DiskFull):
         return Outcome("paused", error.problem, error.next_step or RESUME)
     if is_full_disk(error, folder):
         return Outcome("paused", disk_full(folder).problem, RESUME)
     if is_out_of_memory(error):
-        return Outcome("failed", f"The memory is not enough ({_first_line(error)}).", SMALLER)
+        return Outcome("failed", f"There is not enough memory ({_first_line(error)}).", SMALLER)
     if isinstance(error, Problem):
         failure = Failure(code=code_of(error), line=getattr(error, "line", None))
         return Outcome("failed", error.cause, error.next_step, failure=failure)
     return Outcome(
         "failed",
-        f"The work ended in an error of its own: {type(error).__name__}: {_first_line(error)}",
-        f"The traceback is in the log, {log}. Try again, or report it with that log.",
+        f"The job raised an unexpected error: {type(error).__name__}: {_first_line(error)}",
+        f"The traceback is in the log {log}. Try again, or report the error with this log.",
     )
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory ran out, on this machine or on an accelerator."""
-    # Named, not imported: this must not wake torch. On CPU torch raises a bare RuntimeError.
+    """True when an error means that memory ran out, on this machine or on an accelerator."""
+    # Compared by name: this must not import torch. On CPU torch raises a bare RuntimeError.
     names = {cls.__name__ for cls in type(error).__mro__}
     words = ("can't allocate memory", "not enough memory", "out of memory")
-    told = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
-    return bool(names & {"MemoryError", "OutOfMemoryError"}) or told
+    has_message = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or has_message
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What goes from the engine's events onto the job's row: a sentence, a share, an estimate, the curve."""
+"""Turns the engine's events into updates of the job's row: note, progress, ETA, curves and messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from engine.events import Evaluated, Event, Note, PartOrder, Progress, Saved, St
 from jobs.attempt.estimate import Estimate, Pace
 from workbench.job_records.event_kinds import CHECKPOINT, PARTS
 
-CURVE_POINTS = 1000  # a longer curve keeps every so-manieth step, always the same ones
-SAVED_SECONDS = 60.0  # between two lines about checkpoints
-ALMOST = 0.999  # the whole belongs to a job that is done
+CURVE_POINTS = 1000  # of a longer curve every n-th step is stored
+SAVED_SECONDS = 60.0  # between two messages about checkpoints
+ALMOST = 0.999  # only a job that is done has progress 1
 
 
 Point = tuple[str, int, float]  # name, step, value
@@ -33,7 +33,7 @@ class JobMessage:
 
 @dataclass(frozen=True)
 class JobUpdate:
-    """One write: everything since the last one."""
+    """Everything to write since the last update."""
 
     progress: float | None = None
     note: str | None = None
@@ -47,7 +47,7 @@ class JobUpdate:
 
 @dataclass
 class Throughput:
-    """Tokens and operations of updates over the seconds they took; evaluations and checkpoints do not count."""
+    """Tokens, operations and seconds of updates, without evaluations and checkpoints."""
 
     num_steps: int = 0
     num_tokens: int = 0
@@ -55,25 +55,25 @@ class Throughput:
     seconds: float = 0.0
 
     @classmethod
-    def kept(cls, path: Path) -> Throughput:
-        """What an earlier attempt kept there; nothing seen where there is no such file."""
+    def load(cls, path: Path) -> Throughput:
+        """Loads the throughput of an earlier attempt; zero without a file."""
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
 
-    def keep(self, path: Path) -> None:
-        """Writes down what was seen, for an attempt that goes on from here."""
+    def save(self, path: Path) -> None:
+        """Saves the throughput for the next attempt."""
         aside = path.with_suffix(".new")
         aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
         aside.replace(path)
 
     def see(self, step: Step) -> None:
-        """Takes in one update."""
+        """Adds one update."""
         self.num_steps += 1
         self.num_tokens += step.num_tokens
         self.num_flops += step.num_flops
         self.seconds += step.num_tokens / step.tokens_per_second
 
-    def told(self) -> dict[str, float]:
-        """Means over all updates seen, and the operations of one; empty before the first."""
+    def means(self) -> dict[str, float]:
+        """The means over all updates; empty before the first."""
         if not self.num_steps:
             return {}
         return {
@@ -86,10 +86,10 @@ class Throughput:
 
 
 class Reporter:
-    """Gathers events in the thread that works; another thread writes them, about once a second."""
+    """Collects events in the working thread; the heartbeat thread writes them about once a second."""
 
     def __init__(self, throughput: Throughput | None = None) -> None:
-        """`throughput` is that of the attempts before, which this one goes on from."""
+        """`throughput` is that of previous attempts, which this one continues."""
         self._lock = threading.Lock()
         self._pace = Pace()
         self._latest: Progress | Step | None = None
@@ -99,7 +99,7 @@ class Reporter:
         self._throughput = throughput or Throughput()
 
     def add(self, event: Event) -> None:
-        """Takes in one event; quick, because the work waits."""
+        """Adds one event; fast, because the work waits."""
         with self._lock:
             match event:
                 case Progress() | Step():
@@ -118,12 +118,12 @@ class Reporter:
                 case PartOrder():
                     self._messages.append(_part_order_message(event))
                 case TrainingFinished() if event.step < event.num_steps:
-                    # All the steps there will be: what is left of those wished is not waited for.
-                    self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are kept")
-                    self._messages.append(JobMessage(_settled_words(event)))
+                    # No more steps follow, even if fewer than max_steps were made.
+                    self._latest = Progress(event.num_steps, event.num_steps, "steps", "the best weights are saved")
+                    self._messages.append(JobMessage(_finished_message(event)))
 
     def take(self) -> JobUpdate:
-        """Everything since the last take; empty (false) when nothing happened."""
+        """Everything since the last call; false when nothing happened."""
         with self._lock:
             latest, self._latest = self._latest, None
             metrics, self._metrics = tuple(self._metrics), []
@@ -132,10 +132,10 @@ class Reporter:
             return JobUpdate(metrics=metrics, messages=messages)
         done, total, phase = _measure(latest)
         self._pace.see(monotonic(), done, phase)
-        is_of_whole = isinstance(latest, Step) or not latest.is_first
-        estimate = self._pace.estimate(total) if total and is_of_whole else None
+        counts_for_total = isinstance(latest, Step) or not latest.is_first
+        estimate = self._pace.estimate(total) if total and counts_for_total else None
         return JobUpdate(
-            progress=min(done / total, ALMOST) if total and is_of_whole else None,
+            progress=min(done / total, ALMOST) if total and counts_for_total else None,
             note=sentence(latest),
             eta=estimate,
             metrics=metrics,
@@ -143,22 +143,22 @@ class Reporter:
         )
 
     def keep_throughput(self, path: Path) -> None:
-        """Writes down the throughput so far, where the next attempt finds it."""
+        """Saves the throughput so far for the next attempt."""
         with self._lock:
             if self._throughput.num_steps:
-                self._throughput.keep(path)
+                self._throughput.save(path)
 
     def result(self) -> dict[str, Any]:
-        """What the events say of the whole job, for its result: the throughput of its updates, if any."""
+        """Values for the job's result: the throughput of its updates, if any."""
         with self._lock:
-            told = self._throughput.told()
-        return {"throughput": told} if told else {}
+            throughput = self._throughput.means()
+        return {"throughput": throughput} if throughput else {}
 
-    def put_back(self, news: JobUpdate) -> None:
-        """Keeps what could not be written for the next time (of two values of a step the newer stands)."""
+    def put_back(self, update: JobUpdate) -> None:
+        """Keeps an update that could not be written for the next time."""
         with self._lock:
-            self._metrics = [*news.metrics, *self._metrics]
-            self._messages = [*news.messages, *self._messages]
+            self._metrics = [*update.metrics, *self._metrics]
+            self._messages = [*update.messages, *self._messages]
 
 
 def _measure(event: Progress | Step) -> tuple[float, float | None, object]:
@@ -186,7 +186,7 @@ def _flops_per_second(event: Step) -> float:
 
 
 def _evaluated_points(event: Evaluated) -> list[Point]:
-    """Held-out losses by domain; and of gates `gate/0/DOMAIN` for the backbone, `gate/1/DOMAIN` for the first part."""
+    """Held-out losses by domain, and gate weights: `gate/0/DOMAIN` of the backbone, `gate/1/DOMAIN` of part 1."""
     losses = {f"dev_loss/{name}": loss for name, loss in event.loss_by_domain.items()}
     gates = {
         f"gate/{number}/{name}": weight
@@ -201,8 +201,8 @@ def _part_order_message(event: PartOrder) -> JobMessage:
     return JobMessage(text, PARTS, {"parts": list(event.parts)})
 
 
-def _settled_words(event: TrainingFinished) -> str:
-    how = f"All {event.num_steps:,} steps are made"
+def _finished_message(event: TrainingFinished) -> str:
+    how = f"Made all {event.num_steps:,} steps"
     if event.num_steps < event.max_steps:
         how = f"Stopped early, after step {event.num_steps:,} of {event.max_steps:,}"
     return f"{how}: the weights are those of step {event.step:,}, the best on held-out text."
@@ -213,7 +213,7 @@ def _points(step: int, values: Mapping[str, float]) -> list[Point]:
 
 
 def sentence(event: Progress | Step) -> str:
-    """One line for people: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 0.012 TFLOP/s`."""
+    """A readable line: `step 40 of 300 · loss 5.21 nats/token · 9,800 tokens/s · 0.012 TFLOP/s`."""
     if isinstance(event, Step):
         speed = f" · {_flops_per_second(event) / 1e12:.3g} TFLOP/s" if event.num_flops else ""
         return (

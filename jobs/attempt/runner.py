@@ -1,8 +1,8 @@
-"""One attempt at a job in a process of its own: `python -P -m jobs.attempt.runner JOB_ID`.
+"""Runs one attempt at a job in its own process: `python -P -m jobs.attempt.runner JOB_ID`.
 
-It claims the job before anything heavy is imported, so that a second delivery ends quickly and quietly. A
-worker gives it one end of a pipe (`--lifeline`): when the other end closes, whether in order or because the
-worker was killed, the work stops at its next event, leaves a checkpoint and goes back to the queue.
+It claims the job before heavy imports, so that a duplicate delivery ends quickly. A worker passes one end of a pipe
+(`--lifeline`): when the other end closes, on shutdown or because the worker was killed, the job stops at its next
+event, leaves a checkpoint and returns to the queue.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ LOG_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs one attempt and ends the process: nothing that a library left behind keeps it alive."""
+    """Runs one attempt and ends the process, even if a library left threads behind."""
     parser = argparse.ArgumentParser(prog="python -P -m jobs.attempt.runner", description="Run one attempt at a job.")
     parser.add_argument("job_id")
     parser.add_argument("--owner", default="", help="Name under which to claim the job.")
     parser.add_argument("--lifeline", type=int, help="Descriptor of a pipe; stop when it closes.")
-    wish = parser.parse_args(arguments)
-    watch = [watch_signals(), *([] if wish.lifeline is None else [wish.lifeline])]
+    options = parser.parse_args(arguments)
+    watch = [watch_signals(), *([] if options.lifeline is None else [options.lifeline])]
     if not select.select(watch, [], [], 0)[0]:
-        leave(run(wish.job_id, wish.owner or new_owner(), watch))
+        leave(run(options.job_id, options.owner or new_owner(), watch))
     leave(0)
 
 
 def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
-    """Claims the job and works on it until one of the descriptors in `watch` says stop.
+    """Claims the job and runs it until a descriptor in `watch` becomes readable.
 
-    Gives the exit code: 0 when there was nothing to do or the work ended in order, 1 after an error, which is
-    then the last line of the log. The row says it, too, unless the row could not be written or is another's.
+    Returns the exit code: 0 when there was nothing to do or the job ended normally, 1 after an error, which is then
+    the last line of the log. The row has it, too, unless it could not be written or another worker has the job.
     """
     settings = get_settings()
     try:
         claim = take(settings, job_id, owner)
     except Problem as problem:
         print(problem, flush=True)
-        return 0  # nothing was begun: no attempt is lost
+        return 0  # not started: no attempt is lost
     if claim is None:
         return 0
     prepare_process(settings.threads)
@@ -68,14 +68,14 @@ def run(job_id: str, owner: str, watch: Sequence[int]) -> int:
     return 0
 
 
-def _failed(words: str) -> int:
+def _failed(text: str) -> int:
     with suppress(OSError):
-        print(words, flush=True)
+        print(text, flush=True)
     return 1
 
 
 class Log:
-    """Prints a line now and then."""
+    """Prints a progress line every few seconds."""
 
     def __init__(self) -> None:
         self._printed_at = float("-inf")
@@ -84,12 +84,12 @@ class Log:
         now = time.monotonic()
         if isinstance(event, Progress | Step) and now - self._printed_at >= LOG_SECONDS:
             self._printed_at = now
-            with suppress(OSError):  # a full disk must not end the work by way of its log
+            with suppress(OSError):  # a full disk must not end the job through its log
                 print(f"{time.strftime('%H:%M:%S')} {sentence(event)}", flush=True)
 
 
 def watch_signals() -> int:
-    """A descriptor to read from once a signal to stop came, even while the work is deep in C code."""
+    """A descriptor that becomes readable at a stop signal, even while C code runs."""
     source, sink = os.pipe()
     os.set_blocking(sink, False)
     signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
@@ -99,13 +99,13 @@ def watch_signals() -> int:
 
 
 def end_process() -> NoReturn:
-    """Ends this process and those it started, now."""
+    """Kills this process and its children."""
     _signal_group(signal.SIGKILL)
     os._exit(1)
 
 
 def leave(code: int) -> NoReturn:
-    """Ends this process in order, and those it started; waits for no thread."""
+    """Ends this process and its children with an exit code, without waiting for threads."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""What the function of a kind of job is given, and what it gives back.
+"""The argument and the result of a job's function.
 
-A runner is a generator function: it yields the engine's events and returns a `Register`, which puts what was
-made into the registry inside the very transaction that sets the job done. Closing the generator means stop.
+A runner is a generator function: it yields the engine's events and returns a `Register`, which adds the results to the
+registry in the same transaction that sets the job done. Closing the generator means stop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Runner = Callable[..., Generator[Event, None, Register]]
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to run a job: each write names the fence, and is refused once another holds a newer one."""
+    """The right to run a job: each write has the fence, and is refused once a newer fence exists."""
 
     job_id: str
     fence: int
@@ -37,7 +37,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Work:
-    """One attempt at a job."""
+    """One attempt at a job, as its function sees it."""
 
     claim: Claim
     settings: Settings
@@ -53,7 +53,7 @@ class Work:
 
     @cached_property
     def folder(self) -> Path:
-        """The job's own files: checkpoints in it outlive attempts; it is removed once the job is done."""
+        """The job's folder for checkpoints, which outlive attempts; it is removed once the job is done."""
         folder = self.settings.jobs_folder / self.job_id / "work"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -64,18 +64,18 @@ class Work:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """A short look at the registry; nothing slow may happen inside."""
+        """A short read transaction; nothing slow may happen inside."""
         with database.reading(self.settings) as session:
             yield session
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A short write transaction that only the job's present holder can commit; raises LeaseLost."""
+        """A short write transaction that only the current lease holder can commit; raises LeaseLost."""
         with database.transaction(self.settings) as session:
             leases.renew(session, self.claim.job_id, self.claim.fence, self.settings.lease_seconds)
             yield session
 
 
 def log_path(settings: Settings, job_id: str) -> Path:
-    """The file with everything the job's processes printed, all attempts one after another."""
+    """The log file with the output of all the job's processes and attempts."""
     return settings.jobs_folder / job_id / "log.txt"

@@ -1,4 +1,4 @@
-"""What of C-BTM is a plan of jobs: the shards of a clustering; a model for each cluster, then a mixture of them."""
+"""The plans of C-BTM: the shards of a clustering; a model for each cluster and their mixture."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ from workbench.store.storage import get_storage
 _DENSE = get_method("dense")  # a model of its own for each cluster
 
 
-def submit_find(wish: FindClusters, settings: Settings | None = None) -> list[str]:
-    """The ids of the jobs that find clusters, the one that ends with them last."""
-    return submit_plan(lambda session: list(_find(session, wish)), settings)
+def submit_find(spec: FindClusters, settings: Settings | None = None) -> list[str]:
+    """Submits the jobs that find clusters and returns their ids, the one that registers the clustering last."""
+    return submit_plan(lambda session: list(_find(session, spec)), settings)
 
 
 def submit_training(
-    wish: TrainClusters, settings: Settings | None = None, branches: Sequence[Branch] | None = None
+    spec: TrainClusters, settings: Settings | None = None, branches: Sequence[Branch] | None = None
 ) -> list[str]:
-    """The ids of the jobs that train what is not trained yet, the one that composes the mixture last.
+    """Submits the jobs that train missing models and returns their ids, the one that composes the mixture last.
 
-    `branches` are what `plan_training` showed; None plans now. Asked again under the same name it goes on: models that
-    are there stay, and those of clusters that changed since are trained anew. Raises BadSpec when the mixture's name
-    belongs to something else, or its models were trained otherwise.
+    `branches` are the result of `plan_training`; None plans now. Submitted again under the same name it continues:
+    existing models stay, and those of changed clusters are trained again. Raises BadSpec when the mixture's name is
+    taken, or its models were trained with other settings.
     """
-    planned = plan_training(wish, settings) if branches is None else branches
-    return submit_plan(lambda session: list(_train(session, wish, planned)), settings)
+    planned = plan_training(spec, settings) if branches is None else branches
+    return submit_plan(lambda session: list(_train(session, spec, planned)), settings)
 
 
 # finding ------------------------------------------------------------------------------------------
 
 
-def _find(session: Session, wish: FindClusters) -> Iterator[Step]:
-    """The fit, every shard, the whole; one job where one shard holds all."""
-    ensure_free(session, Clustering, "clustering", wish.name)
-    names = wish.domains or training_domains(session)
-    wish = wish.model_copy(update={"domains": names})  # so that all parts mean the same text
+def _find(session: Session, spec: FindClusters) -> Iterator[Step]:
+    """The fit, every shard, and the final job; only the final job if one shard is enough."""
+    ensure_free(session, Clustering, "clustering", spec.name)
+    names = spec.domains or training_domains(session)
+    spec = spec.model_copy(update={"domains": names})  # so that all parts use the same text
     counted = session.scalar(select(func.sum(Domain.num_documents)).where(Domain.name.in_(names))) or 0
-    num_shards = -(-int(counted) // wish.shard_size)
+    num_shards = -(-int(counted) // spec.shard_size)
     parts = [None, *range(num_shards)] if num_shards > 1 else []
     for shard in parts:
-        part = ClusterPart(**wish.model_dump(exclude={"kind"}), shard=shard)
-        told = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
-        yield Step(_key(shard), part, f"{wish.name}: {told}", () if shard is None else (_key(None),))
-    yield Step("whole", wish, f"Find clusters {wish.name}", tuple(map(_key, parts)))
+        part = ClusterPart(**spec.model_dump(exclude={"kind"}), shard=shard)
+        label = "fit" if shard is None else f"shard {shard + 1} of {num_shards}"
+        yield Step(_key(shard), part, f"{spec.name}: {label}", () if shard is None else (_key(None),))
+    yield Step("whole", spec, f"Find clusters {spec.name}", tuple(map(_key, parts)))
 
 
 def _key(shard: int | None) -> str:
@@ -82,13 +82,13 @@ def _key(shard: int | None) -> str:
 
 @dataclass(frozen=True)
 class Branch:
-    """The model of one cluster: what is asked for, and what it begins from.
+    """The model of one cluster and its parent.
 
-    `domain` is yet to be made of the cluster's documents where `makes_domain`. `parent` is the expert that it begins
-    from, None for the seed model; without a seed model None is the nearest expert, which the training looks for.
-    `shares` are those of the cluster's documents that each expert was trained on. `num_steps` are those it is to be
-    trained for, or was where it `is_there`: after an edit other ones, as the steps asked for are shared by more or
-    fewer clusters.
+    With `makes_domain` the `domain` is still to be made of the cluster's documents. `parent` is the expert to start
+    from, None for the seed model; without a seed model, None means that the training chooses the nearest expert.
+    `shares` are the shares of the cluster's documents that each expert was trained on. `num_steps` are the steps to
+    train, or those trained if it `is_there`; they differ after an edit, when the steps are divided over more or fewer
+    clusters.
     """
 
     cluster: str
@@ -102,31 +102,33 @@ class Branch:
     shares: Shares
 
 
-def plan_training(wish: TrainClusters, settings: Settings | None = None) -> list[Branch]:
-    """The model of each cluster in turn, as `submit_training` would ask for them; nothing is queued.
+def plan_training(spec: TrainClusters, settings: Settings | None = None) -> list[Branch]:
+    """The model of each cluster as `submit_training` would train it; nothing is queued.
 
-    Raises BadSpec with all that differs when models that would stay were trained otherwise than is asked for now.
+    Raises BadSpec with all differences when existing models were trained with other settings.
     """
     settings = settings or get_settings()
     storage = get_storage(settings)
     with database.reading(settings) as session:
-        found = parent_candidates(session, storage, wish.clustering, wish.branch_from) if wish.branch_from else None
-    shares = shared_documents(found) if found else {}
+        candidates = (
+            parent_candidates(session, storage, spec.clustering, spec.branch_from) if spec.branch_from else None
+        )
+    shares = shared_documents(candidates) if candidates else {}
     with database.reading(settings) as session:
-        branches = list(_branches(session, wish, shares))
-        _refuse_others(session, wish, branches)
+        branches = list(_branches(session, spec, shares))
+        _refuse_others(session, spec, branches)
         return branches
 
 
-def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[Branch]:
-    row = clustering_row(session, wish.clustering)
+def _branches(session: Session, spec: TrainClusters, shares: Mapping[int, Shares]) -> Iterator[Branch]:
+    row = clustering_row(session, spec.clustering)
     wanted = domain_names(session, row)
-    for cluster, num_steps in zip(row.clusters, split_steps(wish.training.num_steps, len(row.clusters)), strict=True):
+    for cluster, num_steps in zip(row.clusters, split_steps(spec.training.num_steps, len(row.clusters)), strict=True):
         domain = wanted.get(cluster.number) or (cluster.domain.name if cluster.domain else "")
-        model = f"{wish.name}/{domain.removeprefix(f'{row.name}/')}"
+        model = f"{spec.name}/{domain.removeprefix(f'{row.name}/')}"
         names = [f"{model}/{_DENSE.only_expert}", f"{model}/{domain}"]  # from a seed, from an expert
-        there = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
-        expert = there.name if there else names[wish.branch_from is not None]
+        existing = None if cluster.number in wanted else _trained(session, names, cluster.domain_id)
+        expert = existing.name if existing else names[spec.branch_from is not None]
         of_cluster = shares.get(cluster.number, {})
         yield Branch(
             cluster.name,
@@ -134,102 +136,103 @@ def _branches(session: Session, wish: TrainClusters, shares: Mapping[int, Shares
             domain,
             cluster.number in wanted,
             expert,
-            there.config.get("num_steps", num_steps) if there else num_steps,
-            there is not None,
+            existing.config.get("num_steps", num_steps) if existing else num_steps,
+            existing is not None,
             best_parent(of_cluster),
             of_cluster,
         )
 
 
-def _refuse_others(session: Session, wish: TrainClusters, branches: Sequence[Branch]) -> None:
-    """Raises BadSpec with all in which the models that are there differ from the wish.
+def _refuse_others(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> None:
+    """Raises BadSpec with all differences between the existing models and the spec.
 
-    Once clusters were edited, models that stay were trained for other shares of the steps than those that are trained
-    anew, and may have begun otherwise; only those that began alike must then have the knobs of the wish.
+    After clusters were edited, remaining models had other shares of the steps than new ones, and may have another
+    parent; then only those with the same kind of parent must have the settings of the spec.
     """
-    names = [one.expert for one in branches if one.is_there]
-    there = list(session.scalars(select(Expert).where(Expert.name.in_(names))))
-    if not there:
+    names = [branch.expert for branch in branches if branch.is_there]
+    existing = list(session.scalars(select(Expert).where(Expert.name.in_(names))))
+    if not existing:
         return
-    edited = _was_edited(session, wish, names)
-    kin = [one for one in there if _begins_as_wished(session, wish, one)]
-    goes_on = edited and len(there) < len(branches)
-    found = _other_knobs(wish, kin if goes_on else there)
-    if not (kin or goes_on):
-        found["beginning"] = f"not from {wish.branch_from or wish.seed_model}"
+    edited = _was_edited(session, spec, names)
+    comparable = [expert for expert in existing if _has_parent_of(session, spec, expert)]
+    continues = edited and len(existing) < len(branches)
+    differences = _other_knobs(spec, comparable if continues else existing)
+    if not (comparable or continues):
+        differences["parent"] = f"not {spec.branch_from or spec.seed_model}"
     if not edited:
-        shares = split_steps(wish.training.num_steps, len(branches))
-        steps = [(one.num_steps, share) for one, share in zip(branches, shares, strict=True) if one.is_there]
+        shares = split_steps(spec.training.num_steps, len(branches))
+        steps = [(branch.num_steps, share) for branch, share in zip(branches, shares, strict=True) if branch.is_there]
         if any(trained != share for trained, share in steps):
             trained_for, shared = (", ".join(map(str, column)) for column in zip(*steps, strict=True))
-            found["num_steps"] = f"{trained_for} instead of {shared}"
-    if found:
-        told = "; ".join(f"{name}: {value}" for name, value in found.items())
+            differences["num_steps"] = f"{trained_for} instead of {shared}"
+    if differences:
+        text = "; ".join(f"{name}: {value}" for name, value in differences.items())
         raise BadSpec(
-            [f"The models of “{wish.name}” must be trained as is asked for now, but were trained otherwise: {told}."],
-            "Choose another name, or delete its mixture and models, or ask as before.",
+            [f"The models of “{spec.name}” were trained with other settings: {text}."],
+            "Choose another name, delete its mixture and models, or use the same settings.",
         )
 
 
-def _other_knobs(wish: TrainClusters, there: Sequence[Expert]) -> dict[str, str]:
-    """What models were trained with where it is not what is asked for; how often a training is saved is no matter."""
-    found = {
+def _other_knobs(spec: TrainClusters, existing: Sequence[Expert]) -> dict[str, str]:
+    """The settings in which trained models differ from the spec, except the interval of checkpoints."""
+    differences = {
         name: f"{expert.config[name]} instead of {value}"
-        for name, value in asdict(wish.training).items()
-        for expert in there
+        for name, value in asdict(spec.training).items()
+        for expert in existing
         if name not in ("num_steps", "checkpoint_every") and expert.config.get(name, value) != value
     }
-    seeds = {one.seed.name for one in there if one.seed} - {wish.seed_model}
-    return found | (
-        {"seed_model": f"{', '.join(sorted(seeds))} instead of {wish.seed_model}"} if wish.seed_model and seeds else {}
+    seeds = {expert.seed.name for expert in existing if expert.seed} - {spec.seed_model}
+    return differences | (
+        {"seed_model": f"{', '.join(sorted(seeds))} instead of {spec.seed_model}"} if spec.seed_model and seeds else {}
     )
 
 
-def _begins_as_wished(session: Session, wish: TrainClusters, expert: Expert) -> bool:
-    """From a seed model, or from an expert that was in the mixture to branch from or is called as such."""
-    if wish.branch_from is None or expert.parent is None:
-        return wish.branch_from is None and expert.parent is None
-    in_it = (
+def _has_parent_of(session: Session, spec: TrainClusters, expert: Expert) -> bool:
+    """True if the expert's parent is as in the spec: none, or an expert of the mixture to branch from."""
+    if spec.branch_from is None or expert.parent is None:
+        return spec.branch_from is None and expert.parent is None
+    is_member = (
         select(Mixture.id)
         .join(Mixture.members)
-        .where(Mixture.name == wish.branch_from, MixtureMember.expert_id == expert.parent_id)
+        .where(Mixture.name == spec.branch_from, MixtureMember.expert_id == expert.parent_id)
     )
-    return session.scalar(in_it) is not None or expert.parent.name.startswith(f"{wish.branch_from}/")
+    return session.scalar(is_member) is not None or expert.parent.name.startswith(f"{spec.branch_from}/")
 
 
-def _was_edited(session: Session, wish: TrainClusters, names: Sequence[str]) -> bool:
-    """Whether clusters changed since they were first trained on: then models are left over, or domains."""
-    left = select(Expert.id).where(Expert.name.startswith(f"{wish.name}/", autoescape=True), Expert.name.not_in(names))
-    return bool(former_domains(clustering_row(session, wish.clustering))) or session.scalar(left.limit(1)) is not None
+def _was_edited(session: Session, spec: TrainClusters, names: Sequence[str]) -> bool:
+    """True if clusters changed since they were first trained on: then models or domains are left over."""
+    left = select(Expert.id).where(Expert.name.startswith(f"{spec.name}/", autoescape=True), Expert.name.not_in(names))
+    return bool(former_domains(clustering_row(session, spec.clustering))) or session.scalar(left.limit(1)) is not None
 
 
-def _train(session: Session, wish: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
-    row, there = clustering_row(session, wish.clustering), _ours(session, wish)
-    new = [one.domain for one in branches if one.makes_domain]
+def _train(session: Session, spec: TrainClusters, branches: Sequence[Branch]) -> Iterator[Step]:
+    row, existing = clustering_row(session, spec.clustering), _existing_mixture(session, spec)
+    new = [branch.domain for branch in branches if branch.makes_domain]
     if new:
         domains = MakeClusterDomains(clustering=row.name, domains=new)
-        yield Step("domains", domains, f"{wish.name}: make domains of {row.name}")
-    missing = [one for one in branches if not one.is_there]
-    for one in missing:
-        told = f"{wish.name}: train on {one.cluster}" + (f" from {one.parent}" if one.parent else "")
-        yield Step(one.expert, _training(wish, one), told, ("domains",) if new else ())
-    experts = [one.expert for one in branches]
-    mixture = MakeMixture(name=wish.name, experts=experts, gate=_gate(row, there), replace=True)
-    yield Step("mixture", mixture, f"{wish.name}: compose the mixture", tuple(one.expert for one in missing))
+        yield Step("domains", domains, f"{spec.name}: make domains of {row.name}")
+    missing = [branch for branch in branches if not branch.is_there]
+    for branch in missing:
+        title = f"{spec.name}: train on {branch.cluster}" + (f" from {branch.parent}" if branch.parent else "")
+        yield Step(branch.expert, _training(spec, branch), title, ("domains",) if new else ())
+    experts = [branch.expert for branch in branches]
+    mixture = MakeMixture(name=spec.name, experts=experts, gate=_gate(row, existing), replace=True)
+    needed = tuple(branch.expert for branch in missing)
+    yield Step("mixture", mixture, f"{spec.name}: compose the mixture", needed)
 
 
-def _training(wish: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
-    """A dense model from the seed; or a whole copy of an expert and its base, trained on."""
+def _training(spec: TrainClusters, branch: Branch) -> TrainJoint | TrainExpert:
+    """The spec of a dense model from the seed, or of a full copy of an expert and its base."""
     name = branch.expert.removesuffix(f"/{_DENSE.only_expert}")
-    training = replace(wish.training, num_steps=branch.num_steps)
-    if wish.seed_model is not None:
+    training = replace(spec.training, num_steps=branch.num_steps)
+    if spec.seed_model is not None:
         return TrainJoint(
-            name=name, seed_model=wish.seed_model, domains=[branch.domain], method=_DENSE.name, training=training
+            name=name, seed_model=spec.seed_model, domains=[branch.domain], method=_DENSE.name, training=training
         )
     return TrainExpert(
         name=branch.expert.removesuffix(f"/{branch.domain}"),
         domain=branch.domain,
-        mixture=str(wish.branch_from),
+        mixture=str(spec.branch_from),
         parent=branch.parent,
         whole=True,
         training=AdaptingConfig(**asdict(training)),
@@ -242,21 +245,21 @@ def _trained(session: Session, names: Sequence[str], domain_id: str | None) -> E
 
 
 def _gate(clustering: Clustering, mixture: Mixture | None) -> GateConfig:
-    """By nearness to these clusters; as sharp as the mixture's gate was, where there is one, and with its evidence."""
+    """A cluster gate on this clustering, with the other settings of the existing mixture's gate, if any."""
     before = load_gate(mixture.gate) if mixture else default_gate()
     kind = before.kind if isinstance(before, ClusteringGateConfig) else ClusterGateConfig.kind
     return changed_gate(before, {"kind": kind, "clustering": clustering.id})
 
 
-def _ours(session: Session, wish: TrainClusters) -> Mixture | None:
-    """The mixture of an earlier training; raises BadSpec when it holds anything but models of clusters."""
-    row = session.scalar(select(Mixture).where(Mixture.name == wish.name))
-    if row is not None and not all(_is_ours(wish, member.expert.name) for member in row.members):
-        raise BadSpec([NameTaken("mixture", wish.name).problem], "Choose another name.")
+def _existing_mixture(session: Session, spec: TrainClusters) -> Mixture | None:
+    """The mixture of an earlier training; raises BadSpec when it has other members than cluster models."""
+    row = session.scalar(select(Mixture).where(Mixture.name == spec.name))
+    if row is not None and not all(_is_cluster_model(spec, member.expert.name) for member in row.members):
+        raise BadSpec([NameTaken("mixture", spec.name).problem], "Choose another name.")
     return row
 
 
-def _is_ours(wish: TrainClusters, expert: str) -> bool:
-    """Whether an expert is called as such a training calls it: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
-    number, _, rest = expert.removeprefix(f"{wish.name}/").partition("/")
-    return expert.startswith(f"{wish.name}/") and rest in (_DENSE.only_expert, f"{wish.clustering}/{number}")
+def _is_cluster_model(spec: TrainClusters, expert: str) -> bool:
+    """True if an expert has a name of such a training: NAME/NUMBER/dense or NAME/NUMBER/CLUSTERING/NUMBER."""
+    number, _, rest = expert.removeprefix(f"{spec.name}/").partition("/")
+    return expert.startswith(f"{spec.name}/") and rest in (_DENSE.only_expert, f"{spec.clustering}/{number}")

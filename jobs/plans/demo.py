@@ -1,4 +1,4 @@
-"""The demo: real jobs on real text found on this very machine, from import to a mixture one can talk to."""
+"""The demo: real jobs on local text of this machine, from import to a mixture for generation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAINING = TrainingConfig(
 
 
 def is_fresh(settings: Settings | None = None) -> bool:
-    """Whether nothing was ever imported or asked for here; artifacts without rows are those of a lost registry."""
+    """True if there are no jobs, corpora or artifacts (artifacts without rows belong to a lost registry)."""
     if get_storage(settings).ids():
         return False
     with reading(settings) as session:
@@ -40,7 +40,7 @@ def is_fresh(settings: Settings | None = None) -> bool:
 
 
 def submit_demo(settings: Settings | None = None) -> list[str]:
-    """The ids of the demo's jobs, all queued in one transaction, each behind those it needs."""
+    """Submits the demo's jobs in one transaction, each after those it needs; returns their ids."""
     settings = settings or get_settings()
     train = [name for name, source in SOURCES.items() if source.role == "train"]
     with transaction(settings) as session:

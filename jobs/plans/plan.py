@@ -1,7 +1,7 @@
-"""A plan: ordinary jobs with their dependencies, asked for in one go.
+"""Submits a plan: ordinary jobs with their dependencies, in one transaction.
 
-Nothing remembers a plan. Each step is found again by its spec, so asking again goes on: jobs that are done or under way
-are kept, failed ones tried again, missing ones made.
+A plan is not stored. The job of each step is looked up by its spec, so submitting again continues: jobs that are done
+or in progress are kept, failed ones are retried, missing ones created.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from workbench.spec_base import Spec
 
 
 def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings | None = None) -> list[str]:
-    """The ids of all jobs of a plan, in one transaction that the plan may read in; then workers are called.
+    """Submits all jobs of a plan in one transaction, notifies the workers, and returns the jobs' ids.
 
-    Raises BadSpec when a name that it needs is taken by something else.
+    Raises BadSpec when a needed name is taken.
     """
     settings = settings or get_settings()
     with database.transaction(settings) as session:
@@ -34,38 +34,38 @@ def submit_plan(steps: Callable[[Session], Sequence[Step]], settings: Settings |
 
 
 def place(session: Session, steps: Sequence[Step]) -> dict[str, str]:
-    """The id of each step's job by its key: found, tried again or made."""
+    """The id of each step's job by its key, after it was found, retried or created."""
     ids: dict[str, str] = {}
-    made: set[str] = set()
-    outlook = RegistryForecast(session)
-    for step, found in zip(steps, rows.find_by_specs(session, [step.spec for step in steps]), strict=True):
-        anew = [ids[key] for key in step.after if key in made]
-        if found is None or not _stands(outlook, step.spec, found, bool(anew)):
-            outlook.validate(step.spec)
+    created: set[str] = set()
+    forecast = RegistryForecast(session)
+    for step, existing in zip(steps, rows.find_by_specs(session, [step.spec for step in steps]), strict=True):
+        restarted = [ids[key] for key in step.after if key in created]
+        if existing is None or not _is_reusable(forecast, step.spec, existing, bool(restarted)):
+            forecast.validate(step.spec)
             ids[step.key] = rows.create_job(session, step.spec, step.title, [ids[key] for key in step.after])
-            outlook.expect(step.spec)
-            made.add(step.key)
+            forecast.expect(step.spec)
+            created.add(step.key)
         else:
-            ids[step.key] = found.id
-            rows.wait_for(session, found.id, anew)
-            if _set_going(session, found.id):
-                outlook.expect(step.spec)
+            ids[step.key] = existing.id
+            rows.wait_for(session, existing.id, restarted)
+            if _continue(session, existing.id):
+                forecast.expect(step.spec)
     return ids
 
 
-def _stands(outlook: RegistryForecast, spec: Spec, found: JobCard, is_outdated: bool) -> bool:
-    """Whether a job need not be asked for again: it is not over yet, or what it made is there.
+def _is_reusable(forecast: RegistryForecast, spec: Spec, job: JobCard, is_outdated: bool) -> bool:
+    """True if a job need not be submitted again: it is not done yet, or its results exist.
 
-    Of one that made nothing with a name, such as scores, it counts whether what it needs was made anew since.
+    A job without named results, such as scores, is outdated when a job that it needs is created again.
     """
     things = creates(spec)
-    if found.state != "done":
+    if job.state != "done":
         return True
-    return all(map(outlook.holds, things)) if things else not is_outdated
+    return all(map(forecast.holds, things)) if things else not is_outdated
 
 
-def _set_going(session: Session, job_id: str) -> bool:
-    """Lets a stopped job go on, unless trying those before it did so already; whether it will make something yet."""
+def _continue(session: Session, job_id: str) -> bool:
+    """Resumes or retries a stopped job, if that has not happened already; True unless the job is done."""
     state = rows.get_job(session, job_id).state
     if state == "paused":
         rows.resume(session, job_id)

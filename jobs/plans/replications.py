@@ -1,7 +1,7 @@
-"""Replications: what to make from which text, asked for as jobs, and found again by what was asked for.
+"""Replications: builds their specs, submits their jobs, and finds them again by their specs.
 
-The plan follows from the wish alone, so asking again under the same name goes on: jobs that are done or under way are
-kept, failed ones tried again, missing ones made.
+The plan depends only on the spec, so submitting again under the same name continues: jobs that are done or in progress
+are kept, failed ones are retried, missing ones created.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from workbench.settings import Settings
 from workbench.specs import parse_spec
 
 GROUP = "source"
-_LEAST_GROUPS = 400  # a split of one in twenty then holds twenty of them, give or take
-_LOOK_AT = 1000  # records
+_LEAST_GROUPS = 400  # a split of one in twenty then has about twenty of them
+_NUM_CHECKED = 1000  # records
 
 
 # what to make from which text ----------------------------------------------------------------------
 
 
-def wish_for(
+def spec_for_folder(
     folder: Path, name: str, size: SizeName, seeds: int, settings: Settings | None = None, *, paper: str = "demix"
 ) -> Replicate:
-    """A replication on the files of `folder`/train and `folder`/novel, a domain each, called after its file.
+    """The spec of a replication on the files of `folder`/train and `folder`/novel, each a domain named after its file.
 
-    A domain of that name that holds other text stays what it is: ours is then called NAME-DOMAIN.
+    If a domain of that name has other text, the new domain is named NAME-DOMAIN.
     """
     with database.reading(settings) as session:
         budget = _budget(session, paper, name, size)
         importer = _Importer(session, name, budget)
-        train = [importer.wish(file, "train") for file in _files(folder / "train", 2)]
-        novel = [importer.wish(file, "novel") for file in _files(folder / "novel", 1)]
-    domains = [one.name for one in train]
-    return _wish(paper, domains, [one.name for one in novel], name, size, seeds, budget, [*train, *novel])
+        train = [importer.spec(file, "train") for file in _files(folder / "train", 2)]
+        novel = [importer.spec(file, "novel") for file in _files(folder / "novel", 1)]
+    domains = [spec.name for spec in train]
+    return _spec(paper, domains, [spec.name for spec in novel], name, size, seeds, budget, [*train, *novel])
 
 
-def wish_on(
+def spec_for_domains(
     domains: Sequence[str],
     novel: Sequence[str],
     name: str,
@@ -65,18 +65,18 @@ def wish_on(
     *,
     paper: str = "demix",
 ) -> Replicate:
-    """A replication on domains that were imported before; raises BadSpec when they are too few or named twice."""
+    """The spec of a replication on imported domains; raises BadSpec when they are too few or repeated."""
     with database.reading(settings) as session:
         budget = _budget(session, paper, name, size)
-    return _wish(paper, domains, novel, name, size, seeds, budget)
+    return _spec(paper, domains, novel, name, size, seeds, budget)
 
 
-def changed(wish: Replicate, **fields: Any) -> Replicate:
-    """The wish with other fields, checked as a whole."""
-    return cast(Replicate, parse_spec(wish.model_dump() | fields))
+def changed(spec: Replicate, **fields: Any) -> Replicate:
+    """A validated copy of the spec with other fields."""
+    return cast(Replicate, parse_spec(spec.model_dump() | fields))
 
 
-def _wish(
+def _spec(
     paper: str,
     domains: Sequence[str],
     novel: Sequence[str],
@@ -86,7 +86,7 @@ def _wish(
     budget: Size,
     imports: Sequence[ImportCorpus] = (),
 ) -> Replicate:
-    wish = {
+    spec = {
         "kind": PAPERS[paper].kind,
         "name": name,
         "size": size,
@@ -94,43 +94,43 @@ def _wish(
         "seeds": seeds,
         "domains": list(domains),
         "novel": list(novel),
-        "imports": [one.model_dump() for one in imports],
+        "imports": [spec.model_dump() for spec in imports],
     }
-    return cast(Replicate, parse_spec(wish | PAPERS[paper].defaults(budget, domains)))
+    return cast(Replicate, parse_spec(spec | PAPERS[paper].defaults(budget, domains)))
 
 
 def _budget(session: Session, paper: str, name: str, size: SizeName) -> Size:
-    """What the size stood for when a replication of this name was begun; else what it stands for now."""
-    begun = next((wish for wish in replications(session) if wish.name == name), None)
-    if begun and begun.paper != paper:
-        told = f"“{name}” must be a new name, but is the replication of another paper already ({begun.paper})."
-        raise BadSpec([told], "Choose another name.")
-    return begun.budget if begun and begun.size == size else PAPERS[paper].sizes[size]
+    """The size's budget in an existing replication of this name; else the current one."""
+    existing = next((spec for spec in replications(session) if spec.name == name), None)
+    if existing and existing.paper != paper:
+        problem = f"“{name}” is a replication of another paper ({existing.paper})."
+        raise BadSpec([problem], "Choose another name.")
+    return existing.budget if existing and existing.size == size else PAPERS[paper].sizes[size]
 
 
 def _files(folder: Path, least: int) -> list[TextFile]:
-    found = [file for file in find_files(folder) if isinstance(file, TextFile)]
-    if len(found) < least:
+    files = [file for file in find_files(folder) if isinstance(file, TextFile)]
+    if len(files) < least:
         raise CorpusError(
-            f"There must be at least {least} {'file' if least == 1 else 'files'} with text, one for each domain, but "
-            f"there are {len(found)}.",
+            f"The folder has {len(files)} text files; at least {least} {'is' if least == 1 else 'are'} needed, one for "
+            "each domain.",
             "Put train/*.jsonl and novel/*.jsonl into the folder.",
             path=folder,
         )
-    return found
+    return files
 
 
 class _Importer:
-    """Wishes to import files, under names that no other text has."""
+    """Builds import specs of files, under names that no other text has."""
 
     def __init__(self, session: Session, name: str, budget: Size) -> None:
         self._session, self._name, self._budget = session, name, budget
-        self._outlook = RegistryForecast(session)
+        self._forecast = RegistryForecast(session)
 
-    def wish(self, file: TextFile, role: str) -> ImportCorpus:
-        """The import of one file; raises BadSpec where its name cannot be a domain's."""
+    def spec(self, file: TextFile, role: str) -> ImportCorpus:
+        """The import spec of one file; raises BadSpec when its name is not a valid domain name."""
         domain = file.path.name.split(".")[0]
-        wish = {
+        fields = {
             "kind": "import-corpus",
             "name": domain,
             "path": str(file.path),
@@ -140,58 +140,61 @@ class _Importer:
             "group_field": GROUP if _is_grouped(file) else "",
         }
         try:
-            found: ImportCorpus = parse_spec(wish)
-            return parse_spec(wish | {"name": f"{self._name}-{domain}"}) if self._is_others(found) else found
+            spec: ImportCorpus = parse_spec(fields)
+            return parse_spec(fields | {"name": f"{self._name}-{domain}"}) if self._is_taken(spec) else spec
         except BadSpec as error:
-            told = f"{file.path.name} cannot name a domain:"
-            raise BadSpec([told, *error.complaints], "Give the file another name, or the replication.") from None
+            problem = f"{file.path.name} is not a valid name for a domain:"
+            raise BadSpec([problem, *error.complaints], "Rename the file or the replication.") from None
 
-    def _is_others(self, wish: ImportCorpus) -> bool:
-        is_taken = any(self._outlook.holds((what, wish.name)) for what in ("domain", "corpus"))
-        return is_taken and rows.find_by_specs(self._session, [wish]) == [None]
+    def _is_taken(self, spec: ImportCorpus) -> bool:
+        is_taken = any(self._forecast.holds((what, spec.name)) for what in ("domain", "corpus"))
+        return is_taken and rows.find_by_specs(self._session, [spec]) == [None]
 
 
 def _is_grouped(file: TextFile) -> bool:
-    """Whether the records say which belong together, in groups small enough to split by."""
-    records = islice(read_records(file, ("text", GROUP), lambda _: None), _LOOK_AT)
-    return len({one.values.get(GROUP) for one in records if isinstance(one, Record)} - {None, ""}) >= _LEAST_GROUPS
+    """True if the records have a group field with enough values to split by."""
+    records = islice(read_records(file, ("text", GROUP), lambda _: None), _NUM_CHECKED)
+    return (
+        len({record.values.get(GROUP) for record in records if isinstance(record, Record)} - {None, ""})
+        >= _LEAST_GROUPS
+    )
 
 
-# asking for it -------------------------------------------------------------------------------------
+# submitting it -------------------------------------------------------------------------------------
 
 
-def submit_replication(wish: Replicate, settings: Settings | None = None) -> list[str]:
-    """The ids of all its jobs, in one transaction: those done or under way stay, the others are queued.
+def submit_replication(spec: Replicate, settings: Settings | None = None) -> list[str]:
+    """Submits its missing jobs in one transaction and returns the ids of all; jobs done or in progress stay.
 
-    Raises BadSpec when a name that it needs is taken by something else.
+    Raises BadSpec when a needed name is taken.
     """
-    return submit_plan(lambda _: plan(wish), settings)
+    return submit_plan(lambda _: plan(spec), settings)
 
 
-def jobs_of(session: Session, wish: Replicate) -> dict[str, JobCard]:
-    """The job of each step by its key, as far as there are any."""
-    steps = plan(wish)
-    found = rows.find_by_specs(session, [step.spec for step in steps])
-    return {step.key: card for step, card in zip(steps, found, strict=True) if card}
+def jobs_of(session: Session, spec: Replicate) -> dict[str, JobCard]:
+    """The existing jobs by the key of their step."""
+    steps = plan(spec)
+    cards = rows.find_by_specs(session, [step.spec for step in steps])
+    return {step.key: card for step, card in zip(steps, cards, strict=True) if card}
 
 
 def replications(session: Session) -> list[Replicate]:
-    """What was asked for, the newest first, each name once: the newest of its wishes with the most seeds."""
+    """All replications, the newest first; of several specs with one name, the one with the most seeds."""
     cards = [card for paper in PAPERS.values() for card in rows.list_jobs(session, kind=paper.kind)]
-    wishes: dict[str, Replicate] = {}
+    specs: dict[str, Replicate] = {}
     for card in sorted(cards, key=lambda card: card.created_at, reverse=True):
         if not card.spec["partial"]:
-            wish: Replicate = parse_spec(card.spec)
-            held = wishes.setdefault(wish.name, wish)
-            wishes[wish.name] = wish if wish.seeds > held.seeds else held
-    return list(wishes.values())
+            spec: Replicate = parse_spec(card.spec)
+            known = specs.setdefault(spec.name, spec)
+            specs[spec.name] = spec if spec.seeds > known.seeds else known
+    return list(specs.values())
 
 
 def find_replication(session: Session, name: str) -> Replicate:
-    """The wish of this name, with the most seeds that were asked for; raises BadSpec with the names there are."""
-    found = replications(session)
-    for wish in found:
-        if wish.name == name:
-            return wish
-    known = ", ".join(wish.name for wish in found) or "none"
-    raise BadSpec([f"There is no replication called “{name}” (there are: {known})."], "Begin one: workbench replicate.")
+    """The replication of this name with the most seeds; raises BadSpec with the existing names."""
+    existing = replications(session)
+    for spec in existing:
+        if spec.name == name:
+            return spec
+    known = ", ".join(spec.name for spec in existing) or "none"
+    raise BadSpec([f"There is no replication “{name}”. Existing: {known}."], "Start one with `workbench replicate`.")

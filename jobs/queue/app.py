@@ -1,6 +1,6 @@
-"""The Celery application: a wake-up call for workers and nothing more.
+"""The Celery application, which only wakes workers up.
 
-Messages carry a job's id as JSON. There is no result backend: the job's row says how it went.
+Messages contain a job's id as JSON. There is no result backend: the job's row has the result.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ RUN = "jobs.run"
 CONNECT_SECONDS = 2.0
 REDIS = {
     "socket_connect_timeout": CONNECT_SECONDS,
-    "socket_timeout": 5.0,  # longer than a waiting call blocks by design (1 s)
-    # A message counts as taken once it is read. Else an acknowledgement that fails because Redis just went away
-    # leaves the worker deaf: it waits for that message to be done before it reads another. Nor is a message
-    # delivered again after an hour.
+    "socket_timeout": 5.0,  # longer than a blocking read (1 s)
+    # A message is acknowledged once it is read. Otherwise an acknowledgement that fails because Redis is away blocks
+    # the worker: it reads no other message before. Nor is a message delivered again after an hour.
     "ack_emulation": False,
 }
 
@@ -40,7 +39,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
         **_broker(settings),
         "broker_connection_timeout": CONNECT_SECONDS,
         "broker_connection_retry_on_startup": True,
-        "broker_connection_max_retries": None,  # a worker waits for its broker as long as it takes
+        "broker_connection_max_retries": None,  # a worker waits for its broker without limit
         "result_backend": None,
         "task_ignore_result": True,
         "task_serializer": "json",

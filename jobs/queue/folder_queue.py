@@ -1,8 +1,8 @@
-"""A queue in a folder: one JSON file per message, for one machine without a broker.
+"""A message queue in a folder, one JSON file per message, for one machine without a broker.
 
-Kombu's own filesystem transport writes a message into the file that readers already see (a reader that is
-quick finds half of it and takes its worker down), moves what it read to the system's temp folder, and stops
-when its folder is removed. This one renames whole files, keeps to its folder and makes it again.
+Kombu's filesystem transport writes a message into a file that readers already see (a fast reader gets half of it and
+crashes its worker), moves read messages to the system's temp folder, and stops when its folder is removed. This one
+renames complete files, stays in its folder and recreates it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSPORT_ALIASES[SCHEME] = "jobs.queue.folder_queue:Transport"
 
 
 class Channel(filesystem.Channel):
-    """Puts and takes whole files; of several takers one wins."""
+    """Writes and takes messages by renaming files; of several readers one wins."""
 
     @property
     def folder(self) -> Path:
@@ -49,7 +49,7 @@ class Channel(filesystem.Channel):
                 if _is_message(payload := json.loads(taken.read_text(encoding="utf-8"))):
                     return payload
             except (OSError, ValueError):
-                continue  # somebody else was quicker, or it is no message: the row brings the job back
+                continue  # another reader was faster, or it is not a message: the row brings the job back
             finally:
                 taken.unlink(missing_ok=True)
         raise Empty
@@ -64,17 +64,17 @@ class Channel(filesystem.Channel):
         return len(messages)
 
     def _messages(self, queue: str) -> list[Path]:
-        found = self.folder.glob(f"*.{queue}.msg")
-        return sorted(file for file in found if not file.name.startswith("."))
+        files = self.folder.glob(f"*.{queue}.msg")
+        return sorted(file for file in files if not file.name.startswith("."))
 
 
 def _is_message(payload: Any) -> bool:
-    """Whether kombu can deliver it; anything else would end the worker."""
+    """True if kombu can deliver it; anything else would crash the worker."""
     return isinstance(payload, dict) and isinstance(payload.get("properties"), dict)
 
 
 class Transport(filesystem.Transport):
-    """Looks into the folder several times a second."""
+    """Polls the folder several times a second."""
 
     Channel = Channel
     polling_interval = 0.25

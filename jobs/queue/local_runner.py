@@ -1,4 +1,4 @@
-"""Jobs carried out by this command instead of a worker: each in a process of its own, several side by side."""
+"""Runs jobs from a command instead of a worker: each in its own process, several in parallel."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from workbench.registry import database
 from workbench.registry.cards import JobCard
 from workbench.settings import Settings, get_settings
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 def watch(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
-    """The cards of jobs every half second until each has ended, is paused, or waits for one that is."""
+    """Yields the cards of jobs every half second until each has ended, is paused, or waits for a paused one."""
     pause = threading.Event()
     while True:
         cards = cards_of(ids, settings)
         yield cards
-        if not _still_to_come(cards):
+        if not _unfinished(cards):
             return
-        pause.wait(LOOK_SECONDS)
+        pause.wait(POLL_SECONDS)
 
 
 def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[list[JobCard]]:
-    """Runs these jobs, as many side by side as a worker would, and gives their cards meanwhile.
+    """Runs these jobs, as many in parallel as a worker would, and yields their cards.
 
-    Closing it, or Ctrl-C, stops what runs at a checkpoint and leaves it in the queue.
+    Closing it, or Ctrl-C, stops running jobs at a checkpoint and leaves them in the queue.
     """
     settings = settings or get_settings()
     prepare_process(settings.threads or max(1, (os.cpu_count() or 1) // settings.worker_slots))
@@ -42,7 +42,7 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
     for runner in runners:
         runner.start()
     try:
-        for cards in _take_back_meanwhile(watch(ids, settings), settings):
+        for cards in _reap_meanwhile(watch(ids, settings), settings):
             yield cards
             if not any(runner.is_alive() for runner in runners):
                 return
@@ -56,24 +56,24 @@ def run_jobs(ids: Sequence[str], settings: Settings | None = None) -> Iterator[l
 
 
 def _run_all(ids: Collection[str], settings: Settings, over: threading.Event) -> None:
-    """Runs one after another of these until it is over."""
+    """Runs jobs one after another until `over` is set."""
     while not over.is_set():
-        if not run_most_urgent(settings, ids):  # those that wait are behind one that runs, here or elsewhere
-            over.wait(LOOK_SECONDS)
+        if not run_most_urgent(settings, ids):  # waiting jobs depend on one that runs, here or elsewhere
+            over.wait(POLL_SECONDS)
 
 
-def _take_back_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iterator[list[JobCard]]:
-    """The same cards; takes back what fell silent, since no clock process may be here to do it."""
-    silence, looked_at = LeaseReaper(settings), time.monotonic()
+def _reap_meanwhile(stream: Iterator[list[JobCard]], settings: Settings) -> Iterator[list[JobCard]]:
+    """Passes the cards on and reaps expired leases, since no scheduler may be running."""
+    reaper, reaped_at = LeaseReaper(settings), time.monotonic()
     for cards in stream:
         yield cards
-        if time.monotonic() - looked_at >= settings.reconcile_seconds:
-            silence.look()
-            looked_at = time.monotonic()
+        if time.monotonic() - reaped_at >= settings.reconcile_seconds:
+            reaper.reap()
+            reaped_at = time.monotonic()
 
 
-def _still_to_come(cards: Sequence[JobCard]) -> list[JobCard]:
-    """Those that run, or may yet run without anybody resuming another."""
+def _unfinished(cards: Sequence[JobCard]) -> list[JobCard]:
+    """The jobs that run, or can run without another job being resumed."""
     held = {card.id for card in cards if card.state == "paused"}
     while behind := {card.id for card in cards if card.id not in held and held.intersection(card.after)}:
         held |= behind
@@ -81,6 +81,6 @@ def _still_to_come(cards: Sequence[JobCard]) -> list[JobCard]:
 
 
 def cards_of(ids: Sequence[str], settings: Settings | None = None) -> list[JobCard]:
-    """The jobs as they stand; one that somebody deleted is left out."""
+    """The current cards of jobs, without deleted ones."""
     with database.reading(settings) as session:
         return rows.get_jobs(session, ids)

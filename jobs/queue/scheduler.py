@@ -1,7 +1,7 @@
-"""Brings back what was lost: `python -P -m jobs.queue.scheduler`.
+"""The scheduler, which recovers lost jobs: `python -P -m jobs.queue.scheduler`.
 
-Every few seconds it takes back jobs whose worker fell silent and calls workers for jobs that wait. Any number
-may run at the same time. A registry or a broker that is away is tried again in the next round.
+Every few seconds it returns jobs with an expired lease to the queue and notifies workers of waiting jobs. Any number
+may run at the same time. If the registry or the broker is away, the next round tries again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ JITTER = 0.2
 
 
 def main() -> None:
-    """Works until SIGTERM or Ctrl-C."""
+    """Runs until SIGTERM or Ctrl-C."""
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
@@ -45,23 +45,23 @@ def main() -> None:
 
 
 class Scheduler:
-    """Looks again and again; remembers when it last looked."""
+    """Runs the rounds, with backups and sweeps at longer intervals."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._silence = LeaseReaper(settings)
+        self._reaper = LeaseReaper(settings)
         self._swept_at = time.monotonic()
         self._backed_up_at = -math.inf
 
     def run(self, over: threading.Event) -> None:
-        """Rounds until `over` is set."""
+        """Runs rounds until `over` is set."""
         while not over.wait(self._settings.reconcile_seconds * random.uniform(1 - JITTER, 1 + JITTER)):
             with _reported():
                 self.round()
 
     def round(self) -> None:
-        """One look: dead leases, lost hints, and now and then a backup and the files that no row needs."""
-        self._silence.look()
+        """One round: expired leases, lost messages, and at times a backup and a sweep."""
+        self._reaper.reap()
         send_due(self._settings, self._settings.reconcile_seconds)
         now = time.monotonic()
         if now - self._backed_up_at >= SWEEP_SECONDS:
@@ -76,7 +76,7 @@ class Scheduler:
 
 @contextmanager
 def _reported() -> Iterator[None]:
-    """Tells a problem in the scheduler's log and goes on: the next round tries again."""
+    """Logs a problem and continues: the next round tries again."""
     try:
         yield
     except (Problem, OSError) as problem:
@@ -84,26 +84,26 @@ def _reported() -> Iterator[None]:
 
 
 class LeaseReaper:
-    """Jobs whose lease has run out: put back into the queue, or failed after the last attempt."""
+    """Returns jobs with an expired lease to the queue, or fails them after the last attempt."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._looked_at = time.time()
+        self._reaped_at = time.time()
 
-    def look(self) -> None:
-        """Takes back what fell silent; to be called every `reconcile_seconds`."""
+    def reap(self) -> None:
+        """Handles expired leases; to be called every `reconcile_seconds`."""
         if not self._has_slept():
             with database.transaction(self._settings) as session:
                 leases.expire(session, time.time(), self._settings.max_attempts)
 
     def _has_slept(self) -> bool:
-        """Whether this machine just woke up: the jobs on it must get a moment to show that they live."""
-        before, self._looked_at = self._looked_at, time.time()
-        return self._looked_at - before > self._settings.reconcile_seconds * 2 + self._settings.lease_seconds
+        """True if this machine was just suspended: its jobs must get time to renew their leases."""
+        before, self._reaped_at = self._reaped_at, time.time()
+        return self._reaped_at - before > self._settings.reconcile_seconds * 2 + self._settings.lease_seconds
 
 
 def send_due(settings: Settings, resend_seconds: float) -> None:
-    """Calls workers for jobs that waited so long since the last call, unless enough calls wait already."""
+    """Notifies workers of jobs that waited that long since the last message, unless enough messages are queued."""
     with database.reading(settings) as session:
         ids = rows.due(session, time.time(), resend_seconds)
     if ids and num_calls(settings) < len(ids):
@@ -111,7 +111,7 @@ def send_due(settings: Settings, resend_seconds: float) -> None:
 
 
 def num_calls(settings: Settings) -> int:
-    """How many messages nobody has taken yet; 0 when the broker does not say."""
+    """The number of queued messages; 0 when the broker does not respond."""
     try:
         with make_app(settings).connection_for_read() as connection:
             size: int = connection.default_channel.queue_declare(QUEUE, passive=True).message_count

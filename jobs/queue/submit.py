@@ -1,7 +1,7 @@
-"""The door to jobs: submit one, stop it, try it again, watch it.
+"""Submits, stops, retries and watches jobs.
 
-Each call is one transaction; then the broker is told. A broker that is away costs seconds and no job: the
-reconciler tells it later.
+Each call is one transaction, followed by a message to the broker. If the broker is away, no job is lost: the
+scheduler sends the message later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.specs import parse_spec
 from workbench.store.storage import confine
 
 ENDED = ("done", "failed", "cancelled")
-ONCE_MORE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+ONE_RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 
 def submit(
@@ -41,12 +41,12 @@ def submit(
     title: str | None = None,
     settings: Settings | None = None,
 ) -> str:
-    """The id of a new job: its row is committed, and a worker is called. Raises BadSpec for what cannot be granted."""
+    """Submits a job and returns its id: commits its row and notifies a worker. Raises BadSpec for an invalid spec."""
     settings = settings or get_settings()
-    wish = _checked(spec)
+    checked = _validated(spec)
     with database.transaction(settings) as session:
-        validate_against_registry(session, wish)
-        job_id = rows.create_job(session, wish, title=title, after=after, priority=priority)
+        validate_against_registry(session, checked)
+        job_id = rows.create_job(session, checked, title=title, after=after, priority=priority)
     call_workers(settings, [job_id])
     return job_id
 
@@ -54,39 +54,39 @@ def submit(
 def run_now(
     spec: Spec | dict[str, Any], *, title: str | None = None, settings: Settings | None = None
 ) -> tuple[str, Iterator[Event]]:
-    """The id of a new job that is this process's from the start, and its events: iterating does the work.
+    """The id of a new job that this process runs itself, and its events: iterating runs it.
 
-    No broker and no worker take part. See `jobs.attempt.attempt.follow` for how it ends.
+    No broker or worker is involved. See `jobs.attempt.attempt.follow` for the end.
     """
     settings = settings or get_settings()
-    wish, owner = _checked(spec), new_owner()
+    checked, owner = _validated(spec), new_owner()
     with database.transaction(settings) as session:
-        validate_against_registry(session, wish)
-        job_id = rows.create_job(session, wish, title=title)
+        validate_against_registry(session, checked)
+        job_id = rows.create_job(session, checked, title=title)
         fence = leases.claim(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
-        assert fence is not None, "nobody else can see the row yet"
+        assert fence is not None, "no other process can see the row yet"
     return job_id, follow(Claim(job_id, fence, 1, owner), settings)
 
 
 def keep_done(spec: Spec, result: dict[str, Any], *, settings: Settings | None = None) -> str:
-    """The id of a job for what this process has done already, with its result."""
+    """Records work that this process has done already as a job with a result; returns the id."""
     settings = settings or get_settings()
     with database.transaction(settings) as session:
         job_id = rows.create_job(session, spec)
         fence = leases.claim(session, job_id, new_owner(), settings.lease_seconds, settings.max_attempts)
-        assert fence is not None, "nobody else can see the row yet"
+        assert fence is not None, "no other process can see the row yet"
         leases.finish(session, job_id, fence, "done", result=result)
     return job_id
 
 
 def request_stop(job_id: str, how: Literal["cancel", "pause"], *, settings: Settings | None = None) -> None:
-    """Asks a job to stop. A running one has stopped when its state says so, within seconds."""
+    """Requests a job to stop; a running job stops within seconds and then changes its state."""
     with database.transaction(settings) as session:
         rows.request_stop(session, job_id, how)
 
 
 def retry(job_id: str, *, settings: Settings | None = None) -> None:
-    """Queues a failed or cancelled job again; it goes on from its last checkpoint."""
+    """Queues a failed or cancelled job again; it continues from its last checkpoint."""
     settings = settings or get_settings()
     with database.transaction(settings) as session:
         rows.retry(session, job_id)
@@ -94,7 +94,7 @@ def retry(job_id: str, *, settings: Settings | None = None) -> None:
 
 
 def resume(job_id: str, *, settings: Settings | None = None) -> None:
-    """Queues a paused job again; it goes on from its last checkpoint."""
+    """Queues a paused job again; it continues from its last checkpoint."""
     settings = settings or get_settings()
     with database.transaction(settings) as session:
         rows.resume(session, job_id)
@@ -102,17 +102,17 @@ def resume(job_id: str, *, settings: Settings | None = None) -> None:
 
 
 def delete(job_id: str, *, settings: Settings | None = None) -> bool:
-    """Deletes an ended job with its log and checkpoints; False when its row stays because something names it."""
+    """Deletes an ended job with its log and checkpoints; False when its row stays because something refers to it."""
     settings = settings or get_settings()
     with database.transaction(settings) as session:
-        has_gone = rows.delete_job(session, job_id)
-        # Before the commit: until then nobody can start the job again. A folder that is left is swept.
+        is_deleted = rows.delete_job(session, job_id)
+        # Before the commit: until then the job cannot be started again. A folder that is left is swept.
         shutil.rmtree(confine(settings.jobs_folder, job_id), ignore_errors=True)
-    return has_gone
+    return is_deleted
 
 
 def wait(job_id: str, poll: float = 0.5, *, settings: Settings | None = None) -> Iterator[JobCard]:
-    """The job's card each time it changed, until it has ended or is paused."""
+    """Yields the job's card after each change, until it has ended or is paused."""
     last = None
     while True:
         with database.reading(settings) as session:
@@ -126,7 +126,7 @@ def wait(job_id: str, poll: float = 0.5, *, settings: Settings | None = None) ->
 
 
 def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
-    """Sends a hint for each job; False when the broker does not answer, then the reconciler tries again."""
+    """Notifies workers of each job; False when the broker does not respond (the scheduler then tries again)."""
     sent = []
     try:
         for job_id in job_ids:
@@ -135,20 +135,20 @@ def call_workers(settings: Settings, job_ids: Iterable[str]) -> bool:
     except (KombuError, ChannelError, ConnectionError, OSError):
         return False
     finally:
-        # The job is safe without this note; without it the reconciler merely calls once more.
+        # Without this mark the scheduler only sends another message.
         with suppress(RegistryAway, DiskFull), database.transaction(settings) as session:
             rows.mark_sent(session, sent, time.time())
     return True
 
 
 def send(settings: Settings, job_id: str) -> None:
-    """Puts one hint into the broker; gives up within seconds."""
-    make_app(settings).send_task(RUN, args=[job_id], queue=QUEUE, retry=True, retry_policy=ONCE_MORE)
+    """Sends one message to the broker; gives up within seconds."""
+    make_app(settings).send_task(RUN, args=[job_id], queue=QUEUE, retry=True, retry_policy=ONE_RETRY)
 
 
-def _checked(spec: Spec | dict[str, Any]) -> Spec:
-    """The wish, validated as it will be read back from its row."""
+def _validated(spec: Spec | dict[str, Any]) -> Spec:
+    """The spec, validated as it will be read back from its row."""
     if not isinstance(spec, Spec | dict):
-        raise BadSpec([f"A wish must be a spec, but is a {type(spec).__name__} instead."])
+        raise BadSpec([f"Expected a job spec, got {type(spec).__name__}."])
     checked: Spec = parse_spec(spec if isinstance(spec, dict) else spec.model_dump(mode="json"))
     return checked

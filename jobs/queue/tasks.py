@@ -1,10 +1,10 @@
-"""What a worker does when it is woken: it runs the most urgent waiting jobs, one by one, until none is left.
+"""The Celery task: runs the most urgent waiting jobs, one by one, until none is left.
 
-The id in the message is only the reason to wake up; the rows say what is to be done. So a job that became due
-because another ended starts at once, priorities hold, and one message is enough for a whole queue.
+The id in the message only wakes the worker up; it chooses jobs by their rows. So a job that became due because another
+ended starts at once, priorities hold, and one message is enough for a full queue.
 
-When the worker is asked to stop, it closes the lifelines of its runners: they leave a checkpoint and put
-their jobs back into the queue. When it is killed, the kernel closes them.
+When the worker stops, it closes the lifelines of its runners: they leave a checkpoint and return their jobs to the
+queue. When it is killed, the kernel closes them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from workbench.settings import Settings, get_settings
 RUNNER = python_command("jobs.attempt.runner")
 
 _TAIL_BYTES = 8_000
-_WORDS = 500
+_MAX_CHARACTERS = 500
 
 _stopping = threading.Event()
 _lifelines: set[FileIO] = set()
@@ -49,13 +49,13 @@ _chosen: set[str] = set()
 
 
 def run(job_id: str) -> None:
-    """Celery's task: somebody wants `job_id` to be run."""
+    """The Celery task; `job_id` only wakes the worker up."""
     settings = get_settings()
     try:
         while not _stopping.is_set() and run_most_urgent(settings):
             pass
     except RegistryAway as away:
-        print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the reconciler calls again
+        print(f"{job_id}: {away}", file=sys.stderr, flush=True)  # the scheduler sends another message
 
 
 app = make_app(get_settings())
@@ -63,7 +63,7 @@ app.task(run, name=RUN)
 
 
 def run_most_urgent(settings: Settings, among: Collection[str] | None = None) -> bool:
-    """Runs the job that should be next (of these; None: of all); False when none waits or none can be claimed."""
+    """Runs the most urgent job (of `among`, or of all); False when none waits or none can be claimed."""
     with chosen(settings, among) as job_id:
         if job_id is None:
             return False
@@ -71,7 +71,7 @@ def run_most_urgent(settings: Settings, among: Collection[str] | None = None) ->
         owner = new_owner()
         end = run_process(settings, job_id, owner)
         if end.code != 0 and row_of(settings, job_id).fence == before:
-            take(settings, job_id, owner)  # it died before it could: that, too, was an attempt
+            take(settings, job_id, owner)  # it died before claiming: that counts as an attempt
         take_back(settings, job_id, owner, end)
         return row_of(settings, job_id).fence != before
 
@@ -82,7 +82,7 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
     with _choosing:
         with database.reading(settings) as session:
             ids = rows.due(session, time.time(), resend_seconds=0)
-        job_id = next((one for one in ids if one not in _chosen and (among is None or one in among)), None)
+        job_id = next((id for id in ids if id not in _chosen and (among is None or id in among)), None)
         if job_id is not None:
             _chosen.add(job_id)
     try:
@@ -93,7 +93,7 @@ def chosen(settings: Settings, among: Collection[str] | None = None) -> Iterator
 
 
 def row_of(settings: Settings, job_id: str) -> Job:
-    """The job's row as it is now, cut off from the registry."""
+    """The job's current row, detached from the session."""
     with database.reading(settings) as session:
         job = session.get_one(Job, job_id)
         session.expunge(job)
@@ -101,14 +101,14 @@ def row_of(settings: Settings, job_id: str) -> Job:
 
 
 class Exit(NamedTuple):
-    """How a process ended, and the last line it printed (empty when it printed nothing)."""
+    """A process's exit code and its last line of output (empty without output)."""
 
     code: int
-    last_words: str = ""
+    last_line: str = ""
 
 
 def run_process(settings: Settings, job_id: str, owner: str) -> Exit:
-    """Runs one attempt in a process of its own, its output in the job's log."""
+    """Runs one attempt in its own process, with its output in the job's log."""
     log = log_path(settings, job_id)
     log.parent.mkdir(parents=True, exist_ok=True)
     with lifeline() as end, log.open("ab") as output:
@@ -148,7 +148,7 @@ def lifeline() -> Iterator[int]:
 
 
 def stop_runners(**_: object) -> None:
-    """Asks all runners to stop. Runs inside a signal handler: takes no lock and waits for nothing."""
+    """Requests all runners to stop. Runs inside a signal handler: takes no lock and waits for nothing."""
     _stopping.set()
     for ours in list(_lifelines):
         ours.close()
@@ -158,20 +158,20 @@ worker_shutting_down.connect(stop_runners)
 
 
 def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a process, once it and everything it started are gone."""
+    """Waits for a process, kills its children, and returns its exit code."""
     if hasattr(os, "waitid"):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with suppress(ProcessLookupError):  # not reaped yet, so the group's number is nobody else's
+        with suppress(ProcessLookupError):  # not reaped yet, so the group id is not reused
             os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
 def last_line(log: Path, start: int) -> str:
-    """The last line with words in a file from a place on, shortened; empty when nothing was printed."""
+    """The last non-blank line of a file after position `start`, shortened; empty without output."""
     with suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(max(start, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").split("\n")
-        return next((line.strip()[:_WORDS] for line in reversed(lines) if line.strip()), "")
+        return next((line.strip()[:_MAX_CHARACTERS] for line in reversed(lines) if line.strip()), "")
     return ""
 
 
@@ -181,18 +181,18 @@ def take_back(settings: Settings, job_id: str, owner: str, end: Exit) -> None:
     if job.state != "running" or job.owner != owner:
         return
     claim = Claim(job_id, job.fence, job.attempt, owner)
-    goes_on = _has_progressed(settings, job_id)
-    count = "after it had saved new work" if goes_on else f"in attempt {claim.attempt} of {settings.max_attempts}"
+    progressed = _has_progressed(settings, job_id)
+    count = "after a new checkpoint" if progressed else f"in attempt {claim.attempt} of {settings.max_attempts}"
     cause = f"Its process {in_words(end.code)} {count}"
-    # What a signal ended had no time for words: its last line is not the cause.
-    cause += f": {end.last_words}" if end.code > 0 and end.last_words else "."
-    if goes_on or claim.attempt < settings.max_attempts:
+    # A process killed by a signal could not print the cause: its last line is something else.
+    cause += f": {end.last_line}" if end.code > 0 and end.last_line else "."
+    if progressed or claim.attempt < settings.max_attempts:
         finish(claim, settings, Outcome("queued", cause))
     else:
         finish(
             claim,
             settings,
-            Outcome("failed", cause, f"Look at its log, {log_path(settings, job_id)}, then try again."),
+            Outcome("failed", cause, f"See its log {log_path(settings, job_id)}, then retry."),
         )
 
 
@@ -202,7 +202,7 @@ def _has_progressed(settings: Settings, job_id: str) -> bool:
 
 
 def in_words(code: int) -> str:
-    """How a process ended: `was ended by SIGKILL (perhaps out of memory)`."""
+    """The end of a process in words: `was ended by SIGKILL (perhaps the memory ran out)`."""
     if code >= 0:
         return f"ended with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"

@@ -1,4 +1,4 @@
-"""A worker, `python -P -m jobs.queue.worker`: waits for calls and runs jobs, WORKBENCH_WORKER_SLOTS at a time."""
+"""A worker, `python -P -m jobs.queue.worker`: waits for messages and runs jobs, WORKBENCH_WORKER_SLOTS at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from workbench.settings import Settings, get_settings
 
 
 def main() -> NoReturn:
-    """Works until SIGTERM or Ctrl-C; then running jobs leave a checkpoint and go back to the queue."""
-    greet(get_settings())
+    """Runs until SIGTERM or Ctrl-C; then running jobs leave a checkpoint and return to the queue."""
+    prepare(get_settings())
     worker = app.Worker(
         hostname=f"workbench-{os.getpid()}@{socket.gethostname()}",
         loglevel="WARNING",
@@ -32,13 +32,13 @@ def main() -> NoReturn:
     sys.exit(worker.exitcode or 0)
 
 
-def greet(settings: Settings) -> None:
-    """Makes sure that there is a registry, and wakes this worker up for what waits already."""
+def prepare(settings: Settings) -> None:
+    """Checks the registry, and sends messages for jobs that wait already."""
     warnings.filterwarnings("ignore", message="You're running the worker with superuser")  # a message is JSON
-    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)  # about late acknowledgement: not ours
+    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)  # about late acknowledgement, which is off
     try:
         require_registry(settings)
-        send_due(settings, resend_seconds=0)  # calls may have gone with a worker that was killed
+        send_due(settings, resend_seconds=0)  # messages may be lost with a worker that was killed
     except RegistryAway as away:
         print(away, file=sys.stderr, flush=True)
 

@@ -107,7 +107,7 @@ def test_every_text_that_fits_is_read(model: MultiExpertModel, tokenizer: Tokeni
 
 def test_ids_are_of_the_vocabulary_and_fit(model: MultiExpertModel, tokenizer: Tokenizer) -> None:
     for foreign in (-1, model.vocab_size):
-        with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, but one is {foreign}"):
+        with pytest.raises(TokenizerError, match=f"from 0 to {model.vocab_size - 1}, got {foreign}"):
             said(model, tokenizer, [0, foreign])
     full = [1] * model.max_positions
     with pytest.raises(ContextLengthExceeded, match=f"at most {model.max_positions - 1} tokens"):

@@ -297,7 +297,7 @@ def test_the_scheduler_tells_of_a_refused_sweep_and_goes_on(house: House, capsys
     scheduler.round()
     said = capsys.readouterr().err
     assert "error: The artifacts in" in said
-    assert "belong to another registry: nothing is removed." in said
+    assert "belong to another registry. Nothing is removed." in said
     assert all(folder.is_dir() for folder in kept)
     assert list_backups(house.settings) == []  # an empty registry's backups must not push out the good ones
 

@@ -278,7 +278,7 @@ def test_a_parent_that_does_not_say_its_rate_is_asked_for_one(trained: Do) -> No
             expert.config = {}
     training = {name: value for name, value in TRAINING.items() if name != "learning_rate"}
     card = trained({**NEW, "training": training})
-    assert (card.state, card.next_step) == ("failed", "Give a learning rate.")
+    assert (card.state, card.next_step) == ("failed", "Set a learning rate.")
     assert trained(NEW).state == "done"
 
 

@@ -98,7 +98,7 @@ def test_a_certificate_holds_no_text_and_the_same_wish_finds_the_same(trained: D
 
 
 def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = model_loading.load
+    host = model_loading.load_base
 
     def doctored(base: Any, kept: Any, device: Any) -> Any:
         """A model in which a trace of the first expert seeps into the second as long as it is there."""
@@ -120,7 +120,7 @@ def test_a_doctored_model_is_not_certified(trained: Do, monkeypatch: pytest.Monk
 
 def test_never_are_two_models_in_memory(trained: Do, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(NEVER).state == "done"
-    host, alive, seen = model_loading.load, weakref.WeakSet[Any](), []
+    host, alive, seen = model_loading.load_base, weakref.WeakSet[Any](), []
 
     def watched(base: Any, kept: Any, device: Any) -> Any:
         gc.collect()

@@ -229,7 +229,7 @@ def test_of_two_edits_at_once_the_second_is_told_to_try_again(topics: Do) -> Non
     first, events = run_now(wish)
     next(events)
     done(topics({**wish, "cluster": "1"}))
-    with pytest.raises(JobError, match="must stay as it was"):
+    with pytest.raises(JobError, match="changed meanwhile"):
         list(events)
     with reading() as session:
         assert jobs.get_job(session, first).state == "failed"

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from engine.models.demix import Rows
-from engine.models.demix_files import load_demix
 
 from engine.config import SamplingConfig
 from engine.errors import Problem

@@ -212,7 +212,7 @@ def test_other_routings_of_the_same_prompts_need_no_model(paired: Do, tasks: Pat
     def no_model(*_: Any) -> None:
         raise AssertionError("a model was read")
 
-    monkeypatch.setattr(classify, "load", no_model)
+    monkeypatch.setattr(classify, "load_experts", no_model)
     again = report_of(paired({**CLASSIFY, "path": str(tasks), "routings": ["updating"], "newest_weight": 0.2}))
     assert {row["way"] for row in again.findings["rows"]} == {"chance", "alone", "equal", "updating"}
     assert accuracy(again, "equal") == accuracy(first, "equal")
@@ -283,4 +283,4 @@ def test_what_cannot_be_done_is_said(paired: Do, tasks: Path) -> None:
         "fixed-validation",
     }
     shutil.rmtree(tasks / "mood")
-    assert "holds none" in paired(wish).error
+    assert "no tasks" in paired(wish).error

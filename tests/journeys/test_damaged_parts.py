@@ -59,7 +59,7 @@ DAMAGES = {
     "second part missing": (missing("part-1.safetensors"), "part-1.safetensors", "is missing"),
     "card cut short": (cut_short("expert.json"), "expert.json", "is not the file that was written"),
     "card missing": (missing("expert.json"), "expert.json", "is missing"),
-    "manifest cut short": (cut_short("manifest.json"), "manifest.json", "must be readable, but is not"),
+    "manifest cut short": (cut_short("manifest.json"), "manifest.json", "cannot be read"),
 }
 each_damage = pytest.mark.parametrize(("damage", "file", "fault"), DAMAGES.values(), ids=list(DAMAGES))
 

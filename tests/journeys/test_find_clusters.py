@@ -239,7 +239,7 @@ def test_documents_without_a_known_word_are_counted(imported: Do, tmp_path: Path
     assert found()[0].metrics["num_blank"] == 30
     job = imported({**FIND, "name": "nothing", "domains": ["signs"]})
     assert job.state == "failed"
-    assert "must hold at least one word" in job.error
+    assert "no words besides stop words" in job.error
 
 
 def test_identical_vectors_are_divided_all_the_same(do: Do, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_changes_name_and_count_the_documents(imported: Do, tmp_path: Path, caps
 def test_a_stop_leaves_the_job_to_go_on(imported: Do) -> None:
     job_id, events = run_now({**FIND, "shard_size": 50})
     for event in events:
-        if getattr(event, "note", "") == "putting documents into clusters":
+        if getattr(event, "note", "") == "assigning documents to clusters":
             break
     events.close()  # type: ignore[attr-defined]
     with transaction() as session:

@@ -257,25 +257,25 @@ HOSTILE: dict[str, tuple[Make, str]] = {
     "no object": (content("config.json", "[1]"), "is not a JSON object"),
     "an index that is deep": (all_of(index("a"), content(INDEX, "[" * 100_000)), "nested too deeply"),
     "generation settings that are deep": (content("generation_config.json", "[" * 100_000), "nested too deeply"),
-    "a tokenizer that is deep": (content("tokenizer.json", '{"model":' * 100_000), "must be a tokenizer"),
+    "a tokenizer that is deep": (content("tokenizer.json", '{"model":' * 100_000), "cannot be read"),
     "tokenizer settings that are deep": (content("tokenizer_config.json", "[" * 100_000), "nested too deeply"),
     "half a character as a token": (
         all_of(content("tokenizer_config.json", '{"bos_token": "\\ud800"}'), config(bos_token_id=-1, eos_token_id=1.5)),
-        "beginning or ending",
+        "BOS or EOS",
     ),
     "a vocabulary outside": (
         older_tokenizer(vocab_file="../vocab.json", merges_file="../merges.txt"),
-        "must hold a tokenizer|beginning",
+        "has no tokenizer|BOS",
     ),
     "a tokenizer with code of its own": (
         older_tokenizer(auto_map={"AutoTokenizer": ["evil.Evil", None]}),
         "code of its own",
     ),
     "a tokenizer of another family": (parts_of("tokenizer_config.json", tokenizer_class="T5Tokenizer"), "must be one"),
-    "an added token without an id": (parts_of("added_tokens.json", evil="../vocab.json"), "an id for each token"),
+    "an added token without an id": (parts_of("added_tokens.json", evil="../vocab.json"), "does not map tokens to ids"),
     "added tokens that are none": (
         parts_of("tokenizer_config.json", added_tokens_decoder={"1": {"content": "a", "evil": 1}}),
-        "by their ids",
+        "does not map ids to tokens",
     ),
     "a terabyte without room on the disk": (sparse, r"takes 4,096 GB, but this machine has [\d,]+ GB of memory"),
     "a template of a token that it does not define": (template(BEGIN, TEXT), "cannot read a text"),
@@ -354,7 +354,7 @@ def test_a_hostile_seed_is_refused_with_a_sentence(trained: Do, watched: Path, c
     assert card.state == "failed"
     assert card.next_step
     assert re.search(words, card.error or "")
-    for never in ("error of its own", "weights_only", "will likely succeed"):
+    for never in ("unexpected error", "weights_only", "will likely succeed"):
         assert never not in f"{card.error} {card.next_step}"
     assert left_behind() == before
     assert not opened(watched.parent), "a file outside the folder was opened"

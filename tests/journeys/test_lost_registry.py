@@ -194,7 +194,7 @@ def test_what_a_job_left_that_did_not_end_gets_no_row(trained: Do) -> None:
     told = rebuilt()
     assert (told.made, [one.why for one in told.left]) == (
         {},
-        ["no registry ever knew it: a job left it that did not end"],
+        ["it was never registered: an unfinished job left it"],
     )
 
 

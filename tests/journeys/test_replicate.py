@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.plans.replications import submit_replication, wish_for
+from jobs.plans.replications import spec_for_folder, submit_replication
 from tests.journeys.conftest import carry_out
 from workbench.registry import experts, mixtures, reports
 from workbench.registry.database import reading
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
-    cards = carry_out(submit_replication(wish_for(novel_and_training, "rep", "smoke", 1)))
+    cards = carry_out(submit_replication(spec_for_folder(novel_and_training, "rep", "smoke", 1)))
     assert [card.error for card in cards if card.state != "done"] == []
     with reading() as session:
         (report,) = reports.list_reports(session, kind="replication")

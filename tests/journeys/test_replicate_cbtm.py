@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.plans.replications import changed, submit_replication, wish_for
+from jobs.plans.replications import changed, spec_for_folder, submit_replication
 from tests.journeys.conftest import carry_out
 from workbench.registry import clusterings, mixtures, reports
 from workbench.registry.database import reading
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
-    wish = changed(wish_for(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
+    wish = changed(spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="cbtm"), tasks=str(TASKS))
     cards = carry_out(submit_replication(wish))
     assert [(card.title, card.error) for card in cards if card.state != "done"] == []
     with reading() as session:

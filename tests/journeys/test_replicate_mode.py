@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.plans.replications import submit_replication, wish_for
+from jobs.plans.replications import spec_for_folder, submit_replication
 from tests.journeys.conftest import carry_out
 from workbench.registry import experts, reports
 from workbench.registry.database import reading
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("home")
 
 def test_a_folder_of_text_becomes_a_report_with_every_claim_marked(novel_and_training: Path) -> None:
     shutil.copy(novel_and_training / "novel" / "sea.jsonl", novel_and_training / "train" / "ships.jsonl")
-    wish = wish_for(novel_and_training, "rep", "smoke", 1, paper="mode")
+    wish = spec_for_folder(novel_and_training, "rep", "smoke", 1, paper="mode")
     cards = carry_out(submit_replication(wish))
     assert [(card.title, card.error) for card in cards if card.state != "done"] == []
     with reading() as session:

@@ -15,7 +15,7 @@ from engine.clusters.documents import ClusteredDocuments, Mapped
 from engine.clusters.sources import as_ids
 from engine.clusters.umap_projection import Map
 from engine.text.corpus import Document
-from engine.text.split import SPLITS, keep_documents, read_split
+from engine.text.split import SPLITS, read_split, store_documents
 from workbench.registry.cards import ClusteringCard
 from workbench.registry.clusterings import ClusterFacts, register_clustering
 from workbench.registry.corpora import domain_row, register_corpus
@@ -86,7 +86,7 @@ def fill_clustering(
 def _import(session: Session, storage: Storage, num_documents: int, num_clusters: int) -> None:
     id = new_id()
     with storage.new(id) as folder:
-        for _ in keep_documents(_texts(num_documents, num_clusters), folder):
+        for _ in store_documents(_texts(num_documents, num_clusters), folder):
             pass
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     artifact = register_artifact(session, storage, id, "corpus")

@@ -114,7 +114,7 @@ def _sentence(one: Any) -> str:
     if one["type"] == "extra_forbidden":
         return f"{where} is not a field this server knows."
     if one["type"] == "string_unicode":
-        return f"{where} must be Unicode, but holds half a character instead."
+        return f"{where}: the text is not valid Unicode: it contains an unpaired surrogate."
     return f"{where}: {validation_message(one)}."
 
 

@@ -211,7 +211,7 @@ def _require_unicode(texts: list[str]) -> None:
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
-        raise ValueError("it must be Unicode, but holds half a character instead") from None
+        raise ValueError("the text is not valid Unicode: it contains an unpaired surrogate") from None
 
 
 Prompts = Annotated[

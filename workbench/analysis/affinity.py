@@ -104,8 +104,8 @@ def _correlation(cells: Sequence[AffinityCell], *, with_homes: bool) -> tuple[Co
         result = correlation(
             matrix(lambda cell: cell.ratio) or [[]],
             matrix(lambda cell: cell.overlap) or [[]],
-            homes=at_home or [-1],
-            with_homes=with_homes,
+            own_columns=at_home or [-1],
+            with_own=with_homes,
         )
     except EngineError as error:
         return None, str(error)

@@ -1,4 +1,4 @@
-"""Which trained expert a cluster's model begins from in a second iteration: the one that saw most of its documents."""
+"""Chooses the parent of a cluster's model in a second iteration: the expert trained on most of its documents."""
 
 from __future__ import annotations
 
@@ -24,40 +24,39 @@ Shares = dict[str, float]  # of a cluster's documents, by the name of the expert
 
 @dataclass(frozen=True)
 class ParentCandidates:
-    """What is on disk of a clustering, and of the domains that trained each expert of a mixture, in its order."""
+    """The folders of a clustering and of the training domains of each expert of a mixture, in its order."""
 
     clustering: Path
     domains: dict[str, list[Path]]  # by the expert's name
 
 
 def parent_candidates(session: Session, storage: Storage, clustering: str, mixture: str) -> ParentCandidates:
-    """Where to look for the documents that clusters share with the experts of a mixture; raises NotFound."""
+    """The folders to compare a clustering's documents with the experts of a mixture; raises NotFound."""
     experts, _ = members_of(session, mixture)
-    folders = {one.name: domain_folders(session, storage, one) for one in experts}
+    folders = {expert.name: domain_folders(session, storage, expert) for expert in experts}
     return ParentCandidates(storage.path(clustering_row(session, clustering).artifact_id), folders)
 
 
 def domain_folders(session: Session, storage: Storage, expert: Expert) -> list[Path]:
-    """The documents of the domains that trained an expert, as far as they are still there."""
+    """The document folders of an expert's training domains, without deleted ones."""
     rows = session.scalars(select(Domain).where(Domain.name.in_(domains_of(expert))))
     return [storage.path(row.artifact_id) / row.folder for row in rows]
 
 
-def shared_documents(found: ParentCandidates) -> dict[int, Shares]:
-    """For each cluster by its number, the share of its documents that each expert was given; by content hash.
+def shared_documents(candidates: ParentCandidates) -> dict[int, Shares]:
+    """The share of each cluster's documents that each expert was trained on, by content hash, by cluster number.
 
-    Held-out documents count, too: a domain of a cluster holds its documents whole. Clusters without documents are
-    left out.
+    Held-out documents count, too: a cluster's domain has all of its documents. Clusters without documents are left out.
     """
     import numpy as np
 
     from engine.clusters.documents import load_documents
     from engine.clusters.sources import places_of
 
-    documents = load_documents(found.clustering)
+    documents = load_documents(candidates.clustering)
     sizes = np.bincount(documents.labels_N)
     shares: dict[int, Shares] = {int(number): {} for number in np.flatnonzero(sizes)}
-    for expert, folders in found.domains.items():
+    for expert, folders in candidates.domains.items():
         is_known_N = places_of(documents.ids_N, _ids(folders)) >= 0
         counts = np.bincount(documents.labels_N[is_known_N], minlength=len(sizes))
         for number, of_expert in shares.items():
@@ -66,7 +65,7 @@ def shared_documents(found: ParentCandidates) -> dict[int, Shares]:
 
 
 def share_of(domain: Path, folders: Sequence[Path]) -> float:
-    """The share of a domain's documents that other domains hold."""
+    """The share of a domain's documents that are in other domains."""
     from engine.clusters.sources import places_of
 
     own = _ids([domain])
@@ -74,7 +73,7 @@ def share_of(domain: Path, folders: Sequence[Path]) -> float:
 
 
 def best_parent(shares: Mapping[str, float]) -> str | None:
-    """The expert with the largest share, of equal ones the first; None where nobody has any."""
+    """The expert with the largest share, the first of equal ones; None if all shares are 0."""
     expert = max(shares, key=shares.__getitem__, default=None)
     return expert if expert is not None and shares[expert] > 0 else None
 

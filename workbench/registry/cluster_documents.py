@@ -1,4 +1,4 @@
-"""The documents of a clustering: points of its map, a text on request, what changed since."""
+"""The documents of a clustering: points of its map, single texts, and changes since."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTED = 20  # ids of documents in an answer; all are counted
 
 @dataclass(frozen=True)
 class MapPoints:
-    """A map as bytes: `num_points` records of POINT. `num_fitted` of them shaped it, the rest were put in between."""
+    """A map as bytes: `num_points` records of POINT; the map was fitted on `num_fitted` of them."""
 
     num_points: int
     num_fitted: int
@@ -42,20 +42,20 @@ def map_points(session: Session, storage: Storage, name: str) -> MapPoints:
     folder = _folder(session, storage, name)
     if not (folder / "map.safetensors").is_file():
         next_step = "Cluster again with more documents, and a map size above 0."
-        raise StorageError(f"“{name}” must have a map, but none was drawn.", next_step)
+        raise StorageError(f"“{name}” has no map.", next_step)
     chart, documents = load_map(folder), _documents(folder)
     numbers = _mapped(folder)
-    found = np.empty(len(numbers), dtype=POINT)
-    found["document"], found["cluster"] = numbers, documents.labels_N[numbers]
-    found["source"] = documents.sources_N[numbers]
-    found["x"], found["y"] = chart.coordinates_N2.T
-    return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, found.tobytes())
+    points = np.empty(len(numbers), dtype=POINT)
+    points["document"], points["cluster"] = numbers, documents.labels_N[numbers]
+    points["source"] = documents.sources_N[numbers]
+    points["x"], points["y"] = chart.coordinates_N2.T
+    return MapPoints(len(numbers), int(chart.is_fitted_N.sum()), chart.seed, points.tobytes())
 
 
 def get_document(session: Session, storage: Storage, name: str, document: int | str) -> ClusteredDocument:
-    """One document of a clustering by its number (as on the map) or id.
+    """One document of a clustering by its index (as on the map) or id.
 
-    Raises CorpusError for one that is not there.
+    Raises CorpusError for an unknown one.
     """
     from engine.clusters.sources import find_document  # here, because only texts need Arrow
     from engine.errors import CorpusError
@@ -67,37 +67,41 @@ def get_document(session: Session, storage: Storage, name: str, document: int | 
     elif 0 <= document < len(documents):
         number = document
     else:
-        raise CorpusError(f"A document's number must be below {len(documents)}, but is {document}.", "Look at the map.")
+        raise CorpusError(
+            f"There is no document {document}: the clustering has {len(documents)}.", "Choose one on the map."
+        )
     source = files.sources[documents.sources_N[number]]
     id, split = documents.id(number), documents.split(number)
-    found = source.kept and find_document(source.kept.folder / source.folder, split, id)
-    if not found:
-        raise CorpusError(f"The document {id[:12]} must be in “{source.name}”, but is missing.", "Import it again.")
+    result = source.kept and find_document(source.kept.folder / source.folder, split, id)
+    if not result:
+        raise CorpusError(f"The document {id[:12]} is missing from “{source.name}”.", "Import it again.")
     flags = {flag: bool(getattr(documents, f"{flag}_N")[number]) for flag in ("is_fitted", "is_pinned", "is_blank")}
     cluster = int(documents.labels_N[number])
     return ClusteredDocument(
-        id=id, text=found.text, source=found.origin, domain=source.name, split=split, cluster=cluster, **flags
+        id=id, text=result.text, source=result.origin, domain=source.name, split=split, cluster=cluster, **flags
     )
 
 
 def changes(session: Session, storage: Storage, name: str, domains: Sequence[str] = ()) -> TextChanges:
-    """How text differs from what was clustered: that of these domains, or of those now called as the sources are.
+    """Differences between the clustered text and that of these domains (or of domains with the sources' names).
 
-    A source that is gone has no documents.
+    A deleted source has no documents.
     """
     from engine.clusters.sources import document_ids
     from engine.text.split import SPLITS
 
     row = clustering_row(session, name)
     known = _documents(storage.path(row.artifact_id))
-    named = [domain_row(session, one) for one in domains] or _present(session, [one["name"] for one in row.sources])
-    folders = [storage.path(one.artifact_id) / one.folder for one in named]
-    found = known.changes(document_ids(folders, SPLITS))
+    named = [domain_row(session, domain) for domain in domains] or _present(
+        session, [source["name"] for source in row.sources]
+    )
+    folders = [storage.path(domain.artifact_id) / domain.folder for domain in named]
+    difference = known.changes(document_ids(folders, SPLITS))
     return TextChanges(
-        num_missing=len(found.missing),
-        num_new=len(found.new),
-        missing=list(found.missing[:LISTED]),
-        new=list(found.new[:LISTED]),
+        num_missing=len(difference.missing),
+        num_new=len(difference.new),
+        missing=list(difference.missing[:LISTED]),
+        new=list(difference.new[:LISTED]),
     )
 
 

@@ -1,7 +1,7 @@
-"""The domains that were made of clusters' documents: what they are called, and of which cluster each is after edits.
+"""Domains made of clusters' documents: their names, and their clusters after edits.
 
-One that another domain replaced, or whose cluster was merged away, is a former domain: experts that were trained on it
-are still weighed by a cluster.
+A domain that was replaced, or whose cluster was merged away, is a former domain: experts trained on it are still
+weighed by a cluster.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _FORMER = "former_domains"  # of Clustering.metrics
 
 
 def former_domains(row: Clustering) -> dict[str, str]:
-    """The id of the cluster that each former domain was made of, or that this was merged into, by the domain's id."""
+    """The id of each former domain's cluster, or of the cluster that it was merged into, by the domain's id."""
     return dict(row.metrics.get(_FORMER, {}))
 
 
 def keep_former(row: Clustering, former: Mapping[str, str], merged: Sequence[tuple[Cluster, Cluster]] = ()) -> None:
-    """Notes the former domains; those of clusters merged away, and their own with them, go to the ones merged into.
+    """Stores the former domains; those of merged clusters go to the clusters that they were merged into.
 
-    `merged` holds each cluster that is gone with the one that it went into.
+    `merged` has pairs of a removed cluster and the one it was merged into.
     """
     into = {gone.id: cluster.id for gone, cluster in merged}
     own = {str(gone.domain_id): cluster.id for gone, cluster in merged if gone.domain_id}
-    carried = {domain: into.get(cluster, cluster) for domain, cluster in former.items()} | own
-    row.metrics = {**row.metrics, _FORMER: carried}
+    updated = {domain: into.get(cluster, cluster) for domain, cluster in former.items()} | own
+    row.metrics = {**row.metrics, _FORMER: updated}
 
 
 def set_domains(session: Session, row: Clustering, domain_ids: dict[int, str]) -> None:
-    """Notes the domains that were made of clusters' documents, by the numbers of the clusters; keeps former ones."""
+    """Stores the domains made of clusters' documents, by cluster number; keeps former ones."""
     wanted = [cluster for cluster in row.clusters if cluster.number in domain_ids]
-    keep_former(row, former_domains(row) | {one.domain_id: one.id for one in wanted if one.domain_id})
+    keep_former(row, former_domains(row) | {cluster.domain_id: cluster.id for cluster in wanted if cluster.domain_id})
     for cluster in wanted:
         cluster.domain, cluster.stale = session.get_one(Domain, domain_ids[cluster.number]), False
     session.flush()

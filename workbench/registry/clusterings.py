@@ -1,4 +1,4 @@
-"""Clusterings: registered whole, described, changed, deleted when nobody needs them."""
+"""Clusterings: registering, listing, editing and deleting."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from workbench.registry.valid_text import plain
 from workbench.store.artifacts import forget_made_from
 from workbench.store.storage import Storage
 
-NAMED_AFTER = 3  # terms in the name of a cluster that nobody named
+NAMED_AFTER = 3  # terms in the default name of a cluster
 _LONGEST = 60  # characters of such a name
 
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What is known of a cluster; `before` is the number it had, None for a new one, `changed` if its documents did.
+    """The result of clustering for one cluster; `before` is its former number, None for a new one.
 
-    `merged` are the numbers of those that went into it.
+    `changed` is true if its documents changed; `merged` are the former numbers of clusters merged into it.
     """
 
     num_documents: int
@@ -42,7 +42,7 @@ class ClusterFacts:
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """A domain that a clustering was made from, as it is now; `kept` is None when it is gone or its text another."""
+    """A source domain of a clustering; `kept` is None when it was deleted or its text changed."""
 
     name: str
     kept: ArtifactRef | None
@@ -53,7 +53,7 @@ class SourceFiles:
 
 @dataclass(frozen=True)
 class ClusteringFiles:
-    """What work on a clustering needs to know, read from the registry in one go."""
+    """The files of a clustering and its sources, read from the registry at once."""
 
     id: str
     name: str
@@ -64,7 +64,7 @@ class ClusteringFiles:
     numbers: dict[str, int]  # by name
 
     def number(self, cluster: str) -> int:
-        """The number of a cluster, told by number or name; raises NotFound with the names there are."""
+        """The number of a cluster given by number or name; raises NotFound with the existing names."""
         if cluster in self.numbers:
             return self.numbers[cluster]
         if cluster.isdecimal() and int(cluster) < len(self.numbers):
@@ -78,9 +78,9 @@ class ClusteringFiles:
 
 def list_clusterings(session: Session) -> list[ClusteringCard]:
     """All clusterings by name."""
-    around = [selectinload(Clustering.clusters).joinedload(Cluster.domain), joinedload(Clustering.artifact)]
+    related = [selectinload(Clustering.clusters).joinedload(Cluster.domain), joinedload(Clustering.artifact)]
     return [
-        _card(session, row) for row in session.scalars(select(Clustering).options(*around).order_by(Clustering.name))
+        _card(session, row) for row in session.scalars(select(Clustering).options(*related).order_by(Clustering.name))
     ]
 
 
@@ -90,12 +90,12 @@ def get_clustering(session: Session, name: str) -> ClusteringCard:
 
 
 def clustering_row(session: Session, name: str) -> Clustering:
-    """The row of a clustering; raises NotFound with the names there are."""
+    """The row of a clustering; raises NotFound with the existing names."""
     return by_name(session, Clustering, "clustering", name)
 
 
 def clustering_files(session: Session, storage: Storage, name: str) -> ClusteringFiles:
-    """Where a clustering and the text of its documents lie; nothing is hashed here."""
+    """The files of a clustering and its documents; nothing is hashed here."""
     row = clustering_row(session, name)
     return ClusteringFiles(
         row.id,
@@ -109,7 +109,7 @@ def clustering_files(session: Session, storage: Storage, name: str) -> Clusterin
 
 
 def _source_files(session: Session, storage: Storage, source: dict[str, Any]) -> SourceFiles:
-    """The very domain, or another of its name that holds the same text."""
+    """The source domain, or another of its name with the same text."""
     row = session.get(Domain, source["id"])
     if row is None:
         row = session.scalar(select(Domain).where(Domain.name == source["name"]))
@@ -135,7 +135,7 @@ def register_clustering(
     seed_id: str | None = None,
     job_id: str | None = None,
 ) -> ClusteringCard:
-    """A new clustering whose files are kept already; each cluster is called after its first terms."""
+    """Registers a clustering whose files are stored already; each cluster is named after its first terms."""
     ensure_free(session, Clustering, "clustering", name)
     row = Clustering(
         id=id,
@@ -145,7 +145,7 @@ def register_clustering(
         num_fitted=num_fitted,
         metrics=metrics,
         artifact=artifact,
-        num_documents=sum(one.num_documents for one in clusters),
+        num_documents=sum(facts.num_documents for facts in clusters),
         seed_id=seed_id,
         job_id=job_id,
     )
@@ -158,10 +158,10 @@ def register_clustering(
 def replace_clusters(
     session: Session, id: str, was: str, artifact: Artifact, metrics: dict[str, Any], clusters: Sequence[ClusterFacts]
 ) -> ClusteringCard:
-    """A clustering after an edit: the clusters that stay keep names, notes and domains; those that changed are stale.
+    """Stores an edit: remaining clusters keep names, notes and domains; changed ones become stale.
 
-    Domains of clusters that are merged away become former ones of the cluster that they went into.
-    `was` is the id of the artifact that the edit began with. Raises JobError when another edit came first.
+    Domains of merged clusters become former domains of the resulting cluster.
+    `was` is the id of the artifact that was edited. Raises JobError when another edit came first.
     """
     row = require_unedited(session, id, was)
     old = row.artifact
@@ -172,7 +172,12 @@ def replace_clusters(
     former = former_domains(row)
     row.clusters = _clusters(before, clusters)
     row.artifact, row.metrics = artifact, metrics
-    merged = [(before[n], before[one.before]) for one in clusters if one.before is not None for n in one.merged]
+    merged = [
+        (before[number], before[facts.before])
+        for facts in clusters
+        if facts.before is not None
+        for number in facts.merged
+    ]
     keep_former(row, former, merged)
     session.flush()
     forget_made_from(session, old.id)
@@ -181,44 +186,44 @@ def replace_clusters(
 
 
 def require_unedited(session: Session, id: str, was: str) -> Clustering:
-    """The row of a clustering whose artifact is still the one that work on it began with; else JobError."""
+    """The row of a clustering; raises JobError when its artifact was replaced meanwhile."""
     row = session.get(Clustering, id)
     if row is None or row.artifact_id != was:
-        raise JobError("The clustering must stay as it was while it is worked on, but it changed.", "Try again.")
+        raise JobError("The clustering was changed meanwhile.", "Try again.")
     return row
 
 
 def _clusters(before: dict[int, Cluster], facts: Sequence[ClusterFacts]) -> list[Cluster]:
-    """The rows in the order of their numbers, old ones where there are."""
-    kept = [before.get(one.before) if one.before is not None else None for one in facts]
-    taken = {row.name for row in kept if row}
+    """The rows in the order of their numbers, reusing old rows."""
+    old_rows = [before.get(cluster.before) if cluster.before is not None else None for cluster in facts]
+    taken = {row.name for row in old_rows if row}
     rows = []
-    for number, (one, row) in enumerate(zip(facts, kept, strict=True)):
+    for number, (cluster, row) in enumerate(zip(facts, old_rows, strict=True)):
         if row is None:
-            row = Cluster(name=_name_after(one.terms, number, taken), stale=False)
+            row = Cluster(name=_name_after(cluster.terms, number, taken), stale=False)
             taken.add(row.name)
-        row.number, row.num_documents = number, one.num_documents
-        row.terms, row.representatives = one.terms, one.representatives
-        row.stale = row.domain_id is not None and (row.stale or one.changed)
+        row.number, row.num_documents = number, cluster.num_documents
+        row.terms, row.representatives = cluster.terms, cluster.representatives
+        row.stale = row.domain_id is not None and (row.stale or cluster.changed)
         rows.append(row)
     return rows
 
 
 def _name_after(terms: Sequence[str], number: int, taken: set[str]) -> str:
-    """A name out of the first terms; with the number where another cluster has it, or there are none."""
+    """A name of the first terms; with the number if it is taken or there are no terms."""
     name = plain(" ".join(term.strip("#") for term in terms[:NAMED_AFTER])).replace(",", "")[:_LONGEST].strip()
     if name and name not in taken and not name.isdecimal():
         return name
     return free_name(f"{name} #{number}".strip(), ".", taken)
 
 
-# editing what is in rows alone --------------------------------------------------------------------
+# editing rows only --------------------------------------------------------------------
 
 
 def rename_cluster(session: Session, clustering: str, cluster: str, new_name: str) -> ClusteringCard:
-    """Gives a cluster another name; nothing else changes, and no expert becomes stale.
+    """Renames a cluster; nothing else changes, and no expert becomes stale.
 
-    Raises InUse while an unfinished job names it.
+    Raises InUse while an unfinished job refers to it.
     """
     row = clustering_row(session, clustering)
     _rename(session, row, cluster_row(row, cluster), new_name)
@@ -227,37 +232,37 @@ def rename_cluster(session: Session, clustering: str, cluster: str, new_name: st
 
 
 def describe_cluster(session: Session, id: str, name: str, notes: str) -> ClusteringCard:
-    """Gives a cluster, told by its id, another name and notes; raises BadSpec when it is gone.
+    """Sets the name and notes of a cluster given by id; raises BadSpec when it no longer exists.
 
-    For who saw the cluster some time ago: an edit gives its number to another one. Raises InUse for another name while
-    an unfinished job names it.
+    By id, since an edit may have given its number to another cluster. Raises InUse for a new name while an unfinished
+    job refers to it.
     """
-    found = session.get(Cluster, id)
-    if found is None:
+    cluster = session.get(Cluster, id)
+    if cluster is None:
         raise BadSpec(
-            [f"The cluster to call “{name}” must still be there, but was merged into another one."],
-            "Look at the clusters again.",
+            [f"The cluster to rename to “{name}” no longer exists: it was merged into another one."],
+            "Reload the clusters.",
         )
-    _rename(session, found.clustering, found, name)
-    found.notes = plain(notes)
+    _rename(session, cluster.clustering, cluster, name)
+    cluster.notes = plain(notes)
     session.flush()
-    return _card(session, found.clustering)
+    return _card(session, cluster.clustering)
 
 
-def _rename(session: Session, row: Clustering, found: Cluster, new_name: str) -> None:
+def _rename(session: Session, row: Clustering, cluster: Cluster, new_name: str) -> None:
     new_name = clean_name("cluster", new_name)
     if new_name.isdecimal():
-        raise BadSpec([f"A cluster's name must not be a number, but is “{new_name}” instead."], "Choose a word.")
-    if any(one.name == new_name and one is not found for one in row.clusters):
-        raise BadSpec([f"Another cluster of “{row.name}” is called “{new_name}” already."], "Choose another name.")
-    if new_name != found.name:
+        raise BadSpec([f"A cluster's name must not be a number: “{new_name}”."], "Choose a word.")
+    if any(other.name == new_name and other is not cluster for other in row.clusters):
+        raise BadSpec([f"Another cluster of “{row.name}” is already called “{new_name}”."], "Choose another name.")
+    if new_name != cluster.name:
         fields = ["cluster", "clusters"]
-        refuse_renaming("cluster", found.name, unfinished_jobs(session, fields, [found.name], row.name))
-    found.name = new_name
+        refuse_renaming("cluster", cluster.name, unfinished_jobs(session, fields, [cluster.name], row.name))
+    cluster.name = new_name
 
 
 def note_cluster(session: Session, clustering: str, cluster: str, notes: str) -> ClusteringCard:
-    """Writes notes on a cluster; replaces what was there."""
+    """Replaces the notes of a cluster."""
     row = clustering_row(session, clustering)
     cluster_row(row, cluster).notes = plain(notes)
     session.flush()
@@ -265,13 +270,13 @@ def note_cluster(session: Session, clustering: str, cluster: str, notes: str) ->
 
 
 def cluster_row(row: Clustering, cluster: str) -> Cluster:
-    """A cluster by its name or number; raises NotFound with the names there are."""
-    for one in row.clusters:
-        if one.name == cluster:
-            return one
+    """A cluster by its name or number; raises NotFound with the existing names."""
+    for existing in row.clusters:
+        if existing.name == cluster:
+            return existing
     if cluster.isdecimal() and int(cluster) < len(row.clusters):
         return row.clusters[int(cluster)]
-    known = [f"{one.number} ({one.name})" for one in row.clusters]
+    known = [f"{existing.number} ({existing.name})" for existing in row.clusters]
     raise NotFound("cluster", cluster, known, where=f"in “{row.name}”")
 
 
@@ -279,7 +284,7 @@ def cluster_row(row: Clustering, cluster: str) -> Cluster:
 
 
 def delete_clustering(session: Session, name: str) -> None:
-    """Deletes a clustering with its map; the domains made of it stay.
+    """Deletes a clustering with its map; its domains stay.
 
     Raises InUse when an expert was trained on a cluster, or a mixture's gate or a job needs the clustering.
     """
@@ -311,7 +316,7 @@ def _card(session: Session, row: Clustering) -> ClusteringCard:
         **{name: getattr(row, name) for name in same},
         sources=[source["name"] for source in row.sources],
         seed=row.seed.name if row.seed else None,
-        clusters=[_cluster_card(one, trained.get(one.domain_id or "", [])) for one in row.clusters],
+        clusters=[_cluster_card(cluster, trained.get(cluster.domain_id or "", [])) for cluster in row.clusters],
         stale_experts=sorted(name for domain in changed for name in trained.get(domain, [])),
         size_bytes=row.artifact.size_bytes,
     )
@@ -324,9 +329,9 @@ def _cluster_card(row: Cluster, experts: list[str]) -> ClusterCard:
 
 
 def _trained(session: Session, row: Clustering) -> dict[str, list[str]]:
-    """The names of the experts trained on each domain that was made of this clustering, by the domain's id."""
-    wish = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
-    found: dict[str, list[str]] = {}
-    for domain_id, name in session.execute(wish.order_by(Expert.name)):
-        found.setdefault(str(domain_id), []).append(name)
-    return found
+    """The names of the experts trained on each domain of this clustering, by the domain's id."""
+    query = select(Expert.domain_id, Expert.name).join(Domain).join(Corpus).where(Corpus.clustering_id == row.id)
+    names_by_domain: dict[str, list[str]] = {}
+    for domain_id, name in session.execute(query.order_by(Expert.name)):
+        names_by_domain.setdefault(str(domain_id), []).append(name)
+    return names_by_domain

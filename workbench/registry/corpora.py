@@ -1,4 +1,4 @@
-"""Corpora and their domains: registered whole, listed, looked into, deleted when nobody needs them."""
+"""Corpora and their domains: registering, listing, previewing and deleting."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def get_corpus(session: Session, name: str) -> CorpusCard:
 
 def list_domains(session: Session, role: str | None = None) -> list[DomainCard]:
     """All domains by name; `role` is train or novel."""
-    wish = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
+    query = select(Domain).options(joinedload(Domain.corpus)).order_by(Domain.name)
     if role is not None:
-        wish = wish.where(Domain.role == role)
-    return [_domain_card(row) for row in session.scalars(wish)]
+        query = query.where(Domain.role == role)
+    return [_domain_card(row) for row in session.scalars(query)]
 
 
 def get_domain(session: Session, name: str) -> DomainCard:
@@ -46,14 +46,14 @@ def get_domain(session: Session, name: str) -> DomainCard:
 
 
 def domain_row(session: Session, name: str) -> Domain:
-    """The row of a domain; raises NotFound with the names there are."""
+    """The row of a domain; raises NotFound with the existing names."""
     return by_name(session, Domain, "domain", name)
 
 
 def training_domains(session: Session) -> list[str]:
-    """The names of all training domains but those that were made of clusters, whose text they hold again."""
-    wish = select(Domain.name).join(Corpus).where(Domain.role == "train", Corpus.clustering_id.is_(None))
-    return list(session.scalars(wish.order_by(Domain.name)))
+    """The names of all training domains except those made of clusters, which repeat other domains' text."""
+    query = select(Domain.name).join(Corpus).where(Domain.role == "train", Corpus.clustering_id.is_(None))
+    return list(session.scalars(query.order_by(Domain.name)))
 
 
 def preview_documents(
@@ -83,9 +83,9 @@ def register_corpus(
     clustering_id: str | None = None,
     job_id: str | None = None,
 ) -> CorpusCard:
-    """The corpus with all domains of the summary that engine.text.split wrote, or nothing of it."""
+    """Registers a corpus with all domains of the summary that engine.text.split wrote."""
     ensure_free(session, Corpus, "corpus", name)
-    names = [clean_name("domain", one["name"] or name) for one in summary["domains"]]
+    names = [clean_name("domain", domain["name"] or name) for domain in summary["domains"]]
     _refuse_taken(session, names)
     row = Corpus(
         name=name,
@@ -109,8 +109,8 @@ def delete_corpus(session: Session, name: str) -> None:
     ids = [domain.id for domain in corpus.domains]
     names = [domain.name for domain in corpus.domains]
     users: dict[str, Iterable[str]] = {
-        "expert": [one.name for one in session.scalars(select(Expert)) if set(names) & set(domains_of(one))],
-        "clustering": [one.name for one in session.scalars(select(Clustering)) if _is_source(one, ids)],
+        "expert": [expert.name for expert in session.scalars(select(Expert)) if set(names) & set(domains_of(expert))],
+        "clustering": [row.name for row in session.scalars(select(Clustering)) if _is_source(row, ids)],
         "job": unfinished_jobs(session, ["domain", "domains", "watch", "retain"], names),
     }
     refuse_if_used("corpus", name, users)
@@ -132,7 +132,7 @@ def _is_source(clustering: Clustering, domain_ids: Sequence[str]) -> bool:
 def _refuse_taken(session: Session, names: Sequence[str]) -> None:
     taken = sorted(session.scalars(select(Domain.name).where(Domain.name.in_(names))))
     twice = sorted({name for name in names if names.count(name) > 1})
-    complaints = [f"A domain called “{name}” exists already." for name in taken]
+    complaints = [f"A domain called “{name}” already exists." for name in taken]
     complaints += [f"Two domains of this corpus would be called “{name}”." for name in twice]
     if complaints:
         raise BadSpec(complaints, "Choose other names, or delete the corpus that holds them.")

@@ -1,7 +1,7 @@
-"""Short transactions on the registry: a file of SQLite in the home folder, or PostgreSQL by its URL.
+"""Short transactions on the registry: an SQLite file in the home folder, or PostgreSQL by URL.
 
-Writers begin with `BEGIN IMMEDIATE`, so that they queue for up to half a minute instead of failing halfway;
-readers see one moment of the registry and cannot write.
+Writers begin with `BEGIN IMMEDIATE`, so that they wait up to half a minute instead of failing halfway; readers have a
+snapshot and cannot write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = _PACKAGE / "migrations"
 MIGRATIONS = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "alembic"  # in a checkout
 BUSY_SECONDS = 30.0
-_MIGRATION_LOCK = 0x776F726B  # any number of our own: "work"
+_MIGRATION_LOCK = 0x776F726B  # an arbitrary number: "work"
 
 _engines: dict[str, Engine] = {}
 _ready: set[str] = set()
@@ -43,7 +43,7 @@ _inherited: list[Engine] = []
 
 @contextmanager
 def transaction(settings: Settings | None = None) -> Iterator[Session]:
-    """A session that writes: committed when the block ends well, else as if it had never been."""
+    """A session that writes: committed when the block ends without an exception, else rolled back."""
     settings = settings or get_settings()
     changed = ChangedRows()
     try:
@@ -51,7 +51,7 @@ def transaction(settings: Settings | None = None) -> Iterator[Session]:
             changed.watch(session)
             yield session
             changed.prepare(session, get_storage(settings))
-    finally:  # a commit that failed, too: then the rows are what they were
+    finally:  # also after a failed commit: the rows are unchanged then
         changed.save(partial(_writing, settings), get_storage(settings))
 
 
@@ -65,7 +65,7 @@ def _writing(settings: Settings) -> Iterator[Session]:
 
 @contextmanager
 def reading(settings: Settings | None = None) -> Iterator[Session]:
-    """A session that sees one moment of the registry; the database refuses its writes."""
+    """A read-only session on a snapshot of the registry."""
     settings = settings or get_settings()
     with _explained(settings):
         engine = _ready_engine(settings)
@@ -100,7 +100,7 @@ def make_engine(url: str) -> Engine:
         address = make_url(url)
     except exc.ArgumentError:
         raise NoRegistry(
-            "The database URL must be one of SQLAlchemy's, but is not.",
+            "The database URL is not valid for SQLAlchemy.",
             "Set WORKBENCH_DATABASE_URL to postgresql://…, or leave it empty.",
         ) from None
     if address.get_backend_name() != "sqlite":
@@ -112,7 +112,7 @@ def make_engine(url: str) -> Engine:
 
 
 def _set_up(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # sqlite3 must not begin transactions of its own: _begin does
+    connection.isolation_level = None  # no implicit transactions: _begin starts them
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # a submitted job outlives a power cut
     connection.execute("PRAGMA foreign_keys = ON")
@@ -122,7 +122,7 @@ def _begin(connection: Connection) -> None:
     role = connection.get_execution_options().get("registry", "write")
     connection.exec_driver_sql(f"PRAGMA query_only = {'ON' if role == 'read' else 'OFF'}")
     if role == "migrate":
-        # Tables that are made anew by a migration are dropped for a moment; without effect once begun.
+        # Migrations recreate tables, which drops them for a moment; has no effect inside a transaction.
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
     connection.exec_driver_sql("BEGIN" if role == "read" else "BEGIN IMMEDIATE")
 
@@ -136,7 +136,7 @@ def close_engines() -> None:
 
 
 def _forget_engines() -> None:
-    """In a forked child, leaves the parent's connections alone: neither used nor closed."""
+    """In a forked child, neither uses nor closes the parent's connections."""
     _inherited.extend(_engines.values())
     _engines.clear()
 
@@ -161,13 +161,13 @@ def require_registry(settings: Settings | None = None) -> None:
 
 
 def has_registry(settings: Settings) -> bool:
-    """Whether there is a registry, of whatever version; raises RegistryAway where nobody can tell now."""
+    """True if there is a registry of any version; raises RegistryAway when it does not respond."""
     with _explained(settings):
         return registry_version(settings) is not None
 
 
 def registry_version(settings: Settings) -> str | None:
-    """The version of the registry's tables, or None where there is none."""
+    """The version of the registry's tables; None without a registry."""
     engine = get_engine(settings)
     file = engine.url.database
     if engine.dialect.name == "sqlite" and not (file and Path(file).is_file()):
@@ -181,8 +181,8 @@ def registry_version(settings: Settings) -> str | None:
 
 def _other_version(settings: Settings, version: str) -> NoRegistry:
     return NoRegistry(
-        f"The registry in {_place(settings)} must be of version {VERSION}, but is {version} instead.",
-        "Run `workbench migrate`." if version < VERSION else "Install the newer workbench that made it.",
+        f"The registry in {_place(settings)} has version {version}; this workbench needs {VERSION}.",
+        "Run `workbench migrate`." if version < VERSION else "Install the newer workbench that created it.",
     )
 
 
@@ -197,34 +197,34 @@ def _place(settings: Settings) -> str:
 
 
 def migrate(settings: Settings | None = None) -> None:
-    """Creates the registry, or brings it to this version; any number of processes may ask at once."""
+    """Creates or upgrades the registry; any number of processes may call it at once."""
     settings = settings or get_settings()
     lock = _make_home(settings.root)
-    with _alone(lock), _explained(settings):
+    with _exclusive(lock), _explained(settings):
         version = registry_version(settings)
         if version is not None and version > VERSION:
             raise _other_version(settings, version)
         if version != VERSION:
-            _keep_copy(settings, version)
+            _back_up_file(settings, version)
             _upgrade(settings)
 
 
 def _make_home(home: Path) -> Path:
-    """The file in the home folder that one migration holds at a time."""
+    """Creates the home folder and returns the lock file of migrations."""
     lock = home / "migrate.lock"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # texts and weights are private
         lock.touch()
     except OSError as error:
         raise StorageError(
-            f"The home {home} must be a folder that can be written, but is not ({error.strerror}).",
+            f"The home folder {home} is not writable ({error.strerror}).",
             "Set WORKBENCH_HOME, or change its permissions.",
         ) from None
     return lock
 
 
-def _keep_copy(settings: Settings, version: str | None) -> None:
-    """Before an upgrade, a copy of the registry's file beside it, such as registry.db.0001."""
+def _back_up_file(settings: Settings, version: str | None) -> None:
+    """Copies the registry's file before an upgrade, for example to registry.db.0001."""
     file = make_url(settings.database).database
     if version is None or make_url(settings.database).get_backend_name() != "sqlite" or not file:
         return
@@ -233,7 +233,7 @@ def _keep_copy(settings: Settings, version: str | None) -> None:
 
 
 def _upgrade(settings: Settings) -> None:
-    from alembic import command  # here, because only few processes migrate
+    from alembic import command  # imported late: few processes migrate
 
     engine = make_engine(settings.database)
     try:
@@ -247,7 +247,7 @@ def _upgrade(settings: Settings) -> None:
 
 
 def alembic_config(connection: Connection) -> Config:
-    """What Alembic must know; there is no alembic.ini."""
+    """Alembic's configuration; there is no alembic.ini."""
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
@@ -263,13 +263,13 @@ def _check_foreign_keys(connection: Connection) -> None:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _exclusive(lock: Path) -> Iterator[None]:
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-# the database's failures, in our words ------------------------------------------------------------
+# database errors as problems ------------------------------------------------------------
 
 
 @contextmanager
@@ -288,13 +288,13 @@ def _problem(settings: Settings, error: exc.DatabaseError) -> NoRegistry | DiskF
     reason = str(error.orig).strip().splitlines()[0] if error.orig else ""
     place = _place(settings)
     if code == sqlite3.SQLITE_FULL:
-        return DiskFull(f"The disk of {place} is full; nothing was written.", "Free some space and go on.")
+        return DiskFull(f"The disk of {place} is full; nothing was written.", "Free some space and continue.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return NoRegistry(f"The registry in {place} is damaged ({reason}).", "Restore it from a copy.")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
-        return RegistryAway(f"The registry in {place} does not answer ({reason}).", "Try again in a moment.")
+        return RegistryAway(f"The registry in {place} does not respond ({reason}).", "Try again in a moment.")
     if error.connection_invalidated or (isinstance(error, exc.OperationalError) and not code):
         return RegistryAway(
-            f"The registry at {place} does not answer ({reason}).", "Start the database server and try again."
+            f"The registry at {place} does not respond ({reason}).", "Start the database server and try again."
         )
     return None

@@ -244,10 +244,10 @@ def parents_of(session: Session, row: Expert) -> list[Expert]:
 
 def ancestors(row: Expert) -> list[Expert]:
     """The experts that it descends from, its parent first."""
-    found: list[Expert] = []
-    while (parent := (found[-1] if found else row).parent) is not None:
-        found.append(parent)
-    return found
+    rows: list[Expert] = []
+    while (parent := (rows[-1] if rows else row).parent) is not None:
+        rows.append(parent)
+    return rows
 
 
 AVERAGED, COMPOSED = "averaged", "composed_of"  # in the config of an expert: the experts that it was made of
@@ -307,11 +307,11 @@ def _edge(source: Any, target: Any) -> dict[str, str]:
 
 
 def _mixtures(session: Session, expert_ids: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {id: [] for id in expert_ids}
-    wish = select(MixtureMember.expert_id, Mixture.name).join(Mixture).order_by(Mixture.name)
-    for id, name in session.execute(wish.where(MixtureMember.expert_id.in_(expert_ids))):
-        found[id].append(name)
-    return found
+    names: dict[str, list[str]] = {id: [] for id in expert_ids}
+    statement = select(MixtureMember.expert_id, Mixture.name).join(Mixture).order_by(Mixture.name)
+    for id, name in session.execute(statement.where(MixtureMember.expert_id.in_(expert_ids))):
+        names[id].append(name)
+    return names
 
 
 _SAME = (

@@ -1,4 +1,4 @@
-"""Things by their names: found, or refused with the names there are; free, or refused as taken."""
+"""Rows by name: looking them up, and checking new names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = TypeVar("Row", Corpus, Domain, SeedModel, Expert, Mixture, Prior, Clusteri
 
 
 def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:
-    """The row called `name`; raises NotFound with the names there are."""
+    """The row called `name`; raises NotFound with the existing names."""
     row = session.scalar(select(table).where(table.name == name))
     if row is None:
         raise NotFound(what, name, session.scalars(select(table.name).order_by(table.name).limit(20)))
@@ -28,40 +28,37 @@ def by_name(session: Session, table: type[Row], what: str, name: str) -> Row:
 
 
 def ensure_free(session: Session, table: type[Row], what: str, name: str) -> None:
-    """Raises NameTaken when a row is called `name` already, BadSpec for a name that no command could say."""
-    if told := not_a_cli_name(what, name):
-        raise BadSpec([told])
+    """Raises NameTaken when a row has this name, BadSpec for a name that the command line would misread."""
+    if problem := not_a_cli_name(what, name):
+        raise BadSpec([problem])
     if session.scalar(select(table.name).where(table.name == name)) is not None:
         raise NameTaken(what, name)
 
 
 def free_name(name: str, joint: str, taken: Collection[str]) -> str:
-    """The name, with a number behind a joint (`law.2`) where it is taken."""
-    tries, found = 1, name
-    while found in taken:
+    """The name, with a number after `joint` (`law.2`) if it is taken."""
+    tries, free = 1, name
+    while free in taken:
         tries += 1
-        found = f"{name}{joint}{tries}"
-    return found
+        free = f"{name}{joint}{tries}"
+    return free
 
 
 def not_a_cli_name(what: str, name: str) -> str:
-    """Why nothing new may be called `name`; empty when it may. What is called so already stays as it is."""
+    """The reason why nothing new may be called `name`; empty if it may. Existing names stay."""
     if name.startswith("-") or name in (".", ".."):
         return (
-            f"The name of a new {what} must not begin with “-” or be “.” or “..”, but is “{name}” instead: the command "
-            "line would take it for an option or a folder."
+            f"“{name}” cannot be the name of a new {what}: the command line would take it for an option or a folder. A "
+            "name must not begin with “-” or be “.” or “..”."
         )
     return ""
 
 
 def clean_name(what: str, name: str) -> str:
-    """The name without blanks around it; raises BadSpec for one that no screen could show or no command could say."""
+    """The name without surrounding white space; raises BadSpec for an invalid name."""
     try:
         return _name.validate_python(name)
     except ValidationError:
         raise BadSpec(
-            [
-                f"The name of a {what} must have 1 to 80 printable characters and no comma, "
-                f"but is “{name[:100]!r}” instead."
-            ]
+            [f"The name of a {what} must have 1 to 80 printable characters and no comma, got “{name[:100]!r}”."]
         ) from None

@@ -1,4 +1,4 @@
-"""Priors: named beliefs in experts before any text, given by hand or estimated on held-out text (DEMix §5.1)."""
+"""Priors: named expert weights before any text, set by hand or estimated on held-out text (DEMix §5.1)."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ def get_prior(session: Session, name: str) -> PriorCard:
 
 
 def give_prior(session: Session, name: str, weights: Mapping[str, float]) -> PriorCard:
-    """A prior by hand: weights of experts by name, in any scale."""
+    """Stores a prior set by hand: weights of experts by name, on any scale."""
     total = sum(weights.values())
     if not weights or min(weights.values()) < 0 or not total > 0 or absurdity(list(weights.values())):
-        raise BadSpec(["The weights of a prior must be at least 0 with a positive sum, but are not."])
+        raise BadSpec(["The weights of a prior must be at least 0 with a positive sum."])
     ids = {expert_row(session, expert).id: weight / total for expert, weight in weights.items()}
-    return _keep(session, name, ids, None)
+    return _store(session, name, ids, None)
 
 
 def keep_estimate(session: Session, name: str, estimate: EstimatedPrior) -> PriorCard:
-    """Keeps the shares that `workbench.analysis.scores.estimate_shares` found, under a name.
+    """Stores the shares that `workbench.analysis.scores.estimate_shares` estimated, under a name.
 
-    Estimating hashes and reads scores, so it belongs before the transaction that writes. Raises NotFound when an expert
-    was deleted since.
+    Estimating reads scores, so it must happen before the write transaction. Raises NotFound when an expert was deleted
+    since.
     """
-    known = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(estimate.shares)))))
-    if gone := next((id for id in estimate.shares if id not in known), None):
-        raise NotFound("expert", gone, session.scalars(select(Expert.name)))
-    return _keep(session, name, estimate.shares, estimate.source)
+    existing = set(session.scalars(select(Expert.id).where(Expert.id.in_(list(estimate.shares)))))
+    if deleted := next((id for id in estimate.shares if id not in existing), None):
+        raise NotFound("expert", deleted, session.scalars(select(Expert.name)))
+    return _store(session, name, estimate.shares, estimate.source)
 
 
 def weights_under(session: Session, prior: str, experts: Iterable[str]) -> dict[str, float]:
-    """The shares of these experts by name; raises MixtureError when the prior does not speak of one of them."""
+    """The shares of these experts by name; raises MixtureError when the prior has none for one of them."""
     shares, wanted = get_prior(session, prior).shares, list(experts)
-    strangers = [expert for expert in wanted if expert not in shares]
-    if strangers:
+    missing = [expert for expert in wanted if expert not in shares]
+    if missing:
         raise MixtureError(
-            f"The prior “{prior}” must hold a share of every expert, but has none for “{strangers[0]}”.",
+            f"The prior “{prior}” has no share for the expert “{missing[0]}”.",
             "Estimate a prior for this mixture, or switch that expert off.",
         )
     return {expert: shares[expert] for expert in wanted}
 
 
 def delete_prior(session: Session, name: str) -> None:
-    """Deletes a prior; mixtures keep the weights they have."""
+    """Deletes a prior; mixtures keep their weights."""
     session.delete(by_name(session, Prior, "prior", name))
 
 
-def _keep(session: Session, name: str, shares: Mapping[str, float], source: PriorSource | None) -> PriorCard:
+def _store(session: Session, name: str, shares: Mapping[str, float], source: PriorSource | None) -> PriorCard:
     name = clean_name("prior", name)
     ensure_free(session, Prior, "prior", name)
     row = Prior(name=name, shares=dict(shares), source=source.model_dump() if source else {})

@@ -1,4 +1,4 @@
-"""Who needs a thing: nothing is deleted or renamed under somebody's feet."""
+"""References to a row: nothing is deleted or renamed while something uses it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def refuse_if_used(what: str, name: str, users: Mapping[str, Iterable[str]]) -> 
 
 
 def refuse_renaming(what: str, name: str, jobs: Iterable[str]) -> None:
-    """Raises InUse that names the unfinished jobs, unless there are none: each attempt finds things by their names."""
-    _refuse(what, name, "renamed", {"job": jobs}, "Let it end or cancel it first, or keep the name.")
+    """Raises InUse that names the unfinished jobs, if any: each attempt looks things up by name."""
+    _refuse(what, name, "renamed", {"job": jobs}, "Wait for it or cancel it first, or keep the name.")
 
 
 def unfinished_jobs(
     session: Session, fields: Iterable[str], names: Iterable[str], clustering: str | None = None
 ) -> list[str]:
-    """Titles of jobs, not yet finished, whose spec holds one of the names in one of the fields.
+    """The titles of unfinished jobs whose spec has one of the names in one of the fields.
 
-    A job over domains that names none will take all there are: it needs every one. Clusters are called so within one
-    `clustering`: jobs on others do not count.
+    A job without named domains uses all domains, so it needs every one. For names of clusters pass their `clustering`:
+    jobs on others do not count.
     """
     jobs = session.scalars(select(Job).where(Job.state.in_(["queued", "running", "paused"])))
     wanted = set(names)
@@ -49,15 +49,15 @@ def _takes_all(job: Job, field: str) -> bool:
 
 def _names(value: object) -> set[str]:
     if isinstance(value, list):
-        return {one for one in value if isinstance(one, str)}
+        return {name for name in value if isinstance(name, str)}
     return {value} if isinstance(value, str) else set()
 
 
 def _refuse(what: str, name: str, done: str, users: Mapping[str, Iterable[str]], next_step: str) -> None:
-    found = {kind: sorted(set(names)) for kind, names in users.items()}
-    listed = "; ".join(f"{kind} {_list(names)}" for kind, names in found.items() if names)
+    users_by_kind = {kind: sorted(set(names)) for kind, names in users.items()}
+    listed = "; ".join(f"{kind} {_list(names)}" for kind, names in users_by_kind.items() if names)
     if listed:
-        raise InUse(f"The {what} “{name}” must be unused to be {done}, but is needed by {listed}.", next_step)
+        raise InUse(f"The {what} “{name}” cannot be {done}: it is needed by {listed}.", next_step)
 
 
 def _list(names: list[str]) -> str:

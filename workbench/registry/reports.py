@@ -1,4 +1,4 @@
-"""Reports: what jobs established, kept after the experts and the jobs they speak of are gone."""
+"""Reports: results of jobs, which stay after their experts and jobs are deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def register_report(
     artifact: Artifact | None = None,
     job_id: str | None = None,
 ) -> ReportCard:
-    """A new report; `findings` is JSON, and `about_id` an expert or a mixture."""
+    """Registers a report; `findings` is JSON, and `about_id` an expert or a mixture."""
     row = Report(kind=kind, title=title, findings=findings, about_id=about_id, artifact=artifact, job_id=job_id)
     session.add(row)
     session.flush()
@@ -31,16 +31,16 @@ def register_report(
 
 def list_reports(session: Session, *, kind: str | None = None, about_id: str | None = None) -> list[ReportCard]:
     """Reports, the newest first."""
-    wish = select(Report).order_by(Report.created_at.desc(), Report.id)
+    query = select(Report).order_by(Report.created_at.desc(), Report.id)
     if kind is not None:
-        wish = wish.where(Report.kind == kind)
+        query = query.where(Report.kind == kind)
     if about_id is not None:
-        wish = wish.where(Report.about_id == about_id)
-    return [_card(row) for row in session.scalars(wish)]
+        query = query.where(Report.about_id == about_id)
+    return [_card(row) for row in session.scalars(query)]
 
 
 def get_report(session: Session, id: str) -> ReportCard:
-    """One report by its id, or by a beginning of it that no other has."""
+    """One report by its id or a unique prefix of it."""
     return _card(_row(session, id))
 
 
@@ -55,10 +55,10 @@ def delete_report(session: Session, id: str) -> None:
 
 
 def _row(session: Session, id: str) -> Report:
-    found = session.scalars(select(Report).where(Report.id.startswith(id, autoescape=True)).limit(2)).all()
-    if len(found) != 1:
+    matches = session.scalars(select(Report).where(Report.id.startswith(id, autoescape=True)).limit(2)).all()
+    if len(matches) != 1:
         raise NotFound("report", id, session.scalars(select(Report.id).order_by(Report.created_at.desc()).limit(20)))
-    return found[0]
+    return matches[0]
 
 
 def _card(row: Report) -> ReportCard:

@@ -14,7 +14,7 @@ from workbench.registry.references import refuse_if_used, unfinished_jobs
 from workbench.registry.tables import Artifact, Clustering, Expert, Job, SeedModel
 from workbench.registry.valid_text import plain
 
-MADE_OF = "expert_id"  # in what the job of a seed found: the expert that it is a copy of
+MADE_OF = "expert_id"  # in the result of a seed's job: the expert that the seed is a copy of
 
 
 def list_seeds(session: Session) -> list[SeedCard]:
@@ -29,7 +29,7 @@ def get_seed(session: Session, name: str) -> SeedCard:
 
 
 def seed_row(session: Session, name: str) -> SeedModel:
-    """The row of a seed model; raises NotFound with the names there are."""
+    """The row of a seed model; raises NotFound with the existing names."""
     return by_name(session, SeedModel, "seed model", name)
 
 
@@ -45,7 +45,7 @@ def register_seed(
     artifact: Artifact,
     job_id: str | None = None,
 ) -> SeedCard:
-    """A new seed model whose folder is kept already."""
+    """Registers a seed model whose folder is stored already."""
     name = clean_name("seed model", name)
     ensure_free(session, SeedModel, "seed model", name)
     row = SeedModel(
@@ -64,7 +64,7 @@ def register_seed(
 
 
 def made_of(session: Session, seed: SeedModel | None) -> Expert | None:
-    """The expert whose whole model a seed is; None for any other seed, and for none."""
+    """The expert of which a seed is a full copy; None for other seeds, and for None."""
     job = session.get(Job, seed.job_id) if seed and seed.job_id else None
     expert_id = job.result.get(MADE_OF) if job else None
     return session.get(Expert, expert_id) if expert_id else None
@@ -77,7 +77,7 @@ def copies_of(session: Session, expert: Expert) -> list[SeedModel]:
 
 
 def delete_seed(session: Session, name: str) -> None:
-    """Deletes a seed model; raises InUse when experts came from it or jobs wait for it."""
+    """Deletes a seed model; raises InUse when experts, clusterings or unfinished jobs need it."""
     row = seed_row(session, name)
     users: dict[str, Iterable[str]] = {
         "expert": session.scalars(select(Expert.name).where(Expert.seed_id == row.id)),

@@ -67,8 +67,8 @@ def ratio_heatmap(
 
 def logarithmic(drawn: go.Figure, values: Iterable[float]) -> None:
     """A logarithmic y axis with whole numbers at its ticks, where Plotly would write lone digits between decades."""
-    found = sorted(values)
-    low, high = found[0], found[-1]
+    groups = sorted(values)
+    low, high = groups[0], groups[-1]
     if high >= _WIDE * low:
         ticks = [digit * 10.0**power for power in range(-3, 13) for digit in (1, 2, 5)]
     else:
@@ -93,10 +93,10 @@ def add_line(drawn: go.Figure, line: Rows, name: str, style: Mapping[str, Any]) 
 
 def grouped(rows: Rows, names: Sequence[str]) -> dict[tuple[Any, ...], Rows]:
     """Rows by their values in these columns, in the order in which they come."""
-    found: dict[tuple[Any, ...], Rows] = {}
+    groups: dict[tuple[Any, ...], Rows] = {}
     for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return groups
 
 
 def lines(rows: Rows, name: str) -> list[tuple[str, int, Rows]]:

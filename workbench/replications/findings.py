@@ -43,22 +43,22 @@ class Circumstances:
     jobs: Sequence[JobFacts]
 
 
-def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], told: Circumstances) -> Row:
+def common_findings(evidence: Evidence, verdicts: Sequence[Verdict], circumstances: Circumstances) -> Row:
     """What the report of any paper says; a paper adds its tables and pictures."""
     claims = [verdict.as_dict() for verdict in verdicts]
     counted = Counter(claim["mark"] for claim in claims)
     subject = evidence.subject
     return {
-        "paper": told.paper,
+        "paper": circumstances.paper,
         "name": subject.name,
-        "size": told.size,
+        "size": circumstances.size,
         "seeds": subject.seeds,
         "domains": list(subject.domains),
         "novel": list(subject.novel),
-        "machine": told.machine,
-        "versions": dict(told.versions),
-        "budget": dict(told.budget),
-        "jobs": [asdict(job) for job in told.jobs],
+        "machine": circumstances.machine,
+        "versions": dict(circumstances.versions),
+        "budget": dict(circumstances.budget),
+        "jobs": [asdict(job) for job in circumstances.jobs],
         "texts": text_rows(evidence),
         "claims": claims,
         "marks": {mark: counted[mark] for mark in MARKS},
@@ -85,11 +85,11 @@ def num_documents(documents_N: Ints) -> int:
     return len(np.unique(documents_N))
 
 
-def interval_columns(found: Estimate | None, name: str = "ours") -> Row:
+def interval_columns(estimate: Estimate | None, name: str = "ours") -> Row:
     """A number with its interval as three columns; empty ones without it."""
-    if found is None:
+    if estimate is None:
         return {name: None, "low": None, "high": None}
-    return {name: found.value, "low": found.low, "high": found.high}
+    return {name: estimate.value, "low": estimate.low, "high": estimate.high}
 
 
 def summary(findings: Findings) -> str:
@@ -99,13 +99,13 @@ def summary(findings: Findings) -> str:
     """
     marks = findings["marks"]
     rest = ", ".join(f"{marks[mark]} {mark}" for mark in MARKS[1:] if mark != WEAKER or marks.get(mark))
-    told = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
+    sentence = f"{marks[REPRODUCED]} of {sum(marks.values())} claims {REPRODUCED}, {rest}."
     open_jobs = not_done(findings)
     if not open_jobs:
-        return told
+        return sentence
     states = Counter(job["state"] for job in open_jobs)
     how = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
-    return f"{told} {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
+    return f"{sentence} {len(open_jobs)} job{' is' if len(open_jobs) == 1 else 's are'} not done: {how}."
 
 
 def not_done(findings: Findings) -> list[Mapping[str, Any]]:

@@ -19,25 +19,25 @@ from workbench.spec_base import Spec
 class Maker:
     """Makes the steps of a plan out of the wish."""
 
-    wish: Replicate
+    spec: Replicate
 
     @property
     def everywhere(self) -> list[str]:
-        return [*self.wish.domains, *self.wish.novel]
+        return [*self.spec.domains, *self.spec.novel]
 
     def texts(self, runs: Sequence[Run]) -> Iterator[Step]:
         """Imports, and a seed model for each seed."""
-        for text in self.wish.imports:
-            yield Step(f"import {text.name}", text, f"{self.wish.name}: import {text.name}")
+        for text in self.spec.imports:
+            yield Step(f"import {text.name}", text, f"{self.spec.name}: import {text.name}")
         for run in runs:
             seed = MakeSeed(
                 name=run.seed_model,
-                domains=self.wish.domains,
-                shape=self.wish.budget.shape,
-                vocab_size=self.wish.budget.vocab_size,
+                domains=self.spec.domains,
+                shape=self.spec.budget.shape,
+                vocab_size=self.spec.budget.vocab_size,
                 seed=run.seed,
             )
-            yield self.step(run, "seed", seed, "make the seed model", self.imports(self.wish.domains))
+            yield self.step(run, "seed", seed, "make the seed model", self.imports(self.spec.domains))
 
     def score(
         self,
@@ -49,23 +49,28 @@ class Maker:
         experts: Sequence[str] = (),
     ) -> Step:
         """The scores of a mixture, and of experts beside it; `needs` are keys within the run, the last one names it."""
-        size = self.wish.budget
-        told: dict[str, Any] = {"mixture": mixture, "experts": list(experts), "domains": list(domains), "split": split}
+        size = self.spec.budget
+        fields: dict[str, Any] = {
+            "mixture": mixture,
+            "experts": list(experts),
+            "domains": list(domains),
+            "split": split,
+        }
         max_tokens = size.test_tokens if split == "test" else size.dev_tokens
-        spec = Evaluate.model_validate(told | {"block_size": size.block_size, "max_tokens": max_tokens})
+        spec = Evaluate.model_validate(fields | {"block_size": size.block_size, "max_tokens": max_tokens})
         after = [*(self.key(run, one) for one in needs), *self.imports(domains)]
         more = " and the added experts" if experts else ""
         return self.step(run, f"{split} {needs[-1]}", spec, f"score {mixture}{more} on {split} text", after)
 
     def step(self, run: Run, key: str, spec: Spec, doing: str, after: Iterable[str]) -> Step:
-        return Step(self.key(run, key), spec, f"{self.wish.name}: {doing}, seed {run.seed}", tuple(after))
+        return Step(self.key(run, key), spec, f"{self.spec.name}: {doing}, seed {run.seed}", tuple(after))
 
     def key(self, run: Run, key: str) -> str:
         return f"s{run.seed} {key}"
 
     def imports(self, domains: Sequence[str]) -> tuple[str, ...]:
         """The imports that these domains wait for; none for those that were there before."""
-        return tuple(f"import {text.name}" for text in self.wish.imports if text.name in domains)
+        return tuple(f"import {text.name}" for text in self.spec.imports if text.name in domains)
 
 
 def seeded(training: TrainingConfig, run: Run) -> TrainingConfig:

@@ -7,7 +7,7 @@ from workbench.plans import Step
 from workbench.replications.papers import PAPERS
 
 
-def plan(wish: Replicate) -> list[Step]:
+def plan(spec: Replicate) -> list[Step]:
     """Every job of a replication in the order in which they should start; the last one writes the report."""
-    steps = PAPERS[wish.paper].steps(wish)
-    return [*steps, Step("report", wish, f"{wish.name}: report", tuple(step.key for step in steps))]
+    steps = PAPERS[spec.paper].steps(spec)
+    return [*steps, Step("report", spec, f"{spec.name}: report", tuple(step.key for step in steps))]

@@ -27,8 +27,8 @@ class Section:
 
 def in_short(findings: Findings, *words: str) -> Section:
     """How many claims came out, and what was not done; before that whether the numbers mean anything."""
-    told = (*([_SMOKE] if findings["size"] == SMOKE else []), summary(findings), *words, *_missing(findings))
-    return Section("In short", told)
+    summary_texts = (*([_SMOKE] if findings["size"] == SMOKE else []), summary(findings), *words, *_missing(findings))
+    return Section("In short", summary_texts)
 
 
 _SMOKE = (
@@ -52,15 +52,15 @@ _MARKS = (
 
 def intervals(findings: Findings, *words: str) -> Section:
     """How the intervals come about, and how many documents there were to draw."""
-    asked = findings["budget"]["prior_blocks"]
+    wanted = findings["budget"]["prior_blocks"]
     few = [row["text"] for row in findings["texts"] if (row["test documents"] or _FEW) < _FEW]
-    short = [row["text"] for row in findings["texts"] if (row["blocks behind a cached prior"] or asked) < asked]
-    told = (
+    short = [row["text"] for row in findings["texts"] if (row["blocks behind a cached prior"] or wanted) < wanted]
+    summary_texts = (
         (f"Intervals over fewer than {_FEW} documents are too narrow: {', '.join(few)}.", few),
-        (f"Cached priors of fewer than {asked} blocks, since the text has no more: {', '.join(short)}.", short),
+        (f"Cached priors of fewer than {wanted} blocks, since the text has no more: {', '.join(short)}.", short),
     )
-    told_words = (_HOW, *words, *(sentence for sentence, domains in told if domains))
-    return Section("How the intervals come about", told_words, findings["texts"])
+    sentences = (_HOW, *words, *(sentence for sentence, domains in summary_texts if domains))
+    return Section("How the intervals come about", sentences, findings["texts"])
 
 
 _FEW = 5
@@ -124,18 +124,20 @@ def failed(findings: Findings, reasons: Reasons) -> Section:
 
 
 def _doubts(findings: Findings, reasons: Reasons) -> Iterator[str]:
-    found = not_reproduced(findings, reasons)
-    if not found:
+    failed = not_reproduced(findings, reasons)
+    if not failed:
         yield "Nothing that could be tested failed."
-    for claim, why in found:
-        told = f"**{claim['where']}: {claim['sentence']}** (paper: {claim['paper']}). Measured: {with_interval(claim)}."
-        yield " ".join([told, *why])
+    for claim, why in failed:
+        summary_texts = (
+            f"**{claim['where']}: {claim['sentence']}** (paper: {claim['paper']}). Measured: {with_interval(claim)}."
+        )
+        yield " ".join([summary_texts, *why])
 
 
 def not_reproduced(findings: Findings, reasons: Reasons) -> list[tuple[Mapping[str, Any], list[str]]]:
     """Each claim that was tested and did not come out, with what may explain it."""
-    found = [claim for claim in findings["claims"] if claim["mark"] == NOT_REPRODUCED]
-    return [(claim, [claim["why"], *reasons(findings, claim), *_too_little(findings, claim)]) for claim in found]
+    failed = [claim for claim in findings["claims"] if claim["mark"] == NOT_REPRODUCED]
+    return [(claim, [claim["why"], *reasons(findings, claim), *_too_little(findings, claim)]) for claim in failed]
 
 
 def _too_little(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:
@@ -161,7 +163,7 @@ def circumstances(findings: Findings, *words: str) -> Section:
     budget = findings["budget"]
     versions = ", ".join(f"{name} {number}" for name, number in findings["versions"].items())
     shape = ", ".join(f"{name} {value}" for name, value in budget["shape"].items())
-    told = (
+    summary_texts = (
         f"Machine: {findings['machine']}. Versions: {versions}.",
         f"Model: {shape}, vocabulary {budget['vocab_size']:,}.",
         *words,
@@ -169,7 +171,7 @@ def circumstances(findings: Findings, *words: str) -> Section:
         f"{_PRIORS.format(budget['prior_blocks']) if budget['prior_blocks'] else ''}.",
         _time_words(findings),
     )
-    return Section("Machine, budget and time", told, job_rows(findings))
+    return Section("Machine, budget and time", summary_texts, job_rows(findings))
 
 
 _PRIORS = "; cached priors from at most {} blocks of development text"
@@ -184,12 +186,12 @@ def training_words(training: Mapping[str, Any]) -> str:
 def _time_words(findings: Findings) -> str:
     """How long its jobs took, and what that leaves out."""
     own = [job for job in findings["jobs"] if job["is_own"] and job["seconds"]]
-    told = (
+    summary_texts = (
         f"The last attempts of its {len(own)} ended jobs took {sum(job['seconds'] for job in own) / 60:,.1f} min "
         "together; those side by side count each by itself, and attempts before a stop do not count."
     )
     others = sum(not job["is_own"] for job in findings["jobs"] if job["seconds"])
-    return told + (f" {others} more were another replication's and are not counted." if others else "")
+    return summary_texts + (f" {others} more were another replication's and are not counted." if others else "")
 
 
 def job_rows(findings: Findings) -> Rows:

@@ -76,9 +76,9 @@ class ScoredText:
         """Scores of experts [E, X] on this text; None unless all are there, of the same tokens, a block at least."""
         from engine.inference.scores import block_documents, open_scores
 
-        found = [self.scores.get((expert, self.domain, split)) for expert in experts]
-        stored = [one for one in found if one is not None]
-        if len(stored) < len(found) or not stored or len({one.num_tokens for one in stored}) > 1:
+        matches = [self.scores.get((expert, self.domain, split)) for expert in experts]
+        stored = [one for one in matches if one is not None]
+        if len(stored) < len(matches) or not stored or len({one.num_tokens for one in stored}) > 1:
             return None
         if stored[0].num_tokens < self.size.block_size:
             return None
@@ -96,10 +96,10 @@ class ScoredText:
         from engine.inference.scores import token_hits
 
         test = self.load([expert], "test")
-        found_X = None if test is None else token_hits(self.scores[expert, self.domain, "test"].kept.folder)
-        if test is None or found_X is None:
+        hits_X = None if test is None else token_hits(self.scores[expert, self.domain, "test"].kept.folder)
+        if test is None or hits_X is None:
             return None
-        return Hits.of(found_X, self.size.block_size, test.documents_N)
+        return Hits.of(hits_X, self.size.block_size, test.documents_N)
 
     def mixed(self, gate: Gate, test: Loaded, distances: Distances | None = None) -> Loss:
         """The loss of a mixture; `distances` for a gate that looks at them."""

@@ -45,15 +45,22 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """As a report keeps it."""
-        found = asdict(self.estimate) if self.estimate else {"value": None, "low": None, "high": None, "by_seed": ()}
-        return {**asdict(self.claim), "mark": self.mark, "why": self.why, "ours": self.ours, "unit": self.unit, **found}
+        estimate = asdict(self.estimate) if self.estimate else {"value": None, "low": None, "high": None, "by_seed": ()}
+        return {
+            **asdict(self.claim),
+            "mark": self.mark,
+            "why": self.why,
+            "ours": self.ours,
+            "unit": self.unit,
+            **estimate,
+        }
 
 
-def _judged(claim: Claim, why: str, ours: str, found: Estimate, unit: str) -> Verdict:
+def _judged(claim: Claim, why: str, ours: str, estimate: Estimate, unit: str) -> Verdict:
     """The verdict on a claim that could be tested; `why` says what speaks against it."""
     mark = NOT_REPRODUCED if why else WEAKER if claim.weaker else REPRODUCED
     less = f"Judged was only the weaker claim that {claim.weaker}." if claim.weaker else ""
-    return Verdict(claim, mark, f"{why} {less}".strip(), ours, found, unit)
+    return Verdict(claim, mark, f"{why} {less}".strip(), ours, estimate, unit)
 
 
 def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
@@ -61,41 +68,45 @@ def untestable(claim: Claim, why: str = NO_SCORES, ours: str = "") -> Verdict:
     return Verdict(claim, UNTESTABLE, why, ours)
 
 
-def is_below(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = "") -> Verdict:
+def is_below(
+    claim: Claim, estimate: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = ""
+) -> Verdict:
     """The verdict on a claim that a number is below a border."""
-    if found is None:
+    if estimate is None:
         return untestable(claim, ours=ours)
-    why = _doubt(found, border, border)
-    return _judged(claim, why, ours, found, unit)
+    why = _doubt(estimate, border, border)
+    return _judged(claim, why, ours, estimate, unit)
 
 
-def is_above(claim: Claim, found: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = "") -> Verdict:
+def is_above(
+    claim: Claim, estimate: Estimate | None, border: float = 0.0, *, ours: str = "", unit: str = ""
+) -> Verdict:
     """The verdict on a claim that a number is above a border."""
-    if found is None:
+    if estimate is None:
         return untestable(claim, ours=ours)
-    turned = Estimate(-found.value, -found.high, -found.low, tuple(-one for one in found.by_seed))
+    turned = Estimate(-estimate.value, -estimate.high, -estimate.low, tuple(-one for one in estimate.by_seed))
     why = _doubt(turned, -border, border)
-    return _judged(claim, why, ours, found, unit)
+    return _judged(claim, why, ours, estimate, unit)
 
 
-def is_within(claim: Claim, found: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
+def is_within(claim: Claim, estimate: Estimate | None, border: float, *, ours: str = "", unit: str = "") -> Verdict:
     """The verdict on a claim that a number is nearer to 0 than a border, whichever way it differs."""
-    if found is None:
+    if estimate is None:
         return untestable(claim, ours=ours)
     why = ""
-    if found.low > border or found.high < -border:
+    if estimate.low > border or estimate.high < -border:
         why = "Not so, by the whole interval."
-    elif found.low <= -border or found.high >= border:
+    elif estimate.low <= -border or estimate.high >= border:
         why = f"Undecided: the interval includes {border:g} or -{border:g}."
-    elif max(map(abs, found.by_seed)) >= border:
+    elif max(map(abs, estimate.by_seed)) >= border:
         why = "Undecided: by the interval yes, but not in every seed."
-    return _judged(claim, why, ours, found, unit)
+    return _judged(claim, why, ours, estimate, unit)
 
 
-def _doubt(found: Estimate, border: float, told: float) -> str:
+def _doubt(estimate: Estimate, border: float, shown: float) -> str:
     """Why a number cannot be called below the border, which is called `told`; empty when it can."""
-    if found.low > border:
+    if estimate.low > border:
         return "The other way round, by the whole interval."
-    if found.high >= border:
-        return f"Undecided: the interval includes {told:g}."
-    return "Undecided: by the interval yes, but not in every seed." if max(found.by_seed) >= border else ""
+    if estimate.high >= border:
+        return f"Undecided: the interval includes {shown:g}."
+    return "Undecided: by the interval yes, but not in every seed." if max(estimate.by_seed) >= border else ""

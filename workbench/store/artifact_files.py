@@ -1,4 +1,4 @@
-"""What the files of an artifact themselves say, for those without a record: rows with made-up names."""
+"""Reconstructs the rows of an artifact without a record from its files, with generated names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from workbench.store.recording import Rows
 
 _SUMMARY, _MODEL = "summary.json", "config.json"
 _SOURCE = "rebuilt from its files"
-NOT_TOLD = "its files do not say what it belongs to: run the job that made it again"
+UNKNOWN_OWNER = "its files do not say what it belongs to: run the job that made it again"
 
 
 def rows_of_files(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
-    """The kind of an artifact and the rows it is of, as far as its files tell; raises ValueError that says why not.
+    """The kind of an artifact and its rows, as far as its files determine them; else raises ValueError.
 
-    `by_sha256` gives the ids of the artifacts in the same store by the SHA-256 of their manifests.
+    `by_sha256` maps the SHA-256 of manifests to ids of artifacts in the same store.
     """
     try:
         if (folder / _SUMMARY).is_file():
@@ -35,7 +35,7 @@ def rows_of_files(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows
             return "seed", _seed(folder)
     except (OSError, KeyError, TypeError) as error:
         raise ValueError(f"its files cannot be read ({error})") from error
-    raise ValueError(NOT_TOLD)
+    raise ValueError(UNKNOWN_OWNER)
 
 
 def _corpus(folder: Path) -> Rows:
@@ -62,7 +62,7 @@ def _corpus(folder: Path) -> Rows:
 
 
 def _seed(folder: Path) -> Rows:
-    from engine.text.tokenizer import load_tokenizer  # here, because only few ask
+    from engine.text.tokenizer import load_tokenizer  # imported late: rarely needed
 
     config = _read(folder / _MODEL)
     return {
@@ -86,7 +86,7 @@ def _expert(folder: Path, by_sha256: Mapping[str, str]) -> tuple[str, Rows]:
     card = _read(folder / EXPERT_CARD)
     base_id = by_sha256.get(card["base_sha256"])
     if base_id is None:
-        raise ValueError("the base that it was trained on is not there")
+        raise ValueError("its base model is missing")
     parts = [{**part, "domain": None, "domains": [], "of": None} for part in card.get("parts", ())]
     config = {"domains": [], **({"shape": parts[0]["shape"], "parts": parts, "learning": "experts"} if parts else {})}
     row = {

@@ -1,4 +1,4 @@
-"""Rows of artifacts: what lies in storage, and since when somebody knows of it."""
+"""The rows of artifacts in storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.store.storage import Storage
 def register_artifact(
     session: Session, storage: Storage, id: str, kind: str, key: str | None = None, job_id: str | None = None
 ) -> Artifact:
-    """The row of a folder that lies in storage already; of two made for one key the first one's row."""
+    """Registers a stored folder; of two made for one key, returns the first one's row."""
     sha256, size_bytes = storage.describe(id)
     row = Artifact(id=id, kind=kind, key=key, sha256=sha256, size_bytes=size_bytes, job_id=job_id)
     try:
@@ -26,23 +26,23 @@ def register_artifact(
         first = find_artifact(session, key) if key else session.get(Artifact, id)
         if first is None:
             raise
-        return first  # what lies under the other id has no row, and a sweep will take it
+        return first  # the folder of the other id has no row and will be swept
     return row
 
 
 def find_artifact(session: Session, key: str) -> Artifact | None:
-    """The row of what was made for a key, such as `tokens:<domain id>:<tokenizer hash>`."""
+    """The row of the artifact made for a key, such as `tokens:<domain id>:<tokenizer hash>`."""
     return session.scalar(select(Artifact).where(Artifact.key == key))
 
 
 def forget_made_from(session: Session, id: str) -> None:
-    """Deletes the rows of what can be made again and was made from the thing with this id."""
+    """Deletes the rows of reproducible artifacts that were made from the object with this id."""
     for row in session.scalars(select(Artifact).where(Artifact.key.contains(id))):
         session.delete(row)
 
 
 def forget_scores(session: Session, which: ColumnElement[bool]) -> None:
-    """Deletes evaluations with the scores behind them: what was scored once can be scored again."""
+    """Deletes evaluations with their scores, which can be computed again."""
     for row in session.scalars(select(Evaluation).where(which)).all():
         session.delete(row)
         session.flush()
@@ -51,10 +51,10 @@ def forget_scores(session: Session, which: ColumnElement[bool]) -> None:
 
 
 def sweep(session: Session, storage: Storage, grace_seconds: float) -> list[Path]:
-    """Moves folders that no row knows to the trash; gives where they lay. Needs a transaction that writes.
+    """Moves folders without a row to the trash; returns their former paths. Needs a write transaction.
 
-    A folder is kept while it is younger than the grace period, or than a job that is not finished: that job
-    may have made it, and will register it only at its end.
+    A folder stays while it is younger than the grace period, or than an unfinished job, which may have made it and
+    registers it only at its end.
     """
     oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state.in_(["queued", "running", "paused"])))
     if oldest is not None:

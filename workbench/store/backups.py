@@ -1,6 +1,6 @@
-"""Daily copies of the registry beside the artifacts: `backups/registry-ID-TIME.db`, of the last seven days.
+"""Daily backups of the registry beside the artifacts: `backups/registry-ID-TIME.db`, for the last seven days.
 
-Only SQLite is copied. PostgreSQL has backups of its own (`pg_dump`), which know its users and its settings, too.
+Only SQLite is copied. PostgreSQL has its own backups (`pg_dump`), which include users and settings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workbench.store.storage import get_storage, noticing_full_disk
 from workbench.store.trash import STAMP, seconds_of, stamp_now
 
 EVERY_SECONDS = 24 * 3600.0
-NUM_KEPT = 7  # days; and so many of the newest day
+NUM_KEPT = 7  # days, and the maximum of backups of the newest day
 _NAME = re.compile(r"registry-(?P<id>[0-9a-f]{32})-" + STAMP + r"\.db")
 
 
@@ -44,21 +44,21 @@ def backups_folder(settings: Settings) -> Path:
 
 
 def is_copied(settings: Settings) -> bool:
-    """Whether this registry is of a kind that is backed up here."""
+    """True if this registry is an SQLite file, which is backed up here."""
     return make_url(settings.database).get_backend_name() == "sqlite"
 
 
 def list_backups(settings: Settings, registry_id: str | None = None) -> list[Backup]:
     """The backups of a registry, or of all that used these artifacts, the newest first."""
-    found = []
+    backups = []
     for path in backups_folder(settings).glob("registry-*.db"):
         if (name := _NAME.fullmatch(path.name)) and registry_id in (None, name["id"]):
-            found.append(Backup(path, name["id"], seconds_of(name["at"])))
-    return sorted(found, key=lambda one: one.at, reverse=True)
+            backups.append(Backup(path, name["id"], seconds_of(name["at"])))
+    return sorted(backups, key=lambda backup: backup.at, reverse=True)
 
 
 def back_up_daily(settings: Settings) -> Backup | None:
-    """Makes a backup unless there is one of today, or nothing to back up; gives what it made."""
+    """Makes a backup unless there is a recent one or nothing to back up; returns it."""
     if not is_copied(settings):
         return None
     with database.reading(settings) as session:
@@ -71,9 +71,9 @@ def back_up_daily(settings: Settings) -> Backup | None:
 
 
 def back_up(settings: Settings) -> Backup:
-    """Copies the registry now, and deletes the copies that are not kept.
+    """Copies the registry now, and deletes old copies.
 
-    Raises SweepRefused for a registry that does not know what is there: its copies would push out the good ones.
+    Raises SweepRefused when the registry seems to have lost rows: its copies would replace the good ones.
     """
     storage = get_storage(settings)
     claim_unowned(partial(database.transaction, settings), storage)
@@ -86,19 +86,19 @@ def back_up(settings: Settings) -> Backup:
         _copy(settings, path)
     remove_leftovers(backups_folder(settings))
     made = list_backups(settings, registry_id)
-    for old in set(made) - set(_kept(made)):
+    for old in set(made) - set(_to_keep(made)):
         old.path.unlink(missing_ok=True)
     return made[0]
 
 
-def _kept(made: list[Backup]) -> list[Backup]:
-    """The newest of each of the newest seven days, and several of the very newest: copies asked for by hand."""
-    days = [list(some) for _, some in groupby(made, key=lambda one: one.at // EVERY_SECONDS)]
+def _to_keep(made: list[Backup]) -> list[Backup]:
+    """The newest backup of each of the newest seven days, and several of the newest day (manual backups)."""
+    days = [list(some) for _, some in groupby(made, key=lambda backup: backup.at // EVERY_SECONDS)]
     return [*days[0][:NUM_KEPT], *(some[0] for some in days[1:NUM_KEPT])]
 
 
 def _copy(settings: Settings, path: Path) -> None:
-    """A copy of one moment of the registry, put in its place only when it is whole; for its owner's eyes alone."""
+    """Copies a snapshot of the registry atomically; only its owner may read the file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with written_aside(path) as aside:
         os.close(os.open(aside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))

@@ -1,6 +1,6 @@
-"""Makes rows of a lost or older registry again, from the records beside the artifacts and from their files.
+"""Rebuilds the rows of a lost or older registry from the records beside the artifacts and from their files.
 
-No row is changed, and nothing is made twice: what has a row already is left alone.
+Existing rows are not changed, and no row is made twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OWNERS = {table.__tablename__ for table in OWNERS}
 
 @dataclass(frozen=True)
 class Left:
-    """What was not rebuilt, or not as it was, and why."""
+    """Something that was not rebuilt, or not completely, and why."""
 
     thing: str
     name: str
@@ -52,7 +52,7 @@ class Left:
 
 @dataclass
 class Rebuilt:
-    """How many rows were made, by what they are of; how many artifacts have rows now, and what is not as it was."""
+    """The numbers of rebuilt rows by type, the number of artifacts that have rows now, and what was left out."""
 
     made: dict[str, int] = field(default_factory=dict)
     num_known: int = 0
@@ -62,9 +62,9 @@ class Rebuilt:
 def rebuild(
     session: Session, storage: Storage, *, dry_run: bool = False, only: Collection[str] | None = None
 ) -> Rebuilt:
-    """Makes the rows of all artifacts that this registry does not know, or of those given; in a dry run none stay.
+    """Rebuilds the rows of all artifacts without rows, or of `only` these; a dry run is rolled back.
 
-    A registry that knows most of what is there afterwards becomes its owner, unless only some were asked for.
+    If the registry knows most artifacts afterwards, it becomes their owner (not with `only`).
     """
     with session.begin_nested() as savepoint:
         rebuilder = _Rebuilder(session, storage)
@@ -79,9 +79,9 @@ def rebuild(
 
 
 def restore(session: Session, storage: Storage, entries: Collection[Trashed]) -> Rebuilt:
-    """Moves artifacts from the trash back to their places, experts with their base, and makes their rows again.
+    """Restores artifacts from the trash, experts with their base, and rebuilds their rows.
 
-    What cannot be moved is left. Raises SweepRefused where the artifacts belong to another registry.
+    What cannot be moved is reported. Raises SweepRefused when the artifacts belong to another registry.
     """
     if (refused := stores.refusal(stores.state_of(session, storage), storage)) is not None and entries:
         raise refused
@@ -94,42 +94,42 @@ def restore(session: Session, storage: Storage, entries: Collection[Trashed]) ->
 
 
 def put_back(trash: Trash, entries: Collection[Trashed], folder: Path) -> tuple[list[str], list[Left]]:
-    """Moves entries of the trash back into a folder, of several with one id the newest; gives ids, and what was left.
+    """Moves entries of the trash back into a folder, the newest for each id; returns moved ids and what was left.
 
-    Raises StorageError where there was one entry to move, and it was left.
+    Raises StorageError when there is only one entry and it cannot be moved.
     """
     moved, left = [], []
-    for one in sorted(entries, key=lambda one: one.at, reverse=True):
+    for entry in sorted(entries, key=lambda entry: entry.at, reverse=True):
         try:
-            trash.restore(one, folder / one.id)
-            moved.append(one.id)
+            trash.restore(entry, folder / entry.id)
+            moved.append(entry.id)
         except StorageError as error:
             if len(entries) == 1:
                 raise
-            left.append(Left(one.kind, one.id, f"left in the trash: {error.problem}"))
+            left.append(Left(entry.kind, entry.id, f"left in the trash: {error.problem}"))
     return moved, left
 
 
 def name_of(storage: Storage, artifact_id: str) -> str:
-    """What the registry called the owner of an artifact, such as the expert; empty where that is not known."""
+    """The name of an artifact's owner in the registry, such as the expert; empty if unknown."""
     rows = (storage.records.read(artifact_id) or {}).get("rows", {})
-    told = [
+    names = [
         f"{_THINGS[table]} {row['name']}" for table in sorted(_OWNERS) for row in rows.get(table, ()) if "name" in row
     ]
     kinds = [str(row["kind"]) for row in rows.get("artifacts", ())]
-    return ", ".join(told or kinds)
+    return ", ".join(names or kinds)
 
 
 def _with_bases(storage: Storage, entries: Collection[Trashed]) -> list[Trashed]:
-    """These entries, and those of the bases that their experts were trained on."""
-    in_trash = {one.id: one for one in storage.trash.entries()}
-    given = {one.id for one in entries}
+    """These entries and those of their experts' bases."""
+    in_trash = {entry.id: entry for entry in storage.trash.entries()}
+    given = {entry.id for entry in entries}
     bases: set[str] = set()
-    for one in entries:
-        record = storage.records.read(one.id) or {}
+    for entry in entries:
+        record = storage.records.read(entry.id) or {}
         bases |= {row["base_id"] for row in record.get("rows", {}).get("experts", ())}
-    there = {id for id in bases if storage.path(id).exists()}
-    return [*entries, *(in_trash[id] for id in sorted(bases - given - there) if id in in_trash)]
+    stored = {id for id in bases if storage.path(id).exists()}
+    return [*entries, *(in_trash[id] for id in sorted(bases - given - stored) if id in in_trash)]
 
 
 def _take_over(session: Session, storage: Storage) -> None:
@@ -139,85 +139,85 @@ def _take_over(session: Session, storage: Storage) -> None:
         registry_id = stores.registry_id(session)
         event.listen(
             session, "after_commit", lambda _: storage.set_owner(registry_id, replace=True), once=True
-        )  # not before there are its rows
+        )  # only once its rows are committed
 
 
 class _Rebuilder:
-    """One rebuild: what it found, row by row, and what came of it."""
+    """One rebuild: reads the rows of artifacts, inserts missing ones, and reports."""
 
     def __init__(self, session: Session, storage: Storage) -> None:
         self.report = Rebuilt()
         self.artifact_ids: set[str] = set()
         self._session = session
         self._storage = storage
-        self._keys: dict[str, set[tuple[str, ...]]] = {}  # of the rows that there are, by their table
+        self._keys: dict[str, set[tuple[str, ...]]] = {}  # primary keys of existing rows, by table
         self._names: dict[str, set[str]] = {}
 
     def run(self, only: Collection[str] | None) -> None:
         state = stores.state_of(self._session, self._storage)
         unknown = state.missing | state.unrecorded
-        found = self._read(sorted(unknown if only is None else unknown.intersection(only)))
+        rows_by_artifact = self._read(sorted(unknown if only is None else unknown.intersection(only)))
         merged: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {}
-        for rows in found.values():
+        for rows in rows_by_artifact.values():
             for name, some in rows.items():
                 for row in some:
                     merged.setdefault(name, {}).setdefault(_key(name, row), row)
         for table in Base.metadata.sorted_tables:  # what is referred to comes first
             for row in _parents_first(list(merged.get(table.name, {}).values())):
                 self._put(table, row)
-        self._drop_unused(found)
+        self._drop_unused(rows_by_artifact)
         self.report.num_known = len(state.known) + len(self.artifact_ids)
 
     # reading -------------------------------------------------------------------------------------
 
     def _read(self, ids: Iterable[str]) -> dict[str, Rows]:
-        """The rows that are told of each artifact which is whole."""
-        found: dict[str, Rows] = {}
+        """The recorded or reconstructed rows of each intact artifact."""
+        rows_by_artifact: dict[str, Rows] = {}
         by_sha256: dict[str, str] = {}
         for id in ids:
             try:
-                found[id] = self._rows_of(id, by_sha256)
+                rows_by_artifact[id] = self._rows_of(id, by_sha256)
             except (StorageError, ValueError) as error:
                 self._leave("artifact", id, getattr(error, "problem", str(error)))
-        return found
+        return rows_by_artifact
 
     def _rows_of(self, id: str, by_sha256: dict[str, str]) -> Rows:
         sha256, size_bytes = self._storage.describe(id)
         record = self._storage.records.read(id)
         if record is not None and "rows" in record:
-            told: Rows = record["rows"]
-            if told["artifacts"][0]["sha256"] != sha256:
+            recorded: Rows = record["rows"]
+            if recorded["artifacts"][0]["sha256"] != sha256:
                 raise ValueError("its manifest is not the one that was recorded")
-            return told
-        if self._storage.owner() is not None:  # then all that ever had a row has a record
-            raise ValueError("no registry ever knew it: a job left it that did not end")
+            return recorded
+        if self._storage.owner() is not None:  # then everything that ever had a row has a record
+            raise ValueError("it was never registered: an unfinished job left it")
         if not by_sha256:
             by_sha256 |= self._hashes()
         folder = self._storage.path(id)
-        kind, told = rows_of_files(folder, by_sha256)
+        kind, recorded = rows_of_files(folder, by_sha256)
         artifact = {"id": id, "kind": kind, "sha256": sha256, "size_bytes": size_bytes}
-        return {"artifacts": [{**artifact, "created_at": folder.stat().st_mtime}], **told}
+        return {"artifacts": [{**artifact, "created_at": folder.stat().st_mtime}], **recorded}
 
     def _hashes(self) -> dict[str, str]:
-        found = {}
+        ids_by_hash = {}
         for id in self._storage.ids():
             try:
-                found[self._storage.describe(id)[0]] = id
-            except StorageError:  # half a folder is nobody's base
+                ids_by_hash[self._storage.describe(id)[0]] = id
+            except StorageError:  # an incomplete folder cannot be a base
                 continue
-        return found
+        return ids_by_hash
 
     # writing -------------------------------------------------------------------------------------
 
-    def _put(self, table: Table, told: Mapping[str, Any]) -> None:
-        """Makes one row unless it is there."""
-        row = {column.name: told[column.name] for column in table.columns if column.name in told}
+    def _put(self, table: Table, values: Mapping[str, Any]) -> None:
+        """Inserts a row unless it exists."""
+        row = {column.name: values[column.name] for column in table.columns if column.name in values}
         if table.name == "mixtures":
             row["gate"] = upgraded_gate(row["gate"])
-        thing, name = _THINGS[table.name], str(told.get("name") or told.get("title") or told.get("id") or "")
+        thing, name = _THINGS[table.name], str(values.get("name") or values.get("title") or values.get("id") or "")
         if (key := _key(table.name, row)) in self._keys_of(table):
             return
-        if not self._mend_references(table, row, thing, name):
+        if not self._clear_references(table, row, thing, name):
             return
         self._rename_if_taken(table, row, thing)
         try:
@@ -233,19 +233,19 @@ class _Rebuilder:
         if table.name == "artifacts":
             self.artifact_ids.add(row["id"])
 
-    def _mend_references(self, table: Table, row: dict[str, Any], thing: str, name: str) -> bool:
-        """Empties references to what is gone; False where the row makes no sense without it."""
+    def _clear_references(self, table: Table, row: dict[str, Any], thing: str, name: str) -> bool:
+        """Clears references to missing rows; False when the row needs one of them."""
         for column in table.columns:
             for key in column.foreign_keys:
                 value, other = row.get(column.name), key.column.table
                 if value is None or (value,) in self._keys_of(other):
                     continue
                 if not column.nullable:
-                    self._leave(thing, name, f"its {_THINGS[other.name]} is not there")
+                    self._leave(thing, name, f"its {_THINGS[other.name]} is missing")
                     return False
                 row[column.name] = None
                 if other.name not in ("jobs", "clusterings"):
-                    self._leave(thing, name, f"rebuilt, but its {_THINGS[other.name]} is not there")
+                    self._leave(thing, name, f"rebuilt, but its {_THINGS[other.name]} is missing")
         return True
 
     def _rename_if_taken(self, table: Table, row: dict[str, Any], thing: str) -> None:
@@ -259,10 +259,10 @@ class _Rebuilder:
             self._leave(thing, row["name"], f"rebuilt as “{free}”, because the name is taken")
             row["name"] = free
 
-    def _drop_unused(self, found: Mapping[str, Rows]) -> None:
-        """Takes back the rows of artifacts that nothing else could be made of: a row would keep them for ever."""
+    def _drop_unused(self, rows_by_artifact: Mapping[str, Rows]) -> None:
+        """Deletes the rows of artifacts without an owner: a row would protect them from sweeps for ever."""
         for id in sorted(self.artifact_ids):
-            owners = [(table, row) for table in _OWNERS for row in found[id].get(table, ())]
+            owners = [(table, row) for table in _OWNERS for row in rows_by_artifact[id].get(table, ())]
             if owners and not any((row["id"],) in self._keys_of(Base.metadata.tables[table]) for table, row in owners):
                 self._session.execute(delete(Artifact).where(Artifact.id == id))
                 self.artifact_ids.discard(id)
@@ -283,7 +283,7 @@ def _key(table: str, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _parents_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that refer to others of their table, such as experts, behind these."""
+    """Orders rows that refer to rows of the same table, such as experts, after their parents."""
     by_id = {row["id"]: row for row in rows if "parent_id" in row}
 
     def depth(row: dict[str, Any]) -> int:

@@ -1,6 +1,6 @@
-"""Keeps the record of every artifact as its rows are: names, parents and settings outlive a lost registry.
+"""Keeps the record of every artifact in step with its rows, so that names and settings outlive a lost registry.
 
-`ChangedRows` is the one place that sees every transaction: no job and no service writes records itself.
+`ChangedRows` sees every transaction: no job or service writes records itself.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from workbench.store.storage import Storage
 OWNERS: tuple[type[Any], ...] = (Domain, SeedModel, Clustering, Expert, Evaluation, Report)  # each of one artifact
 _RECORDED: tuple[type[Any], ...] = (Artifact, *OWNERS, Corpus, Cluster, Mixture, MixtureMember)
 _FORMAT = 1
-_AT_ONCE = 200  # nobody else can write meanwhile
+_AT_ONCE = 200  # per transaction, which blocks other writers
 
 Begin = Callable[[], AbstractContextManager[Session]]  # a transaction that writes
 Rows = dict[str, list[dict[str, Any]]]  # by their table
 
 
 class ChangedRows:
-    """What a session changes, from its first statement on; `save` writes the records of the artifacts concerned.
+    """Collects the rows that a session changes; `save` writes the records of their artifacts.
 
-    A record says what was committed: it is written after the commit, from the rows as they are then. Only that an
-    artifact was deleted is noted before. A process that dies in between leaves a record behind its rows, or such a
-    note beside a row: the refresh with the next sweep puts both right, and no sweep takes what has a row.
+    Records are written after the commit, from the committed rows. Only deletions are marked before. If a process dies
+    in between, a record is outdated, or a deletion is marked although the row exists: the refresh with the next sweep
+    corrects both, and no sweep removes an artifact that has a row.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class ChangedRows:
         self._rows += [row for row in changed if isinstance(row, _RECORDED)]
 
     def prepare(self, session: Session, storage: Storage) -> None:
-        """To be called before the commit: finds the artifacts concerned, and notes which of them are deleted."""
+        """To be called before the commit: finds the changed artifacts, and marks deleted ones."""
         session.flush()
         if self._rows:
             self._artifact_ids = _artifact_ids(session, self._rows)
@@ -74,7 +74,7 @@ class ChangedRows:
                     _mark_deleted(storage, id)
 
     def save(self, begin: Begin, storage: Storage) -> None:
-        """To be called after the commit, also after one that failed; the work is done, whatever goes wrong here."""
+        """To be called after the commit, also after a failed one; errors here are ignored."""
         if self._artifact_ids:
             with suppress(OSError, Problem, SQLAlchemyError):
                 refresh_records(begin, storage, self._artifact_ids)
@@ -83,9 +83,9 @@ class ChangedRows:
 
 
 def claim_unowned(begin: Begin, storage: Storage) -> None:
-    """Makes this registry the owner of artifacts that have none, if it knows most of them; all get their records.
+    """Makes this registry the owner of artifacts without an owner, if it knows most of them, and writes records.
 
-    The id of the registry is committed before the artifacts name it.
+    The registry's id is committed before the artifacts refer to it.
     """
     if storage.owner() is not None:
         return
@@ -98,9 +98,9 @@ def claim_unowned(begin: Begin, storage: Storage) -> None:
 
 
 def refresh_records(begin: Begin, storage: Storage, artifact_ids: Collection[str]) -> None:
-    """Makes the records say what the rows say now, a few in each transaction; then raises what went wrong first."""
+    """Rewrites records from the current rows, a few in each transaction; then raises the first error."""
     errors = []
-    for some in _portions(artifact_ids):
+    for some in _batches(artifact_ids):
         try:
             with begin() as session:
                 write_records(session, storage, some)
@@ -111,21 +111,21 @@ def refresh_records(begin: Begin, storage: Storage, artifact_ids: Collection[str
 
 
 def write_records(session: Session, storage: Storage, artifact_ids: Collection[str]) -> None:
-    """Writes the records of these artifacts; those whose row is gone are marked as deleted.
+    """Writes the records of these artifacts; those without a row are marked as deleted.
 
-    Needs a transaction that writes. All records are tried before an OSError is raised.
+    Needs a write transaction. Tries all records before it raises an OSError.
     """
-    # One at a time, until the commit: on PostgreSQL another could else write what it read before this one's rows came.
+    # One writer at a time until the commit: on PostgreSQL another could otherwise write outdated rows.
     stores.registry_id(session)
     session.execute(select(RegistryIdentity.id).with_for_update())
     errors = []
-    for some in _portions(id for id in artifact_ids if storage.path(id).is_dir()):
+    for some in _batches(id for id in artifact_ids if storage.path(id).is_dir()):
         records = _records(session, some)
         for id in some:
             try:
                 if id in records:
                     storage.records.write(id, records[id])
-                elif storage.records.is_live(id):  # else no row of it was ever committed
+                elif storage.records.is_live(id):  # else no row was ever committed
                     _mark_deleted(storage, id)
             except OSError as error:
                 errors.append(error)
@@ -139,41 +139,41 @@ def _mark_deleted(storage: Storage, artifact_id: str) -> None:
 
 
 def _with_rows(session: Session, ids: Collection[str]) -> set[str]:
-    return {id for some in _portions(ids) for id in session.scalars(select(Artifact.id).where(Artifact.id.in_(some)))}
+    return {id for some in _batches(ids) for id in session.scalars(select(Artifact.id).where(Artifact.id.in_(some)))}
 
 
-def _portions(ids: Iterable[str]) -> Iterator[list[str]]:
-    """So many at a time as one query may name and one transaction may hold up others."""
+def _batches(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Yields batches that are small enough for one query and one short transaction."""
     some = sorted(ids)
     for first in range(0, len(some), _AT_ONCE):
         yield some[first : first + _AT_ONCE]
 
 
-# what a record says ----------------------------------------------------------------------------------
+# contents of a record ----------------------------------------------------------------------------------
 
 
 def _records(session: Session, ids: Collection[str]) -> dict[str, Record]:
-    """What is to be written of each artifact that has a row."""
+    """The record of each artifact that has a row."""
     registry_id = stores.registry_id(session)
     artifacts = _select(session, Artifact, Artifact.id.in_(ids))
-    rows: dict[str, Rows] = {one["id"]: {"artifacts": [one]} for one in artifacts}
+    rows: dict[str, Rows] = {artifact["id"]: {"artifacts": [artifact]} for artifact in artifacts}
     for table, of_artifact in _belongings(session, ids):
         for artifact_id, row in of_artifact:
-            # None: others may add and delete rows between two queries, and will write the record anew.
+            # None: another process deleted the row between two queries, and will rewrite the record.
             if row is not None and artifact_id in rows:
-                found = rows[artifact_id].setdefault(table, [])
-                if row not in found:
-                    found.append(row)
-    return {id: {"format": _FORMAT, "registry_id": registry_id, "rows": told} for id, told in rows.items()}
+                known_rows = rows[artifact_id].setdefault(table, [])
+                if row not in known_rows:
+                    known_rows.append(row)
+    return {id: {"format": _FORMAT, "registry_id": registry_id, "rows": tables} for id, tables in rows.items()}
 
 
 def _belongings(
     session: Session, ids: Collection[str]
 ) -> Iterator[tuple[str, Iterable[tuple[str, dict[str, Any] | None]]]]:
-    """Every row that belongs to one of the artifacts, with the id of that one, by tables; None for one that is gone."""
+    """Every row that belongs to one of the artifacts, with the artifact's id, by table; None for a deleted row."""
     owners = {table: _select(session, table, table.artifact_id.in_(ids)) for table in OWNERS}
-    for table, found in owners.items():
-        yield table.__tablename__, [(row["artifact_id"], row) for row in found]
+    for table, owned in owners.items():
+        yield table.__tablename__, [(row["artifact_id"], row) for row in owned]
     experts, clusterings = ({row["id"]: row["artifact_id"] for row in owners[table]} for table in (Expert, Clustering))
     corpora = _by_id(session, Corpus, (row["corpus_id"] for row in owners[Domain]))
     yield "corpora", [(row["artifact_id"], corpora.get(row["corpus_id"])) for row in owners[Domain]]
@@ -187,42 +187,42 @@ def _belongings(
 
 
 def _done_jobs(session: Session, ids: Collection[str]) -> list[tuple[str, dict[str, Any]]]:
-    """The jobs that made artifacts; one that is not done yet will be in the record at the next refresh."""
+    """The jobs that made artifacts; a job that is not done yet is recorded at the next refresh."""
     made_by = session.execute(select(Artifact.id, Artifact.job_id).where(Artifact.id.in_(ids))).tuples().all()
     jobs = _by_id(session, Job, (job_id for _, job_id in made_by if job_id))
     return [(id, job) for id, job_id in made_by if (job := jobs.get(job_id or "")) and job["state"] == "done"]
 
 
 def _by_id(session: Session, table: type[Any], ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for some in _portions(set(ids)) for row in _select(session, table, table.id.in_(some))}
+    return {row["id"]: row for some in _batches(set(ids)) for row in _select(session, table, table.id.in_(some))}
 
 
 def _select(session: Session, table: type[Base], which: ColumnElement[bool]) -> list[dict[str, Any]]:
-    """Rows as plain values; always as the database has them now."""
+    """Rows as plain values, always read from the database."""
     columns = _table(table)
-    found = session.execute(select(columns).where(which).order_by(*columns.primary_key)).mappings()
-    return [dict(row) for row in found]
+    results = session.execute(select(columns).where(which).order_by(*columns.primary_key)).mappings()
+    return [dict(row) for row in results]
 
 
 def _table(mapped: type[Base]) -> Table:
     return Base.metadata.tables[mapped.__tablename__]
 
 
-# whose record a row is in ----------------------------------------------------------------------------
+# artifacts of rows ----------------------------------------------------------------------------
 
 
 def _artifact_ids(session: Session, rows: Iterable[Any]) -> set[str]:
-    """The artifacts whose records speak of these rows."""
+    """The artifacts whose records contain these rows."""
     keys: dict[type[Any], set[tuple[str, ...]]] = {}
     for row in rows:
-        if (key := inspect(row).identity) is not None:  # None: a savepoint took it back
+        if (key := inspect(row).identity) is not None:  # None: rolled back by a savepoint
             keys.setdefault(type(row), set()).add(key)
-    found = {key[0] for key in keys.get(Artifact, ())}
+    artifact_ids = {key[0] for key in keys.get(Artifact, ())}
     for table, some in keys.items():
         if table is not Artifact:
-            for ids in _portions({key[-1 if table is MixtureMember else 0] for key in some}):
-                found.update(session.scalars(_artifacts_of(table, ids)))
-    return found - {None}
+            for ids in _batches({key[-1 if table is MixtureMember else 0] for key in some}):
+                artifact_ids.update(session.scalars(_artifacts_of(table, ids)))
+    return artifact_ids - {None}
 
 
 def _artifacts_of(table: type[Any], ids: Collection[str]) -> Any:

@@ -1,7 +1,7 @@
-"""Files that say what the registry knows of each artifact: `records/ID.json` beside the artifacts.
+"""Records of artifacts, `records/ID.json` beside the artifacts: copies of their rows in the registry.
 
 They lie outside the artifacts, whose files never change. `workbench.store.recording` writes them;
-`workbench.store.rebuild` makes rows of them again.
+`workbench.store.rebuild` turns them into rows again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-DELETED_AT = "deleted_at"  # in the record of an artifact that somebody deleted from the registry
+DELETED_AT = "deleted_at"  # in the record of an artifact that was deleted from the registry
 
 _LEFT_SECONDS = 3600.0  # no file is written aside for so long
 
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields a file of this writer's own beside `path` to fill: what is left of it at the end is removed."""
+    """Yields a temporary file beside `path` to fill; removes what is left of it at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
     try:
@@ -34,7 +34,7 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Writes a file that is on the disk afterwards, not only on its way there."""
+    """Writes a file and syncs it to disk."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -42,7 +42,7 @@ def write_synced(path: Path, text: str) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Deletes what writers that died had written aside in a folder of ours."""
+    """Deletes temporary files of writers that died."""
     for path in folder.glob(".*.new"):
         with suppress(OSError):
             if path.is_file() and path.stat().st_mtime < time.time() - _LEFT_SECONDS:
@@ -50,7 +50,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 class Records:
-    """The records of one store. One that cannot be read counts as not there."""
+    """The records of one store. An unreadable record counts as missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,19 +59,19 @@ class Records:
         return self.folder / f"{artifact_id}.json"
 
     def read(self, artifact_id: str) -> Record | None:
-        """The record of an artifact; None where there is none."""
+        """The record of an artifact, or None."""
         with suppress(OSError, ValueError):
-            found = json.loads(self.path(artifact_id).read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) else None
+            record = json.loads(self.path(artifact_id).read_text(encoding="utf-8"))
+            return record if isinstance(record, dict) else None
         return None
 
     def is_live(self, artifact_id: str) -> bool:
-        """Whether some registry knew the artifact, and nobody deleted it since."""
-        found = self.read(artifact_id)
-        return found is not None and DELETED_AT not in found
+        """True if a registry recorded the artifact and it was not deleted since."""
+        record = self.read(artifact_id)
+        return record is not None and DELETED_AT not in record
 
     def write(self, artifact_id: str, record: Record) -> None:
-        """Puts a record in place, whole or not at all; one that says the same is left alone."""
+        """Writes a record atomically, unless it is unchanged."""
         if self.read(artifact_id) == record:
             return
         path = self.path(artifact_id)
@@ -80,15 +80,15 @@ class Records:
             aside.replace(path)
 
     def mark_deleted(self, artifact_id: str, at: float) -> None:
-        """Notes that an artifact was deleted on purpose; what it was stays written."""
+        """Marks an artifact as deleted; the rest of its record stays."""
         self.write(artifact_id, {DELETED_AT: at, **(self.read(artifact_id) or {})})
 
     def clear_deleted(self, artifact_id: str) -> None:
-        """Takes that note back; a record that holds nothing else goes."""
-        found = self.read(artifact_id) or {}
-        if found.pop(DELETED_AT, None) is not None and found:
-            self.write(artifact_id, found)
-        elif not found:
+        """Removes the mark, and the record if it has nothing else."""
+        record = self.read(artifact_id) or {}
+        if record.pop(DELETED_AT, None) is not None and record:
+            self.write(artifact_id, record)
+        elif not record:
             self.remove(artifact_id)
 
     def remove(self, artifact_id: str) -> None:

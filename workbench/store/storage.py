@@ -86,9 +86,9 @@ class Storage:
 
     def set_owner(self, registry_id: str, *, replace: bool = False) -> bool:
         """Claims the artifacts for a registry; False where another was faster, unless it is to be replaced."""
-        told, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
+        text, file = json.dumps({"registry_id": registry_id}), self.folder / OWNER
         with written_aside(file) as aside:
-            write_synced(aside, told)
+            write_synced(aside, text)
             if replace:
                 aside.replace(file)
             else:
@@ -103,12 +103,12 @@ class Storage:
         return 0.0
 
     def sweep(self, known_ids: Collection[str], grace_seconds: float) -> list[Path]:
-        """Moves to the trash what no row knows and nobody touched for a while; gives where it lay.
+        """Moves unknown folders that were not changed recently to the trash; returns their former paths.
 
-        A known artifact is never taken: not even what is left of one whose replacement was cut off. Nor is one that a
-        registry recorded and nobody deleted: then it is the registry that lost a row. What has no record counts as
-        touched when the artifacts were claimed: another registry may still have to record what it knows. What
-        writers that died had not finished is deleted.
+        A known artifact is never moved, not even the rest of one whose replacement was interrupted. Nor is one that a
+        registry recorded and that was not deleted: then the registry lost a row. An artifact without a record counts
+        as changed when the artifacts were claimed: another registry may still have to record it. Temporary folders
+        of writers that died are deleted.
         """
         if not self.folder.is_dir():
             return []
@@ -129,13 +129,13 @@ class Storage:
         return orphans
 
     def empty_trash(self, older_than_seconds: float = KEPT_SECONDS) -> list[Trashed]:
-        """Deletes what has been in the trash for that long, with its records, for good; gives what was deleted."""
+        """Permanently deletes entries of at least that age and their records; returns the deleted entries."""
         gone = self.trash.empty(older_than_seconds)
         self.forget_records()
         return gone
 
     def forget_records(self) -> None:
-        """Deletes the records of what was deleted and is gone for good, from the trash, too."""
+        """Deletes the records of artifacts that were deleted and are no longer in the trash."""
         remove_leftovers(self.records.folder)
         for id in self.records.ids() - self.ids() - self.trash.ids():
             if not self.records.is_live(id):
@@ -161,7 +161,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _put_first(aside: Path, file: Path) -> None:
-    """Puts a whole file in its place in one step; raises FileExistsError where another was first."""
+    """Moves a complete file to its place atomically; raises FileExistsError when another process was first."""
     try:
         os.link(aside, file)
     except FileExistsError:
@@ -181,7 +181,7 @@ def get_storage(settings: Settings | None = None) -> Storage:
 
 @contextmanager
 def noticing_full_disk(folder: Path) -> Iterator[None]:
-    """Turns whatever a library says when `folder` has no room into DiskFull."""
+    """Turns the errors of libraries into DiskFull when the disk of `folder` is full."""
     try:
         yield
     except DiskFull:
@@ -193,32 +193,32 @@ def noticing_full_disk(folder: Path) -> Iterator[None]:
 
 
 def is_full_disk(error: BaseException, folder: Path) -> bool:
-    """Whether an error means that the disk of `folder` has no room."""
+    """True if an error means that the disk of `folder` is full."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     if "No space left on device" in str(error) or "Disk quota exceeded" in str(error):
-        return True  # safetensors and Arrow have errors of their own
-    # NumPy says only how many items it could not write.
+        return True  # safetensors and Arrow have their own error types
+    # NumPy reports only the number of items that it could not write.
     return isinstance(error, OSError) and error.errno is None and free_bytes(folder) < _ALMOST_NOTHING_BYTES
 
 
 def disk_full(folder: Path) -> DiskFull:
-    """The error to raise: names the folder, and what is free there."""
+    """The error for a full disk, with the folder and the free space."""
     return DiskFull(
-        f"The disk of {folder} must have room for what is written, but has {free_bytes(folder):,} bytes left instead.",
+        f"The disk of {folder} is full: {free_bytes(folder):,} bytes are free.",
         "Free some space, or set WORKBENCH_ARTIFACTS to a folder on a larger disk; then resume the job.",
     )
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes free for us on the disk of a folder, which may not exist yet."""
+    """The free bytes on the disk of a folder, which may not exist yet."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def _newest(folder: Path) -> float:
-    """When anything in a folder last changed."""
+    """The time of the last change in a folder."""
     newest = 0.0
     for root, _, files in os.walk(folder):
         for path in [root, *(os.path.join(root, file) for file in files)]:

@@ -1,4 +1,4 @@
-"""Whose artifacts these are: a folder of artifacts names its registry, and only that one may remove anything there."""
+"""Ownership of artifacts: a folder of artifacts names its registry, and only this one may remove anything there."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from workbench.store.storage import OWNER, UNREADABLE, Storage
 
 
 def find_registry_id(session: Session) -> str | None:
-    """The id of this registry, which its first migration made; None where somebody took it away."""
+    """The id of this registry, made by its first migration; None if it was removed."""
     return session.scalar(select(RegistryIdentity.id))
 
 
 def registry_id(session: Session) -> str:
-    """The id of this registry, made now if it has none. Needs a transaction that writes."""
-    found = find_registry_id(session)
-    if found is None:
+    """The id of this registry, made now if it has none. Needs a write transaction."""
+    id = find_registry_id(session)
+    if id is None:
         try:
             with session.begin_nested():
                 session.add(RegistryIdentity())
         except IntegrityError:  # another process was faster
             pass
-        found = session.scalars(select(RegistryIdentity.id)).one()
-    return found
+        id = session.scalars(select(RegistryIdentity.id)).one()
+    return id
 
 
 @dataclass(frozen=True)
 class StoreState:
-    """The artifacts of a folder as one registry sees them, by their ids."""
+    """The ids of the artifacts of a folder as one registry sees them."""
 
     owner: str | None
     registry_id: str | None
     known: frozenset[str]
-    missing: frozenset[str]  # some registry recorded them and nobody deleted them, but this one does not know them
-    unrecorded: frozenset[str]  # unknown, and nothing says that a registry ever knew them
-    older: frozenset[str]  # those of them that were there before this registry had a row
+    missing: frozenset[str]  # recorded and not deleted, but unknown to this registry
+    unrecorded: frozenset[str]  # unknown and never recorded
+    older: frozenset[str]  # unrecorded ones that are older than this registry's first row
 
     @property
     def num_artifacts(self) -> int:
@@ -50,14 +50,14 @@ class StoreState:
 
 
 def state_of(session: Session, storage: Storage) -> StoreState:
-    """What is there and what this registry knows of it; what it deleted itself counts for neither."""
-    there, rows = storage.ids(), set(session.scalars(select(Artifact.id)))
-    unknown, recorded = there - rows, storage.records.ids()
+    """Compares stored artifacts with the rows of this registry; deleted ones do not count."""
+    stored, rows = storage.ids(), set(session.scalars(select(Artifact.id)))
+    unknown, recorded = stored - rows, storage.records.ids()
     owner, unrecorded = storage.owner(), frozenset(unknown - recorded)
     return StoreState(
         owner=owner,
         registry_id=find_registry_id(session),
-        known=frozenset(there & rows),
+        known=frozenset(stored & rows),
         missing=frozenset(id for id in unknown & recorded if storage.records.is_live(id)),
         unrecorded=unrecorded,
         older=_older_than_rows(session, storage, unrecorded) if owner is None else frozenset(),
@@ -65,9 +65,9 @@ def state_of(session: Session, storage: Storage) -> StoreState:
 
 
 def _older_than_rows(session: Session, storage: Storage, ids: frozenset[str]) -> frozenset[str]:
-    """Those artifacts that were made before this registry's first job and artifact: by another registry."""
+    """The artifacts older than this registry's first job and artifact, which another registry made."""
     firsts = [session.scalar(select(func.min(table.created_at))) for table in (Job, Artifact)]
-    first = min((one for one in firsts if one is not None), default=time.time())
+    first = min((at for at in firsts if at is not None), default=time.time())
     older = set()
     for id in ids:
         with suppress(FileNotFoundError):
@@ -77,20 +77,20 @@ def _older_than_rows(session: Session, storage: Storage, ids: frozenset[str]) ->
 
 
 def refusal(state: StoreState, storage: Storage) -> SweepRefused | None:
-    """Why this registry must not remove anything; None where it may.
+    """The reason why this registry must not remove anything; None if it may.
 
-    Artifacts that no registry owns yet are its own only if it knows most of them, and what it does not know came later:
-    nobody recorded what is there, so another registry may need it.
+    Artifacts without an owner are its own only if it knows most of them and the unknown ones are newer than it:
+    without records another registry may need them.
     """
     known, folder = len(state.known), storage.folder
     if state.owner == UNREADABLE:
         return SweepRefused(
-            f"{folder / OWNER} cannot be read, so nothing tells whose the artifacts are: nothing is removed.",
-            "Make sure that WORKBENCH_DATABASE_URL is right, and run `workbench registry rebuild`.",
+            f"{folder / OWNER} cannot be read, so the owner of the artifacts is unknown. Nothing is removed.",
+            "Check WORKBENCH_DATABASE_URL, and run `workbench registry rebuild`.",
         )
     if state.owner is not None and state.owner != state.registry_id:
         return SweepRefused(
-            f"The artifacts in {folder} belong to another registry: nothing is removed.",
+            f"The artifacts in {folder} belong to another registry. Nothing is removed.",
             "Set WORKBENCH_DATABASE_URL to that registry; if it is lost, run `workbench registry rebuild`.",
         )
     lost = len(state.missing)
@@ -98,16 +98,16 @@ def refusal(state: StoreState, storage: Storage) -> SweepRefused | None:
         lost += len(state.unrecorded)
     if lost > known or (state.owner is None and lost and (lost == known or state.older)):
         return SweepRefused(
-            f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}: nothing is removed.",
-            "Restore a backup of the registry, or make its rows again: `workbench registry rebuild`.",
+            f"This registry knows {known:,} of {known + lost:,} artifacts in {folder}. Nothing is removed.",
+            "Restore a backup of the registry, or rebuild its rows: `workbench registry rebuild`.",
         )
     return None
 
 
 def adopt(session: Session, storage: Storage) -> int:
-    """Makes this registry the owner, whoever was it; gives how many artifacts it does not know.
+    """Makes this registry the owner; returns the number of artifacts that it does not know.
 
-    These count as deleted from now on: the next sweeps move them to the trash.
+    These are marked as deleted: the next sweeps move them to the trash.
     """
     storage.set_owner(registry_id(session), replace=True)
     state = state_of(session, storage)

@@ -1,4 +1,4 @@
-"""A trash folder: what a sweep takes is moved there, can be restored for 30 days, and is deleted after that."""
+"""The trash folder: swept folders are moved there, can be restored for 30 days, and are deleted after that."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Kind = Literal["artifact", "job"]
 
 
 def stamp_now() -> str:
-    """The present moment, as names of files tell it."""
+    """The current time as used in file names."""
     return datetime.now(UTC).strftime(_FORMAT)
 
 
 def seconds_of(stamp: str) -> float:
-    """The seconds since 1970 of such a moment."""
+    """The seconds since 1970 of a time stamp."""
     return datetime.strptime(stamp, _FORMAT).replace(tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True)
 class Trashed:
-    """A folder in the trash: its name there says when it came, what it is and where it was."""
+    """A folder in the trash; its name has the time, the kind and the id."""
 
     path: Path
     id: str
@@ -53,41 +53,41 @@ class Trashed:
         return total
 
     def is_older(self, seconds: float) -> bool:
-        """Whether it has been in the trash for so long."""
+        """True if it has been in the trash for that long."""
         return self.at <= time.time() - seconds
 
 
 class Trash:
-    """A folder on the filesystem of what it takes: things are renamed, never copied, so a full disk is no obstacle."""
+    """A trash folder on the same filesystem: folders are renamed, never copied, so it works on a full disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def put(self, path: Path, kind: Kind) -> Path:
-        """Moves the folder of an artifact or a job, which is called by its id, into the trash; gives its new path."""
+        """Moves the folder of an artifact or job, named by its id, into the trash; returns its new path."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path.rename(self.folder / f"{stamp_now()}-{kind}-{path.name}")
 
     def entries(self) -> list[Trashed]:
-        """What is in the trash, the oldest first. Anything with another kind of name is not ours."""
-        found = []
+        """The entries of the trash, the oldest first; folders with other names are ignored."""
+        entries = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if (name := _NAME.fullmatch(path.name)) and path.is_dir() and not path.is_symlink():
                 kind: Kind = "job" if name["kind"] == "job" else "artifact"
-                found.append(Trashed(path, name["id"], kind, seconds_of(name["at"])))
-        return sorted(found, key=lambda one: (one.at, one.id))
+                entries.append(Trashed(path, name["id"], kind, seconds_of(name["at"])))
+        return sorted(entries, key=lambda entry: (entry.at, entry.id))
 
     def ids(self) -> set[str]:
-        """The ids of what is in the trash."""
-        return {one.id for one in self.entries()}
+        """The ids of the entries."""
+        return {entry.id for entry in self.entries()}
 
     def restore(self, entry: Trashed, path: Path) -> None:
         """Moves an entry back to `path`, where it counts as new.
 
-        Raises StorageError where something is there, or where the entry is gone.
+        Raises StorageError when the path exists, or the entry does not.
         """
         if path.exists():
-            raise StorageError(f"{path} exists already.", "Move it away to restore what is in the trash.")
+            raise StorageError(f"{path} exists already.", "Move it away first.")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.utime(entry.path)  # a sweep waits a day again
@@ -96,17 +96,17 @@ class Trash:
             raise StorageError(f"{entry.path} is gone.", "See `workbench registry trash list`.") from None
 
     def empty(self, older_than_seconds: float = 0.0) -> list[Trashed]:
-        """Deletes what has been in the trash for that long, for good; gives what was deleted."""
-        gone = [one for one in self.entries() if one.is_older(older_than_seconds)]
-        for one in gone:
-            shutil.rmtree(one.path, ignore_errors=True)
-        return [one for one in gone if not one.path.exists()]
+        """Permanently deletes entries of at least that age; returns the deleted ones."""
+        old = [entry for entry in self.entries() if entry.is_older(older_than_seconds)]
+        for entry in old:
+            shutil.rmtree(entry.path, ignore_errors=True)
+        return [entry for entry in old if not entry.path.exists()]
 
 
 def find_entries(entries: Collection[Trashed], id: str) -> list[Trashed]:
-    """The entry whose id begins so, the newest where there are several of one id; raises StorageError for none."""
-    found = {one.id: one for one in entries if one.id.startswith(id)}
-    if len(found) != 1 or not id:
-        what = "is ambiguous in the trash" if found else "is not in the trash"
+    """The entry with this prefix of its id, the newest of several with one id; raises StorageError if not unique."""
+    matches = {entry.id: entry for entry in entries if entry.id.startswith(id)}
+    if len(matches) != 1 or not id:
+        what = "is ambiguous in the trash" if matches else "is not in the trash"
         raise StorageError(f"“{id[:60]}” {what}.", "See `workbench registry trash list`.")
-    return list(found.values())
+    return list(matches.values())

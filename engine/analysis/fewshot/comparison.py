@@ -1,4 +1,4 @@
-"""How often each routing is right, from the stored answers of one seed (C-BTM tables 1 and 11).
+"""Accuracy of each routing, computed from the stored answers of one seed (C-BTM tables 1 and 11).
 
 Shapes: E experts, N examples.
 """
@@ -19,8 +19,8 @@ Nearness = Callable[[int | None], Tensor]  # from top-k to log-weights [E, N]
 
 
 @dataclass(frozen=True)
-class Way:
-    """A routing, and how many experts it keeps; None: all. `equal` gives all the same weight, and is ours."""
+class RoutingVariant:
+    """A routing and its top-k (None: all experts). `equal`, our addition, gives all experts the same weight."""
 
     routing: TaskRouting | Literal["equal"]
     top_k: int | None = None
@@ -28,7 +28,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Answered:
-    """What all experts said of the prompts of one episode."""
+    """The answers of all experts to the prompts of one episode."""
 
     test: Answers
     permuted: Answers
@@ -37,10 +37,10 @@ class Answered:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Shares of the test examples that are answered right, by way, and by each expert alone [E]."""
+    """Shares of correctly answered test examples, by routing variant and by single expert [E]."""
 
-    by_way: dict[Way, float]
-    alone: list[float]
+    by_variant: dict[RoutingVariant, float]
+    by_expert: list[float]
 
 
 def compare_routings(
@@ -51,21 +51,21 @@ def compare_routings(
     newest_weight: float = 0.7,
     nearness: Nearness | None = None,
 ) -> Accuracies:
-    """All ways on the test examples of one episode: each routing with each top-k below E, and with all experts.
+    """Accuracies on the test examples of one episode: each routing with each top-k below E, and with all experts.
 
     `nearness` gives the weights of cluster routing (Eq. 3 on the whole prompt); only that routing needs it.
     """
     num_experts, num_examples = answered.test.scores_ENOT.shape[:2]
-    by_way = {Way("equal"): answered.test.accuracy(equal(num_experts, num_examples))}
+    by_variant = {RoutingVariant("equal"): answered.test.accuracy(equal(num_experts, num_examples))}
     for routing in routings:
-        for top_k in kept(top_ks, num_experts):
+        for top_k in top_k_choices(top_ks, num_experts):
             log_weights_EN = _log_weights(routing, top_k, answered, newest_weight, nearness)
-            by_way[Way(routing, top_k)] = answered.test.accuracy(log_weights_EN)
-    return Accuracies(by_way, answered.test.is_right_EN.mean(1).tolist())
+            by_variant[RoutingVariant(routing, top_k)] = answered.test.accuracy(log_weights_EN)
+    return Accuracies(by_variant, answered.test.is_right_EN.mean(1).tolist())
 
 
-def kept(top_ks: Sequence[int], num_experts: int) -> Iterator[int | None]:
-    """How many experts are kept: each number below E once, then all."""
+def top_k_choices(top_ks: Sequence[int], num_experts: int) -> Iterator[int | None]:
+    """Each top-k below E once, then None for all experts."""
     yield from sorted({top_k for top_k in top_ks if top_k < num_experts})
     yield None
 
@@ -80,5 +80,5 @@ def _log_weights(
         return fixed_by_performance(answered.validation, num_examples, top_k)
     if routing == "updating":
         return updating_by_performance(answered.test, top_k, newest_weight)
-    assert nearness is not None, "cluster routing is asked for only where there are clusters"
+    assert nearness is not None, "cluster routing needs clusters"
     return nearness(top_k)

@@ -1,9 +1,9 @@
-"""Prompts of a task: demonstrations drawn with a seed, then the example in question (C-BTM §5.1 and A.7).
+"""Builds few-shot prompts: demonstrations sampled with a seed, then the question (C-BTM §5.1 and A.7).
 
-    beginning token, demonstration, blank line, …, demonstration, blank line, question
+    BOS token, demonstration, blank line, …, demonstration, blank line, question
 
-What is scored after a prompt are the options: the words of all labels, as tokens. A prompt that does not fit loses
-whole demonstrations, the first ones first; a question that does not fit alone loses its beginning.
+The options scored after a prompt are the words of all labels, as tokens. A prompt that does not fit loses
+demonstrations, the first ones first; a question that does not fit by itself loses its first tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is read before an option, beginning token first; `label` is the right one's number."""
+    """The tokens before an option, BOS token first; `label` is the index of the right option."""
 
     ids: Ids
     label: int
@@ -35,8 +35,8 @@ class Prompt:
 class Episode:
     """All prompts of one task with one seed.
 
-    permuted: demonstrations only, each time in another order, the last one in question (A.7). validation: the
-    demonstrations before examples that are none of them.
+    permuted: demonstrations in random orders, with the last one as the question (A.7). validation: the
+    demonstrations before other examples.
     """
 
     test: tuple[Prompt, ...]
@@ -45,13 +45,13 @@ class Episode:
 
     @property
     def parts(self) -> dict[str, tuple[Prompt, ...]]:
-        """The prompts by what they are for."""
+        """The prompts by purpose."""
         return {"test": self.test, "permuted": self.permuted, "validation": self.validation}
 
 
 @dataclass(frozen=True)
 class Shots:
-    """How many demonstrations (paper: 8), validation examples (paper: 8), and test examples at most."""
+    """The number of demonstrations (paper: 8) and validation examples (paper: 8), and the maximum of test examples."""
 
     num_shots: int = 8
     num_validation: int = 8
@@ -59,96 +59,96 @@ class Shots:
 
 
 def encode_options(task: Task, tokenizer: Tokenizer) -> tuple[Ids, ...]:
-    """The tokens of each label's word, as they come after a question.
+    """The tokens of each label's word after a question.
 
-    Raises CorpusError when one is the beginning of another: the shorter could never be the less probable.
+    Raises CorpusError when one option is a prefix of another: the shorter would always be the more probable.
     """
     before = task.question("")
     lead = tokenizer.encode(before)
     options = []
     for word in task.words:
-        whole = tokenizer.encode(before + task.lead + word)
-        is_apart = whole[: len(lead)] == lead
-        options.append(tuple(whole[len(lead) :] if is_apart else tokenizer.encode(task.lead + word)))
-    for place, one in enumerate(options):
-        for other_place, other in enumerate(options):
-            if place != other_place and one == other[: len(one)]:
+        ids = tokenizer.encode(before + task.lead + word)
+        is_separate = ids[: len(lead)] == lead
+        options.append(tuple(ids[len(lead) :] if is_separate else tokenizer.encode(task.lead + word)))
+    for number, option in enumerate(options):
+        for other_number, other in enumerate(options):
+            if number != other_number and option == other[: len(option)]:
                 raise CorpusError(
-                    f"The words of two labels must differ in their tokens, but “{task.words[place]}” is how "
-                    f"“{task.words[other_place]}” begins.",
+                    f"The label words “{task.words[number]}” and “{task.words[other_number]}” begin with the same "
+                    "tokens.",
                     "Choose other words in task.json.",
                     path=task.name,
                 )
     return tuple(options)
 
 
-def room_for(task: Task, options: Sequence[Ids], max_positions: int) -> int:
-    """The tokens that a prompt may have beside the longest option; raises ModelError when that is next to none."""
-    room = max_positions - max(map(len, options)) + 1  # nobody reads the last token of an option
-    if room < 2:
+def max_prompt_tokens(task: Task, options: Sequence[Ids], max_positions: int) -> int:
+    """The longest prompt that fits with the longest option; raises ModelError when it is below 2 tokens."""
+    max_tokens = max_positions - max(map(len, options)) + 1  # the last token of an option is only predicted
+    if max_tokens < 2:
         raise ModelError(
-            f"The words of the labels of “{task.name}” must fit a context of {max_positions} tokens, but do not.",
+            f"The label words of “{task.name}” do not fit a context of {max_positions} tokens.",
             "Choose shorter words in task.json, or models with a longer context.",
         )
-    return room
+    return max_tokens
 
 
-def make_episode(task: Task, tokenizer: Tokenizer, shots: Shots, seed: int, room: int) -> Episode:
+def make_episode(task: Task, tokenizer: Tokenizer, shots: Shots, seed: int, max_tokens: int) -> Episode:
     """The prompts of one seed; test examples and their order are the same for all seeds.
 
-    Raises CorpusError when there are too few examples to draw from.
+    Raises CorpusError when there are too few examples.
     """
-    chance = np.random.default_rng(seed)
-    drawn, validation = _draw(task, shots, chance)
-    build = _Builder(task, tokenizer, room)
-    permuted = [[drawn[place] for place in chance.permutation(len(drawn))] for _ in drawn]
+    rng = np.random.default_rng(seed)
+    drawn, validation = _draw(task, shots, rng)
+    build = _Builder(task, tokenizer, max_tokens)
+    permuted = [[drawn[place] for place in rng.permutation(len(drawn))] for _ in drawn]
     return Episode(
-        test=tuple(build.prompt(drawn, one) for one in _tested(task, shots.max_examples)),
+        test=tuple(build.prompt(drawn, example) for example in _tested(task, shots.max_examples)),
         permuted=tuple(build.prompt(order[:-1], order[-1]) for order in permuted),
-        validation=tuple(build.prompt(drawn, one) for one in validation),
+        validation=tuple(build.prompt(drawn, example) for example in validation),
     )
 
 
-def _draw(task: Task, shots: Shots, chance: np.random.Generator) -> tuple[list[Example], list[Example]]:
-    """Demonstrations of the training examples; and validation examples, from the same where there are no others."""
-    order = [task.train[place] for place in chance.permutation(len(task.train))]
+def _draw(task: Task, shots: Shots, rng: np.random.Generator) -> tuple[list[Example], list[Example]]:
+    """Demonstrations and validation examples; both from the training examples if there is no validation file."""
+    order = [task.train[place] for place in rng.permutation(len(task.train))]
     drawn, rest = order[: shots.num_shots], order[shots.num_shots :]
-    others = [task.validation[place] for place in chance.permutation(len(task.validation))] or rest
+    others = [task.validation[place] for place in rng.permutation(len(task.validation))] or rest
     if len(drawn) < shots.num_shots:
-        problem = f"There must be {shots.num_shots} training examples to draw from, but there are {len(order)} instead."
+        problem = f"{shots.num_shots} training examples are needed as demonstrations, but there are {len(order)}."
         raise CorpusError(problem, NextStep.FEWER_SHOTS, path=task.name)
     if len(others) < shots.num_validation:
         problem = (
-            f"There must be {shots.num_validation} validation examples beside the demonstrations, but there are "
-            f"{len(others)} instead."
+            f"{shots.num_validation} validation examples are needed besides the demonstrations, but there are "
+            f"{len(others)}."
         )
         raise CorpusError(problem, NextStep.FEWER_VALIDATION_EXAMPLES, path=task.name)
     return drawn, others[: shots.num_validation]
 
 
 def _tested(task: Task, most: int) -> list[Example]:
-    """Test examples in an order of chance, since files are often sorted by label."""
+    """Test examples in a fixed random order, since files are often sorted by label."""
     order = np.random.default_rng(0).permutation(len(task.test))
     return [task.test[place] for place in order[:most]]
 
 
 @dataclass(frozen=True)
 class _Builder:
-    """Makes prompts of a task that leave room for its options."""
+    """Builds prompts of at most `max_tokens` tokens."""
 
     task: Task
     tokenizer: Tokenizer
-    room: int
+    max_tokens: int
 
     def prompt(self, shots: Sequence[Example], example: Example) -> Prompt:
-        told = [self.task.answered(shot) for shot in shots]
+        demonstrations = [self.task.answered(shot) for shot in shots]
         question = self.task.question(example.text)
-        room = self.room - len(self.tokenizer.prefix)
-        for left_out in range(len(told) + 1):
-            ids = self.tokenizer.encode(BETWEEN.join([*told[left_out:], question]))
-            if len(ids) <= room:
-                return self._made(ids, example, len(told) - left_out, is_cut=left_out > 0)
-        return self._made(ids[-room:], example, 0, is_cut=True)
+        max_tokens = self.max_tokens - len(self.tokenizer.prefix)
+        for left_out in range(len(demonstrations) + 1):
+            ids = self.tokenizer.encode(BETWEEN.join([*demonstrations[left_out:], question]))
+            if len(ids) <= max_tokens:
+                return self._made(ids, example, len(demonstrations) - left_out, is_cut=left_out > 0)
+        return self._made(ids[-max_tokens:], example, 0, is_cut=True)
 
     def _made(self, ids: Sequence[int], example: Example, num_shots: int, *, is_cut: bool) -> Prompt:
         return Prompt(tuple(self.tokenizer.as_prompt(ids)), example.label, num_shots, is_cut)

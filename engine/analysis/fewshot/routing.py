@@ -1,11 +1,11 @@
-"""Which experts answer an example: routings over stored scores (C-BTM §5.1 and A.7, tables 1 and 11).
+"""Routings that weigh experts per example, over stored scores (C-BTM §5.1 and A.7, tables 1 and 11).
 
-Every routing gives weights that stay the same for all tokens of an option; experts are mixed token by token, as in
-Eq. 2: log p(option) = Σ_t log Σ_e w_e · p_e(t). The answer is the option of the highest probability.
+A routing's weights are the same for all tokens of an option; experts are mixed token by token, as in Eq. 2:
+log p(option) = Σ_t log Σ_e w_e · p_e(t). The answer is the most probable option.
 
-Performance routing is a softmax over accuracies, which lie between 0 and 1: no expert has more than e times the weight
-of another. Of few examples many accuracies are equal. So of equal weights those are kept that gave the right options
-the higher likelihood, and what still is equal is kept together: the order of the experts decides nothing.
+Performance routing is a softmax over accuracies between 0 and 1: no expert has more than e times the weight of
+another. With few examples many accuracies tie. Among equal weights, top-k keeps the experts with the higher likelihood
+of the right options; experts that tie in both are kept together, so the order of the experts decides nothing.
 Shapes: E experts, N examples, O options, T tokens of an option.
 """
 
@@ -23,10 +23,10 @@ from engine.mixing.combine import mix
 
 @dataclass(frozen=True)
 class Answers:
-    """Every expert on every example.
+    """The scores of every expert on every example.
 
-    scores_ENOT: log-likelihood of each token of each option, 0 behind its end. labels_N: the right options.
-    divisors_O: by what the log-likelihood of an option is divided, 1 or its number of tokens.
+    scores_ENOT: log-likelihood of each token of each option, 0 after its end. labels_N: the right options.
+    divisors_O: the divisor of an option's log-likelihood, 1 or its number of tokens.
     """
 
     scores_ENOT: Tensor
@@ -43,48 +43,48 @@ class Answers:
         return float((self.chosen(log_weights) == self.labels_N).double().mean())
 
     @property
-    def alone_ENO(self) -> Tensor:
-        """How probable each expert finds each option, as it is compared."""
+    def option_logprobs_ENO(self) -> Tensor:
+        """The normalised log-probability of each option under each expert."""
         return self.scores_ENOT.double().sum(-1) / self.divisors_O
 
     @property
     def is_right_EN(self) -> Tensor:
-        """1 where an expert alone is right, else 0."""
-        return (self.alone_ENO.argmax(-1) == self.labels_N).double()
+        """1 where a single expert is right, else 0."""
+        return (self.option_logprobs_ENO.argmax(-1) == self.labels_N).double()
 
     @property
     def right_EN(self) -> Tensor:
-        """How probable each expert alone finds the right option."""
+        """The normalised log-probability of the right option under each expert."""
         places = self.labels_N.expand(len(self.scores_ENOT), -1)[..., None]
-        return self.alone_ENO.gather(-1, places)[..., 0]
+        return self.option_logprobs_ENO.gather(-1, places)[..., 0]
 
 
 def divisors(lengths_O: Tensor, normalise: Normalise) -> Tensor:
-    """By what log-likelihoods of options are divided: `none` (paper) or their `tokens`."""
+    """The divisors of options' log-likelihoods: 1 for `none` (paper), or their number of `tokens`."""
     return lengths_O.double() if normalise == "tokens" else torch.ones(len(lengths_O), dtype=torch.float64)
 
 
 def equal(num_experts: int, num_examples: int) -> Tensor:
-    """Log-weights [E, N] of experts that all count the same."""
+    """Equal log-weights [E, N] for all experts."""
     return torch.zeros(num_experts, num_examples, dtype=torch.float64).log_softmax(0)
 
 
 def fixed_by_performance(trial: Answers, num_examples: int, top_k: int | None) -> Tensor:
     """Log-weights [E, N]: a softmax over the accuracies on a trial, the same for all examples (A.7).
 
-    With only demonstrations the trial is of their permutations, with validation examples it is of these.
+    The trial uses permutations of the demonstrations, or validation examples.
     """
     log_weights_E = trial.is_right_EN.mean(1).log_softmax(0)
-    kept_E1 = keep_best(log_weights_E[:, None], trial.right_EN.sum(1)[:, None], top_k)
-    return kept_E1.expand(-1, num_examples)
+    best_E1 = keep_best(log_weights_E[:, None], trial.right_EN.sum(1)[:, None], top_k)
+    return best_E1.expand(-1, num_examples)
 
 
 def updating_by_performance(seen: Answers, top_k: int | None, newest_weight: float) -> Tensor:
     """Log-weights [E, N] before each example: equal at first, then learnt from the examples before it (A.7).
 
-    An exponential moving average of the softmax over who was right, the newest example with the share `newest_weight`.
-    It is told the right answer of every example before, which no other routing is. (The paper ends with “this
-    distribution is fixed for all test examples”, which an average over these same examples cannot be.)
+    An exponential moving average of the softmax over correctness; the newest example has the share `newest_weight`.
+    Unlike other routings it uses the right answers of all previous examples. (The paper ends with “this distribution
+    is fixed for all test examples”, which an average over these same examples cannot be.)
     """
     shares_EN = seen.is_right_EN.softmax(0)
     weights_EN = torch.empty_like(shares_EN)
@@ -97,9 +97,9 @@ def updating_by_performance(seen: Answers, top_k: int | None, newest_weight: flo
 
 
 def keep_best(log_weights_EN: Tensor, evidence_EN: Tensor, top_k: int | None) -> Tensor:
-    """The `top_k` largest weights of each example, scaled to sum 1; of equal ones those with more evidence.
+    """The `top_k` largest weights of each example, normalised; ties are broken by evidence.
 
-    What is equal in both is kept together, so that more than `top_k` may be left. All are kept for None.
+    Experts that tie in both stay together, so more than `top_k` may be left. None keeps all.
     """
     if top_k is None or top_k >= len(log_weights_EN):
         return log_weights_EN.log_softmax(0)
@@ -107,5 +107,5 @@ def keep_best(log_weights_EN: Tensor, evidence_EN: Tensor, top_k: int | None) ->
     last_1N = torch.from_numpy(order_EN)[[-top_k]]
     weight_1N, evidence_1N = log_weights_EN.gather(0, last_1N), evidence_EN.gather(0, last_1N)
     is_equal_EN = (log_weights_EN == weight_1N) & (evidence_EN >= evidence_1N)
-    is_kept_EN = (log_weights_EN > weight_1N) | is_equal_EN
-    return torch.where(is_kept_EN, log_weights_EN, -torch.inf).log_softmax(0)
+    is_top_EN = (log_weights_EN > weight_1N) | is_equal_EN
+    return torch.where(is_top_EN, log_weights_EN, -torch.inf).log_softmax(0)

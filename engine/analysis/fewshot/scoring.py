@@ -1,7 +1,7 @@
-"""What one expert says of every option after every prompt, computed once; routings are arithmetic on it.
+"""Scores every option after every prompt under one expert; routings are arithmetic on these scores.
 
-Prompts with the same demonstrations share the reading of what they have in common: the key-value cache of that part is
-copied for each. The options of a prompt are then rows of one batch on its cache.
+Prompts with the same demonstrations share the key-value cache of their common prefix, which is copied for each. The
+options of a prompt are rows of one batch on its cache.
 Shapes: N prompts, O options, T tokens of an option, V vocabulary.
 """
 
@@ -24,25 +24,25 @@ from engine.models.rows import Rows
 def score_options(
     model: ExpertModel, key: str, prompts: Sequence[Prompt], options: Sequence[Ids]
 ) -> Iterator[Progress | Tensor]:
-    """Progress, then one expert's log-likelihood [N, O, T] of each token of each option (nats; 0 behind its end)."""
+    """Yields progress, then one expert's log-likelihood [N, O, T] of each option token (nats; 0 after its end)."""
     scores_NOT = torch.zeros(len(prompts), len(options), max(map(len, options)))
     reader = _Reader(model, key, options)
     done = 0
     order = sorted(range(len(prompts)), key=lambda place: prompts[place].num_shots)
     for _, group in groupby(order, key=lambda place: prompts[place].num_shots):
         places = list(group)
-        stem = _common_beginning([prompts[place].ids for place in places])
-        cache = reader.read_stem(stem)
+        prefix = _common_prefix([prompts[place].ids for place in places])
+        cache = reader.read_prefix(prefix)
         for place in places:
-            scores_NOT[place] = reader.score(cache, prompts[place].ids[len(stem) :])
+            scores_NOT[place] = reader.score(cache, prompts[place].ids[len(prefix) :])
             done += 1
             yield Progress(done, len(prompts), "prompts")
     yield scores_NOT
 
 
-def _common_beginning(texts: Sequence[Ids]) -> Ids:
-    """What all texts begin with, a token of each left over to be read."""
-    first, last = min(texts), max(texts)  # in the order of a dictionary these two differ first
+def _common_prefix(texts: Sequence[Ids]) -> Ids:
+    """The common prefix of all texts, at least one token shorter than each."""
+    first, last = min(texts), max(texts)  # lexicographic extremes: their common prefix is that of all
     most = min(map(len, texts)) - 1
     length = next((place for place in range(most) if first[place] != last[place]), most)
     return first[:length]
@@ -58,17 +58,17 @@ class _Reader:
         self._options_OT = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
     @torch.inference_mode()
-    def read_stem(self, stem: Ids) -> Any:
-        """The cache after what many prompts begin with."""
+    def read_prefix(self, prefix: Ids) -> Any:
+        """The cache after a common prefix."""
         cache = self._model.new_cache()
-        if stem:
-            self._read(torch.tensor([stem]), cache)
+        if prefix:
+            self._read(torch.tensor([prefix]), cache)
         return cache
 
     @torch.inference_mode()
-    def score(self, stem: Any, rest: Ids) -> Tensor:
-        """Log-likelihoods [O, T] of the options after a prompt; the stem's cache stays as it was."""
-        cache = copy.deepcopy(stem)
+    def score(self, prefix: Any, rest: Ids) -> Tensor:
+        """Log-likelihoods [O, T] of the options after a prompt; the prefix's cache is not changed."""
+        cache = copy.deepcopy(prefix)
         first_V = self._read(torch.tensor([rest]), cache)[0, -1]
         num_options, num_tokens = self._options_OT.shape
         logprobs = first_V[self._options_OT[:, :1]]
@@ -81,7 +81,7 @@ class _Reader:
         return torch.where(is_token_OT, logprobs, 0.0)
 
     def _read(self, ids: Tensor, cache: Any) -> Tensor:
-        """Log-probabilities [rows, positions, V] of what follows each token, on the processor."""
+        """Log-probabilities [rows, positions, V] of the next tokens, on the CPU."""
         rows = Rows.all_to(self._key, len(ids))
         logits: Tensor = self._model(ids.to(self._model.device), rows, cache)
         return logits.float().log_softmax(-1).cpu()

@@ -1,8 +1,8 @@
-"""Labelled examples in folders: one folder for each task.
+"""Reads labelled examples, one folder for each task.
 
-A task's folder holds `train` and `test`, and `validation` where there is one: jsonl, csv, tsv or parquet, plain or
-packed, with the fields `text` and `label`. A `task.json` beside them may name the `template` of a demonstration, and
-the `words` that stand for the labels: {"template": "{text}\\nMood: {label}", "words": {"0": "bad", "1": "good"}}.
+A task's folder has `train`, `test` and optionally `validation`: jsonl, csv, tsv or parquet, plain or compressed,
+with the fields `text` and `label`. An optional `task.json` sets the `template` of a demonstration, and the `words`
+for the labels: {"template": "{text}\\nMood: {label}", "words": {"0": "bad", "1": "good"}}.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAYOUT = "Give a folder with train.jsonl and test.jsonl for each task, with the
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text, and the number of its label among those of its task."""
+    """A text and the index of its label."""
 
     text: str
     label: int
@@ -37,7 +37,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Task:
-    """Labelled examples; `words` are what a model reads and says in the place of each of the `labels`."""
+    """Labelled examples; `words` replace the `labels` in prompts."""
 
     name: str
     labels: tuple[str, ...]
@@ -48,7 +48,7 @@ class Task:
     validation: tuple[Example, ...] = ()  # none: the task has no such file
 
     def question(self, text: str) -> str:
-        """What a model reads of an example before it says the label, without white space at the end."""
+        """The prompt text of an example before its label, without trailing white space."""
         return self.template.removesuffix(_LABEL).replace(_TEXT, text).rstrip()
 
     @property
@@ -63,34 +63,34 @@ class Task:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """All tasks of a folder, by name: those of the folders in it, or that of the folder itself.
+    """All tasks of a folder in the order of their names: one for each subfolder, or the folder itself.
 
-    Raises CorpusError with file and line for the first fault: nothing is left out silently.
+    Raises CorpusError with file and line for the first fault.
     """
     if not path.is_dir():
-        raise CorpusError("Tasks must lie in a folder, but there is none here.", _LAYOUT, path=printable(str(path)))
+        raise CorpusError("There is no folder at this path.", _LAYOUT, path=printable(str(path)))
     folders: dict[Path, dict[str, TextFile]] = {}
     for file, part in _parts(path):
         parts = folders.setdefault(file.path.parent, {})
         if part in parts:
-            problem = f"A task must have one file of {part} examples, but has {parts[part].name}, too."
-            raise CorpusError(problem, "Leave one of them.", path=file.name)
+            problem = f"The task has a second file of {part} examples: {parts[part].name}."
+            raise CorpusError(problem, "Remove one of them.", path=file.name)
         parts[part] = file
     if not folders:
-        raise CorpusError("The folder must hold tasks, but holds none.", _LAYOUT, path=printable(path.name))
+        raise CorpusError("The folder has no tasks.", _LAYOUT, path=printable(path.name))
     return [_read_task(folder, parts, _task_name(folder, path)) for folder, parts in sorted(folders.items())]
 
 
 def _parts(path: Path) -> Iterator[tuple[TextFile, str]]:
-    """The files of tasks, each with the part that its name says; other files are not ours."""
-    for found in find_files(path):
-        name = found.path if isinstance(found, CorpusError) else found.name
+    """The files of tasks, each with its part; other files are skipped."""
+    for file in find_files(path):
+        name = file.path if isinstance(file, CorpusError) else file.name
         part = Path(str(name)).name.partition(".")[0]
         if part not in _PARTS:
             continue
-        if isinstance(found, CorpusError):
-            raise found
-        yield found, part
+        if isinstance(file, CorpusError):
+            raise file
+        yield file, part
 
 
 def _task_name(folder: Path, root: Path) -> str:
@@ -100,72 +100,74 @@ def _task_name(folder: Path, root: Path) -> str:
 def _read_task(folder: Path, parts: Mapping[str, TextFile], name: str) -> Task:
     for part in ("train", "test"):
         if part not in parts:
-            raise CorpusError(f"A task must have {part} examples, but this one has no such file.", _LAYOUT, path=name)
+            raise CorpusError(f"The task has no file of {part} examples.", _LAYOUT, path=name)
     template, words = _read_card(folder / _CARD, name)
-    found = {part: list(_read_examples(file)) for part, file in parts.items()}
-    labels = sorted({label for pairs in found.values() for _, label in pairs} | set(words))
+    pairs_by_part = {part: list(_read_examples(file)) for part, file in parts.items()}
+    labels = sorted({label for pairs in pairs_by_part.values() for _, label in pairs} | set(words))
     _refuse_labels(labels, words, name)
     number = {label: place for place, label in enumerate(labels)}
-    examples = {part: tuple(Example(text, number[label]) for text, label in found.get(part, ())) for part in _PARTS}
+    examples = {
+        part: tuple(Example(text, number[label]) for text, label in pairs_by_part.get(part, ())) for part in _PARTS
+    }
     return Task(name, tuple(labels), tuple(words.get(label, label) for label in labels), template, **examples)
 
 
 def _refuse_labels(labels: list[str], words: Mapping[str, str], name: str) -> None:
     if not 2 <= len(labels) <= MAX_LABELS:
-        problem = f"A task must have 2 to {MAX_LABELS} labels, but has {len(labels)} instead: {names_of(labels)}."
-        raise CorpusError(problem, "With one label there is nothing to tell apart.", path=name)
+        problem = f"The task has {len(labels)} labels ({names_of(labels)}); 2 to {MAX_LABELS} are supported."
+        raise CorpusError(problem, "Check the field label.", path=name)
     if words and (missing := [label for label in labels if label not in words]):
         raise CorpusError(
-            f"Every label must have a word in {_CARD}, but {names_of(missing)} has none.", "Add it.", path=name
+            f"{_CARD} has no word for the label {names_of(missing)}.", "Add one for every label.", path=name
         )
 
 
 def _read_examples(file: TextFile) -> Iterator[tuple[str, str]]:
-    """Text and label of every record; raises CorpusError for the first that is no example."""
+    """Text and label of every record; raises CorpusError for the first invalid one."""
     count = 0
     for record in read_records(file, ("text", "label"), lambda _: None):
         if isinstance(record, CorpusError):
             raise record
         count += 1
         if count > MAX_EXAMPLES:
-            problem = f"A file must hold at most {MAX_EXAMPLES:,} examples, but holds more."
+            problem = f"The file has more than {MAX_EXAMPLES:,} examples."
             raise CorpusError(problem, "Take a sample of them.", path=file.name, line=record.line)
         yield _example(record, file.name)
     if not count:
-        raise CorpusError("The file must hold labelled examples, but holds none.", _LAYOUT, path=file.name)
+        raise CorpusError("The file has no labelled examples.", _LAYOUT, path=file.name)
 
 
 def _example(record: Record, name: str) -> tuple[str, str]:
     try:
         text, label = checked_text(record.values, "text"), label_of(record.values, "label") or ""
         if not text.strip():
-            raise CorpusError("The text of an example must not be empty, but is.")
+            raise CorpusError("The text of the example is empty.")
         if not label.isprintable() or not label:
-            raise CorpusError("A label must have at least one character, all printable, but has not.")
+            raise CorpusError("The label is empty or not printable.")
     except CorpusError as fault:
-        remedy = fault.next_step or "Mend or remove the record."
+        remedy = fault.next_step or "Fix or remove the record."
         raise CorpusError(fault.problem, remedy, path=name, line=record.line) from None
     return text.strip(), label
 
 
 def _read_card(file: Path, name: str) -> tuple[str, dict[str, str]]:
-    """Template and words of a task; the usual template and no words where there is no card."""
+    """Template and words of a task; the default template and no words without a card."""
     place = f"{name}/{_CARD}"
     if file.is_symlink():
-        raise CorpusError("The card must be a file, but is a link instead: not followed.", "Copy it.", path=place)
+        raise CorpusError("The card is a link; links are not followed.", "Copy it.", path=place)
     if not file.exists():
         return TEMPLATE, {}
     try:
         card = json.loads(file.read_text(encoding="utf-8"))
-        json.dumps(card, ensure_ascii=False).encode()  # half a character is no text
+        json.dumps(card, ensure_ascii=False).encode()  # raises for an unpaired surrogate
     except (OSError, ValueError, RecursionError) as error:
-        raise CorpusError(f"The card must be JSON, but cannot be read ({error}).", "Mend it.", path=place) from None
-    if not isinstance(card, dict) or (strange := sorted(set(card) - {"template", "words"})):
-        told = names_of(strange) if isinstance(card, dict) else type(card).__name__
-        raise CorpusError(f"The card must hold template and words, but holds {told}.", "Mend it.", path=place)
+        raise CorpusError(f"The card cannot be read as JSON ({error}).", "Fix the file.", path=place) from None
+    if not isinstance(card, dict) or (unknown := sorted(set(card) - {"template", "words"})):
+        content = names_of(unknown) if isinstance(card, dict) else type(card).__name__
+        raise CorpusError(f"The card may have only template and words, but has {content}.", "Fix the file.", path=place)
     template, words = card.get("template", TEMPLATE), card.get("words", {})
     if not isinstance(template, str) or not _is_template(template):
-        problem = f"The template must hold {_TEXT} once and end with {_LABEL}, but does not."
+        problem = f"The template must have {_TEXT} once and end with {_LABEL}."
         raise CorpusError(problem, f"Write it like this: {json.dumps(TEMPLATE)}.", path=place)
     return template, _words(words, place)
 
@@ -177,6 +179,6 @@ def _is_template(template: str) -> bool:
 def _words(words: Any, place: str) -> dict[str, str]:
     is_right = isinstance(words, dict) and all(isinstance(word, str) and word.strip() for word in words.values())
     if not is_right:
-        problem = "The words must be an object of labels and what stands for each, but are not."
+        problem = "The words must be an object that maps labels to words."
         raise CorpusError(problem, 'Write them like this: {"0": "bad", "1": "good"}.', path=place)
     return {str(label).strip(): word.strip() for label, word in words.items()}

@@ -1,4 +1,4 @@
-"""What turns texts into vectors: the one interface of every embedder. Shapes: N documents, D dimensions."""
+"""The interface of embedders, which turn texts into vectors. Shapes: N documents, D dimensions."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class Embedding:
-    """Vectors [N, D], and which documents are blank: without anything the embedder knows, they all lie in one place."""
+    """Vectors [N, D], and which documents are blank: without known words, all at the same point."""
 
     vectors_ND: Vectors
     is_blank_N: NDArray[np.bool_]
 
     @property
     def num_blank(self) -> int:
-        """Documents without anything the embedder knows."""
+        """The number of blank documents."""
         return int(self.is_blank_N.sum())
 
 
 class Embedder(ABC, Generic[State]):
-    """Turns whole texts into vectors, and follows a growing one.
+    """Turns texts into vectors, at once or piece by piece.
 
-    A text given in pieces has, after each of them, the vector of all pieces joined (law L10). A state is never
-    changed: one can be extended in several ways.
+    A text given in pieces has, after each piece, the vector of all pieces joined (law L10). States are immutable.
     """
 
     @property
@@ -43,7 +42,7 @@ class Embedder(ABC, Generic[State]):
     @property
     @abstractmethod
     def sha256(self) -> str:
-        """What the embedder is, whatever folder it lies in: equal for embedders that give equal vectors."""
+        """The identity of the embedder: equal for embedders that give equal vectors."""
 
     @abstractmethod
     def embed(self, texts: Sequence[str]) -> Embedding:

@@ -1,4 +1,4 @@
-"""Documents as the mean last hidden state of a language model: nothing is fitted, and word order counts.
+"""Embeds documents as the mean last hidden state of a language model; nothing is fitted.
 
 Shapes: N documents, T positions, D the model's width.
 """
@@ -26,9 +26,9 @@ BATCH = 8  # texts read at once
 
 
 class HiddenStateEmbedder(Embedder[str]):
-    """The first `max_tokens` tokens of a text, the beginning token among them, read by a model.
+    """Embeds the first `max_tokens` tokens of a text, BOS token included.
 
-    A growing text is read anew for each vector: its tokens may change with every piece.
+    A growing text is read again for each vector: its tokens may change with every piece.
     """
 
     kind = "hidden_states"
@@ -66,7 +66,7 @@ class HiddenStateEmbedder(Embedder[str]):
         return vector_D
 
     def save(self, folder: Path) -> None:
-        """Writes which model it is, not its weights: they lie in the seed's own folder."""
+        """Writes the identity of the model; its weights stay in the seed's folder."""
         card = {"kind": self.kind, "max_tokens": self.max_tokens, "sha256": self.sha256}
         (folder / "embedder.json").write_text(json.dumps(card, indent=1), encoding="utf-8")
 
@@ -81,20 +81,20 @@ class HiddenStateEmbedder(Embedder[str]):
 
 
 def load_hidden_states(folder: Path, seed: Path | None) -> HiddenStateEmbedder:
-    """The embedder on the model it was saved with; raises ModelError without that very model in `seed`."""
+    """Loads the embedder with its model from `seed`; raises ModelError without a seed."""
     card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
     if seed is None:
         raise ModelError(
-            "These vectors are hidden states of a seed model, which must be given, but is not.",
+            "The clustering needs the seed model whose hidden states embed its documents.",
             "Name the seed that the clustering was made with.",
         )
-    found = HiddenStateEmbedder(load_model(seed), load_tokenizer(seed), card["max_tokens"])
-    if found.sha256 != card["sha256"]:
+    embedder = HiddenStateEmbedder(load_model(seed), load_tokenizer(seed), card["max_tokens"])
+    if embedder.sha256 != card["sha256"]:
         raise DamagedFile(
-            f"The model in {seed} is not the one that the clusters in {folder} were found with.",
+            f"The model in {seed} is not the one that the clusters in {folder} were fitted with.",
             "Name the seed that the clustering was made with.",
         )
-    return found
+    return embedder
 
 
 def _pad(rows: Sequence[list[int]], filler: int) -> tuple[Tensor, Tensor]:

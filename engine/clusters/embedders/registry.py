@@ -1,4 +1,4 @@
-"""The one place that chooses an embedder by name."""
+"""Chooses an embedder by name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.errors import DamagedFile
 
 
 def load_embedder(folder: Path, seed: Path | None = None) -> AnyEmbedder:
-    """The embedder that was saved in a folder, giving the same vectors to the last bit.
+    """Loads an embedder that gives bit-identical vectors.
 
-    `seed`: the model's folder, for one of hidden states. Raises DamagedFile for what is no embedder, or another one.
+    `seed` is the model's folder for a hidden-state embedder. Raises DamagedFile for an invalid or changed embedder.
     """
     try:
         kind = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))["kind"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{folder} must hold an embedder, but does not ({error}).", "Cluster again.") from error
+        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if kind == HiddenStateEmbedder.kind:
         return load_hidden_states(folder, seed)
     if kind == TfidfEmbedder.kind:
         return load_tfidf(folder)
-    raise DamagedFile(f"The embedder in {folder} must be of a known kind, but is “{kind}” instead.", "Cluster again.")
+    raise DamagedFile(f"The embedder in {folder} is of an unknown kind: “{kind}”.", "Cluster again.")

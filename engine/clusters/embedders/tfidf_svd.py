@@ -1,7 +1,7 @@
-"""Documents as vectors of their words: tf-idf, then a truncated SVD, then scaling (C-BTM §3.1).
+"""Embeds documents by their words: tf-idf, then a truncated SVD, then scaling (C-BTM §3.1).
 
-A document's vector is linear in its weighted counts up to their length. A growing text keeps the unscaled sum, so a
-word more is one row of the components more.
+A document's vector is linear in its weighted counts, up to their length. The state of a growing text is the unscaled
+sum, to which each word adds one row of the components.
 
 Shapes: N documents, W words, D dimensions. Arithmetic in float64 over parameters kept in float32.
 """
@@ -32,7 +32,7 @@ from engine.errors import DamagedFile, EngineError
 from engine.events import Progress
 
 REPORT_EVERY = 1000  # documents
-NOTHING = 1e-6  # of the length 1 of a tf-idf row: what varies less does not vary
+NOTHING = 1e-6  # of the length 1 of a tf-idf row: less variance counts as none
 POWER_ITERATIONS = 5  # of the randomised SVD, as scikit-learn's TruncatedSVD does
 
 Floats = NDArray[np.float32]
@@ -41,7 +41,7 @@ Row = NDArray[np.int32]  # pairs of a word's number and its count
 
 @dataclass(frozen=True, slots=True)
 class GrowingText:
-    """Counts of the words that ended, their weighted sum [D] and its squared length, and the run that may go on."""
+    """Counts of complete words, their weighted sum [D], its squared length, and the last, possibly incomplete word."""
 
     counts: Mapping[int, int]
     sum_D: Vectors
@@ -50,7 +50,7 @@ class GrowingText:
 
 
 class TfidfEmbedder(Embedder[GrowingText]):
-    """Words with their weights, and where each points to."""
+    """Embeds texts by the idf weights and SVD components of their words."""
 
     kind = "tfidf"
 
@@ -99,7 +99,7 @@ class TfidfEmbedder(Embedder[GrowingText]):
         return vector_D
 
     def _with_word(self, state: GrowingText, word: str) -> GrowingText:
-        """The state with one more of a word; itself for a word that is not known."""
+        """The state with one more word; unchanged for an unknown word."""
         number = self._number.get(word)
         if number is None:
             return state
@@ -118,7 +118,7 @@ class TfidfEmbedder(Embedder[GrowingText]):
         return vectors_ND / np.where(lengths_N1 > 0, lengths_N1, 1)
 
     def word_scores(self, vectors_ND: NDArray[Any]) -> Floats:
-        """How much each word [N, W] says in favour of a vector: the way back from scaling and SVD."""
+        """The score of each word [N, W] for a vector: the inverse of scaling and SVD."""
         if self.config.scaling == "standardise":
             vectors_ND = vectors_ND * self._deviation_D + self._mean_D
         scores_NW: Floats = vectors_ND.astype(np.float32) @ self._components_WD.T
@@ -132,21 +132,21 @@ class TfidfEmbedder(Embedder[GrowingText]):
 
 
 def load_tfidf(folder: Path) -> TfidfEmbedder:
-    """The embedder as it was saved, to the last bit; raises DamagedFile when it is another one."""
+    """Loads the embedder; raises DamagedFile when it is not bit-identical to the saved one."""
     try:
         card = json.loads((folder / "embedder.json").read_text(encoding="utf-8"))
         vocabulary = json.loads((folder / "words.json").read_text(encoding="utf-8"))
-        found = TfidfEmbedder(TfidfConfig(**card["config"]), vocabulary, load_file(folder / "embedder.safetensors"))
-        intact = found.sha256 == card["sha256"]
+        embedder = TfidfEmbedder(TfidfConfig(**card["config"]), vocabulary, load_file(folder / "embedder.safetensors"))
+        intact = embedder.sha256 == card["sha256"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFile(f"{folder} must hold an embedder, but does not ({error}).", "Cluster again.") from error
+        raise DamagedFile(f"The embedder in {folder} cannot be read ({error}).", "Cluster again.") from error
     if not intact:
         raise DamagedFile(f"The embedder in {folder} is not the one that was saved.", "Cluster again.")
-    return found
+    return embedder
 
 
 def fit_tfidf(texts: Iterable[str], config: TfidfConfig) -> Iterator[Progress | TfidfEmbedder]:
-    """Progress while the sample is read, then one TfidfEmbedder; the order of the texts matters for rounding alone.
+    """Yields progress while the sample is read, then a TfidfEmbedder; the order of the texts affects only rounding.
 
     Raises EngineError for a sample without a word.
     """
@@ -158,10 +158,10 @@ def fit_tfidf(texts: Iterable[str], config: TfidfConfig) -> Iterator[Progress | 
             yield Progress(len(rows), None, "documents", "counting words")
     if not numbers:
         raise EngineError(
-            f"A sample must hold at least one word besides stop words, but its {len(rows)} documents hold none.",
+            f"The {len(rows)} documents of the sample have no words besides stop words.",
             "Take a larger sample, or another corpus.",
         )
-    yield Progress(len(rows), len(rows), "documents", "finding the directions of their words")
+    yield Progress(len(rows), len(rows), "documents", "computing the SVD of their words")
     yield _fit(*_most_frequent(numbers, _matrix(rows, len(numbers)), config.max_words), config)
 
 
@@ -185,14 +185,14 @@ def _fit(vocabulary: list[str], counts_NW: Any, config: TfidfConfig) -> TfidfEmb
 
 
 def _most_frequent(numbers: Mapping[str, int], counts_NW: Any, max_words: int) -> tuple[list[str], Any]:
-    """The most frequent words in the order of their letters, and their columns."""
+    """The most frequent words in alphabetical order, and their columns."""
     totals_W = np.asarray(counts_NW.sum(0)).ravel()
-    kept = sorted(heapq.nsmallest(max_words, numbers, key=lambda word: (-totals_W[numbers[word]], word)))
-    return kept, counts_NW[:, [numbers[word] for word in kept]]
+    vocabulary = sorted(heapq.nsmallest(max_words, numbers, key=lambda word: (-totals_W[numbers[word]], word)))
+    return vocabulary, counts_NW[:, [numbers[word] for word in vocabulary]]
 
 
 def _count(text: str, numbers: Numbers, number_of: Callable[[str], int | None]) -> Row:
-    """How often each known word occurs in a text, as pairs of its number and the count."""
+    """The counts of known words in a text, as pairs of index and count."""
     counts = Counter(words(text, numbers))
     pairs = [(number, count) for word, count in counts.items() if (number := number_of(word)) is not None]
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
@@ -215,7 +215,7 @@ def _weigh(counts_NW: Any, idf_W: NDArray[Any]) -> Any:
 
 
 def _project(rows_NW: Any, components_WD: Floats) -> Vectors:
-    """Rows in the directions of the components; only words that occur are taken to float64."""
+    """The rows projected on the components; only words that occur are converted to float64."""
     present = np.unique(rows_NW.indices)
     projected_ND: Vectors = rows_NW[:, present] @ components_WD[present].astype(np.float64)
     return projected_ND

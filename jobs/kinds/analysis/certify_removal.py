@@ -13,8 +13,16 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from engine.analysis.extraction import CONFIDENCE, Extraction, Mixed, Pieces, choose_pieces, compare, go_on
-from engine.analysis.removal import Block, Identity, choose_blocks, compare_bits, write_down
+from engine.analysis.extraction import (
+    CONFIDENCE,
+    Extraction,
+    Mixed,
+    Pieces,
+    choose_pieces,
+    compare,
+    generate_continuations,
+)
+from engine.analysis.removal import Block, Identity, choose_blocks, compare_bits, write_distributions
 from engine.config import SamplingConfig
 from engine.errors import MixtureError, ScoresError
 from engine.events import Event
@@ -172,7 +180,7 @@ class _Asked:
         without, gate = self.inputs.without, self._gate(self.own.without_expert)
         read = [Tokens.open(folder, self.spec.split).array for folder in texts]
         blocks = choose_blocks(read, self.spec.block_size, len(without), models.vocab_size)
-        yield from write_down(models, without, gate, blocks, self.work.folder)
+        yield from write_distributions(models, without, gate, blocks, self.work.folder)
         mixed = Mixed(models, _ids(self.own.with_expert), self._gate(self.own.with_expert))
         with_expert = yield from self._go_on(mixed)
         without_expert = yield from self._go_on(Mixed(models, without, gate))
@@ -194,7 +202,7 @@ class _Asked:
 
     def _go_on(self, mixed: Mixed) -> Generator[Event, None, Tensor]:
         sampling = SamplingConfig(temperature=self.spec.temperature, seed=self.spec.seed)
-        return (yield from _last(go_on(mixed, self.pieces, sampling)))
+        return (yield from _last(generate_continuations(mixed, self.pieces, sampling)))
 
     def _load(self, experts: Experts) -> Ensemble:
         return at_once(self.work, experts, self.spec.block_size)

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from engine.analysis.fewshot.comparison import ROUTINGS, Answered, compare_routings
-from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, room_for
+from engine.analysis.fewshot.prompts import Episode, Ids, Prompt, Shots, encode_options, make_episode, max_prompt_tokens
 from engine.analysis.fewshot.routing import Answers, divisors
 from engine.analysis.fewshot.scoring import score_options
 from engine.analysis.fewshot.tasks import Task, read_tasks
@@ -146,7 +146,7 @@ def _ask(spec: Classify, inputs: _Inputs, tasks: Sequence[Task], tokenizer: Toke
     shots = Shots(spec.num_shots, spec.num_validation, spec.max_examples)
     for task in tasks:
         options = encode_options(task, tokenizer)
-        room = room_for(task, options, max_positions)
+        room = max_prompt_tokens(task, options, max_positions)
         for seed in range(spec.num_seeds):
             yield _Asked.of(task, options, partial(make_episode, task, tokenizer, shots, seed, room))
 

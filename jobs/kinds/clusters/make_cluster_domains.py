@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from engine.clusters.documents import ClusteredDocuments, load_documents
 from engine.errors import CorpusError, EngineError
 from engine.events import Event, Progress
-from engine.text.split import MAX_DOMAINS, keep_documents
+from engine.text.split import MAX_DOMAINS, store_documents
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
 from jobs.kinds.shared.clustered_text_files import folders_of
@@ -54,7 +54,7 @@ def run(work: Work, spec: MakeClusterDomains) -> Generator[Event, None, Register
     with work.storage.new(artifact_id) as folder:
         numbers_N = np.where(np.isin(documents.labels_N, list(inputs.domains)), documents.labels_N, NONE)
         found = read_documents(folders_of(inputs.files), documents, numbers_N, inputs.domains)
-        yield from keep_documents(found, folder, total_bytes=_about(inputs, documents), split_of=Splits(documents))
+        yield from store_documents(found, folder, total_bytes=_about(inputs, documents), split_of=Splits(documents))
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return _register(work, inputs, artifact_id, summary)
 

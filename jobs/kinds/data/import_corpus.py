@@ -13,7 +13,7 @@ from engine.errors import CorpusError
 from engine.events import Event
 from engine.text.corpus import Document, ReadOptions, Report, read_dataset, read_documents
 from engine.text.local_sources import SOURCES, local_documents
-from engine.text.split import keep_documents
+from engine.text.split import store_documents
 from engine.text.streams import size_on_disk
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import made_by
@@ -32,7 +32,7 @@ def run(work: Work, spec: ImportCorpus) -> Generator[Event, None, Register]:
     documents, total_bytes = _source(spec, report)
     artifact_id = made_by(work.job_id, "documents")
     with work.storage.new(artifact_id) as folder:
-        yield from keep_documents(
+        yield from store_documents(
             documents,
             folder,
             total_bytes=spec.max_bytes or total_bytes,

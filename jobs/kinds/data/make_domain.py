@@ -17,7 +17,7 @@ from engine.clusters.map_polygons import lies_in_any
 from engine.clusters.umap_projection import load_map
 from engine.errors import CorpusError
 from engine.events import Event, Progress
-from engine.text.split import keep_documents
+from engine.text.split import store_documents
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.clustered_text import NONE, Splits, read_documents
 from jobs.kinds.shared.clustered_text_files import folders_of
@@ -54,7 +54,7 @@ def run(work: Work, spec: MakeDomain) -> Generator[Event, None, Register]:
         numbers_N = np.where(is_chosen_N, 0, NONE).astype(np.int32)
         found = read_documents(folders_of(files), documents, numbers_N, {0: spec.name})
         total = int(is_chosen_N.mean() * sum(source.num_bytes for source in files.sources))
-        yield from keep_documents(found, folder, total_bytes=total, split_of=Splits(documents))
+        yield from store_documents(found, folder, total_bytes=total, split_of=Splits(documents))
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return _register(work, chosen, artifact_id, summary)
 

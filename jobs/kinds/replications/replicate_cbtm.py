@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from engine.clusters.documents import load_documents
-from engine.clusters.sources import wholes_of
+from engine.clusters.sources import first_in_group
 from engine.events import Event, Progress
 from engine.statistics.bootstrap import Resampled
 from engine.text.split import SPLITS
@@ -103,7 +103,7 @@ def _grouping(found: FoundClusters, texts: Texts) -> Grouping:
     found.kept.check()
     documents = load_documents(found.kept.folder)
     labels, labels_N = np.unique(np.array(found.sources)[documents.sources_N], return_inverse=True)
-    wholes_N = wholes_of([texts[name] for name in found.sources], documents.ids_N)
+    wholes_N = first_in_group([texts[name] for name in found.sources], documents.ids_N)
     is_held_out_N = documents.splits_N != SPLITS.index("train")
     return Grouping(
         tuple(labels.tolist()), labels_N, documents.labels_N, wholes_N, is_held_out_N, found.information, found.terms

@@ -60,11 +60,11 @@ def findings(
     by_task = _by_task(measured)
     rows = [_row({"way": "chance"}, {name: [_chance(one) for one in seeds] for name, seeds in by_task.items()})]
     for place, name in enumerate(names.values()):
-        alone = {task: [[*one.found.alone, *one.beside][place] for one in seeds] for task, seeds in by_task.items()}
+        alone = {task: [[*one.found.by_expert, *one.beside][place] for one in seeds] for task, seeds in by_task.items()}
         is_member = place < len(planned.experts)
         rows.append(_row({"way": "alone" if is_member else "beside", "expert": name}, alone))
-    for way in measured[0].found.by_way:
-        shares = {task: [one.found.by_way[way] for one in seeds] for task, seeds in by_task.items()}
+    for way in measured[0].found.by_variant:
+        shares = {task: [one.found.by_variant[way] for one in seeds] for task, seeds in by_task.items()}
         rows.append(_row({"way": way.routing, "top_k": way.top_k}, shares))
     found = {
         "mixture": spec.mixture,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from engine.config import AdaptingConfig
 from engine.selfcheck.report import device_name, versions
-from engine.text.split import wholes_of
+from engine.text.split import first_in_group
 from jobs.attempt.work import Register, Work
 from jobs.kinds.shared.stable_ids import made_by
 from jobs.plans.replications import jobs_of
@@ -57,7 +57,7 @@ def check_all(stored: Iterable[Stored]) -> None:
 def with_wholes(scores: Scores, texts: Texts) -> Scores:
     """Scores that know which of their documents are pieces of one that was cut."""
     places = {(domain, split) for _, domain, split in scores}
-    wholes = {(domain, split): wholes_of(texts[domain], split) for domain, split in places}
+    wholes = {(domain, split): first_in_group(texts[domain], split) for domain, split in places}
     return {key: replace(one, wholes_D=wholes[key[1:]]) for key, one in scores.items()}
 
 

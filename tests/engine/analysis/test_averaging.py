@@ -74,7 +74,7 @@ def test_adapters_are_averaged_as_the_whole_models_that_they_make() -> None:
 
 def test_models_of_two_architectures_are_refused_by_what_differs() -> None:
     other = upcycle(decoder("llama"), MoeConfig(2))
-    with pytest.raises(ModelError, match=r"“a” has attention_bias False and “b” None.*Average experts that began"):
+    with pytest.raises(ModelError, match=r"“a” has attention_bias False, “b” has None.*Average experts of the same"):
         averaged({"a": decoder("llama"), "b": other}, {"a": 1.0, "b": 1.0})
 
 

@@ -14,7 +14,7 @@ from engine.analysis.extraction import (
     Pieces,
     choose_pieces,
     compare,
-    go_on,
+    generate_continuations,
     longest_run,
     match,
     rouge_l,
@@ -44,7 +44,7 @@ def documents(*lengths: int) -> Tokens:
 def extracted(mixtures: dict[str, Mixed], pieces: Pieces, sampling: SamplingConfig = GREEDY) -> Extraction:
     said = {}
     for name, mixed in mixtures.items():
-        *progress, found = go_on(mixed, pieces, sampling)
+        *progress, found = generate_continuations(mixed, pieces, sampling)
         assert all(isinstance(one, Progress) for one in progress)
         assert isinstance(found, torch.Tensor)
         said[name] = found
@@ -72,7 +72,7 @@ def test_the_seed_decides_which_pieces_are_taken() -> None:
 
 
 def test_too_few_pieces_are_counted_and_refused() -> None:
-    with pytest.raises(CorpusError, match=r"5 pieces of 10 tokens.*but there are 4 instead"):
+    with pytest.raises(CorpusError, match=r"4 pieces of 10 tokens.*5 are needed"):
         choose_pieces(documents(25, 7, 11, 10), 5, 6, 4, seed=0)
 
 
@@ -132,7 +132,7 @@ def test_more_tokens_than_the_context_holds_are_refused(
     model: MultiExpertModel, make_tokens: Callable[..., Tokens]
 ) -> None:
     pieces = choose_pieces(make_tokens(3, 200), 2, 60, 6, seed=0)
-    with pytest.raises(MixtureError, match=f"at most {model.max_positions} tokens together, but are 66"):
+    with pytest.raises(MixtureError, match=f"have 66 tokens together; the models read at most {model.max_positions}"):
         extracted({"m": Mixed(model, KEYS, build_gate(PosteriorGateConfig(), [1, 1, 1]))}, pieces)
 
 

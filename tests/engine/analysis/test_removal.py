@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.analysis.removal import Identity, choose_blocks, compare_bits, write_down
+from engine.analysis.removal import Identity, choose_blocks, compare_bits, write_distributions
 from engine.errors import ScoresError
 from engine.events import Progress
 from engine.mixing.gate_registry import build_gate
@@ -39,7 +39,7 @@ def compared(
     def run() -> Identity:
         texts = [make_tokens(3, 49).array, make_tokens(4, 25).array]
         blocks = choose_blocks(texts, 16, len(LEFT), model.vocab_size)
-        written = list(write_down(model, LEFT, GATE, blocks, tmp_path))
+        written = list(write_distributions(model, LEFT, GATE, blocks, tmp_path))
         *progress, identity = compare_bits(never, LEFT, GATE, blocks, tmp_path)
         assert len(written) == len(progress) == len(blocks)
         assert not list(tmp_path.iterdir())
@@ -99,6 +99,6 @@ def test_two_models_that_say_nothing_are_the_same_and_prove_nothing(
 
 
 def test_nothing_compared_proves_nothing() -> None:
-    with pytest.raises(ScoresError, match="at least 2 tokens"):
+    with pytest.raises(ScoresError, match="fewer than 2 tokens"):
         choose_blocks([np.zeros(1, dtype=np.uint16)], 16, 3, 300)
     assert not Identity(0, 0, 0, 0, 0.0).holds

@@ -72,7 +72,7 @@ def test_documents_without_a_known_word_are_placed_and_counted() -> None:
 
 def test_every_document_must_have_an_id() -> None:
     clustering = clustering_of()
-    with pytest.raises(EngineError, match="5 ids came with 6 documents"):
+    with pytest.raises(EngineError, match="5 ids for 6 documents"):
         Clustering(clustering.clusters, clustering.embedder, clustering.document_ids[1:])
 
 
@@ -94,7 +94,7 @@ def test_the_embedder_of_another_clustering_is_refused(tmp_path: Path) -> None:
         clustering_of(texts=texts).save(tmp_path / name)
     shutil.rmtree(tmp_path / "one" / "embedder")
     shutil.copytree(tmp_path / "two" / "embedder", tmp_path / "one" / "embedder")
-    with pytest.raises(DamagedFile, match="not the one its clusters were found with"):
+    with pytest.raises(DamagedFile, match="not the one that its clusters were fitted with"):
         load_clustering(tmp_path / "one")
 
 

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from engine.clusters.balanced_assignment import (
     _find_prices,
     _Paths,
-    _without_circles,
+    _without_cycles,
     balanced_assignment,
     even_out,
 )
@@ -101,7 +101,7 @@ def test_identical_documents_have_an_answer(method: ClusterMethod) -> None:
 
 @every_method
 def test_fewer_documents_than_clusters_are_refused_with_both_numbers(method: ClusterMethod) -> None:
-    with pytest.raises(EngineError, match=r"but are 3 for 4 clusters\. Ask for fewer"):
+    with pytest.raises(EngineError, match=r"3 documents are too few for 4 clusters\. Choose fewer"):
         list(find_clusters(points(3), ClusterConfig(method, 4)))
 
 
@@ -109,7 +109,7 @@ def test_fewer_documents_than_clusters_are_refused_with_both_numbers(method: Clu
 def test_a_vector_that_is_no_number_is_refused_and_named(method: ClusterMethod) -> None:
     vectors = points(10)
     vectors[7, 2] = np.nan
-    with pytest.raises(EngineError, match="1 of 10 are not, document 7 first"):
+    with pytest.raises(EngineError, match=r"1 of 10 vectors are not finite .the first is document 7"):
         list(find_clusters(vectors, ClusterConfig(method, 2)))
 
 
@@ -166,7 +166,7 @@ def test_an_outlier_disturbs_neither_balance_nor_end() -> None:
 
 
 def test_a_path_goes_in_no_circle() -> None:
-    assert _without_circles([4, 1, 2, 1, 3, 5, 3]) == [4, 1, 3]
+    assert _without_cycles([4, 1, 2, 1, 3, 5, 3]) == [4, 1, 3]
 
 
 def test_prices_leave_little_to_move() -> None:

@@ -69,7 +69,7 @@ def test_documents_without_a_label_are_left_out_and_counted() -> None:
     assert found.counts_LK.sum() == 2
 
 
-@pytest.mark.parametrize(("names", "words"), [([None, None], "none has"), (["a"], "1 came for 2 documents")])
+@pytest.mark.parametrize(("names", "words"), [([None, None], "has a label"), (["a"], "1 labels for 2 documents")])
 def test_labels_that_say_nothing_are_refused(names: list[str | None], words: str) -> None:
     with pytest.raises(EngineError, match=words):
         label_overlap(np.zeros(2, dtype=np.int32), names, 2)
@@ -125,7 +125,7 @@ def test_a_map_of_odd_documents_has_finite_coordinates(vectors: np.ndarray) -> N
 
 
 def test_too_few_documents_for_a_map_are_refused() -> None:
-    with pytest.raises(EngineError, match="at least 5 documents, but has 4"):
+    with pytest.raises(EngineError, match="at least 5 documents, got 4"):
         list(project(np.eye(4)))
 
 

@@ -16,7 +16,7 @@ from engine.clusters.config import ClusterConfig, TfidfConfig
 from engine.clusters.documents import ClusteredDocuments, Mapped, join, load_documents, load_mapped
 from engine.clusters.edits import Part, merge, pin, split
 from engine.clusters.fitting import Fitted, fit, words_of
-from engine.clusters.sources import Found, as_ids, hex_of
+from engine.clusters.sources import SourceDocument, as_ids, hex_of
 from engine.errors import CorpusError, DamagedFile, EngineError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import Table
@@ -51,8 +51,10 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     return found
 
 
-def found(numbers: range) -> list[Found]:
-    return [Found(Document(text(n)).id, text(n), ("train", "dev", "test")[n % 3], n % 2, None, "") for n in numbers]
+def found(numbers: range) -> list[SourceDocument]:
+    return [
+        SourceDocument(Document(text(n)).id, text(n), ("train", "dev", "test")[n % 3], n % 2, None, "") for n in numbers
+    ]
 
 
 def placed(fitted: Fitted, numbers: range = range(60), map_share: float = 1.0) -> tuple[ClusteredDocuments, Mapped]:
@@ -108,7 +110,7 @@ def test_vectors_of_the_map_are_those_of_its_documents(fitted: Fitted) -> None:
 def test_no_more_than_a_batch_is_asked_for_at_a_time(fitted: Fitted) -> None:
     asked = 0
 
-    def endless() -> Iterator[Found]:
+    def endless() -> Iterator[SourceDocument]:
         nonlocal asked
         for one in found(range(2000)):
             asked += 1
@@ -125,7 +127,7 @@ def test_an_empty_shard_is_no_documents(fitted: Fitted) -> None:
 
 
 def test_a_folder_without_documents_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DamagedFile, match="must list a clustering's documents"):
+    with pytest.raises(DamagedFile, match="cannot be read"):
         load_documents(tmp_path)
 
 
@@ -137,7 +139,7 @@ def test_documents_are_found_by_eight_digits_or_more(fitted: Fitted) -> None:
         0,
     ]
     for wrong in ("f" * 64, documents.id(3)[:7], "court", ""):
-        with pytest.raises(CorpusError, match="1 of 2 are not"):
+        with pytest.raises(CorpusError, match="1 of 2 documents are not"):
             documents.numbers([documents.id(3), wrong])
     twins = replace(documents, ids_N=np.sort(as_ids(["a" * 63 + "1", "a" * 63 + "2"])))
     with pytest.raises(CorpusError, match="are not"):

@@ -181,7 +181,9 @@ def test_a_sample_with_fewer_directions_than_asked_has_fewer_dimensions(texts: l
 
 @pytest.mark.parametrize("texts", [[], [""], ["the of and", "!?"]])
 def test_a_sample_without_a_word_is_refused(texts: list[str]) -> None:
-    with pytest.raises(EngineError, match=f"its {len(texts)} documents hold none. Take a larger sample"):
+    with pytest.raises(
+        EngineError, match=f"The {len(texts)} documents of the sample have no words besides stop words. Take a larger"
+    ):
         tfidf(texts)
 
 

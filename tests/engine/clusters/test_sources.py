@@ -23,7 +23,7 @@ from engine.clusters.sources import (
 from engine.errors import CorpusError
 from engine.text.corpus import Document
 from engine.text.parquet_rows import BATCH_BYTES, Table, read_range, read_rows
-from engine.text.split import SPLITS, keep_documents
+from engine.text.split import SPLITS, store_documents
 
 
 def domain(folder: Path, texts: Sequence[str], grouped: bool = False) -> Path:
@@ -33,7 +33,7 @@ def domain(folder: Path, texts: Sequence[str], grouped: bool = False) -> Path:
         Document(text, group=f"g{number // 3}" if grouped else None, source=f"of {text}")
         for number, text in enumerate(texts)
     )
-    for _ in keep_documents(documents, folder):
+    for _ in store_documents(documents, folder):
         pass
     return folder / "0"
 
@@ -100,7 +100,7 @@ def test_a_sample_is_a_table_in_the_order_of_ids_whatever_the_order_of_the_domai
 
 def test_a_sample_with_a_missing_document_fails_with_its_name(folders: list[Path], tmp_path: Path) -> None:
     ids = np.sort(np.concatenate([training_ids(folders)[:5], as_ids(["f" * 64])]))
-    with pytest.raises(CorpusError, match="All 6 documents must be there, but 1 are missing: ffffffffffff"):
+    with pytest.raises(CorpusError, match="1 of 6 documents are missing: ffffffffffff"):
         list(write_sample(folders, ids, tmp_path / "sample.parquet"))
 
 

@@ -140,7 +140,7 @@ def test_top_p_keeps_the_smallest_set_with_that_much_probability() -> None:
 
 
 def test_no_active_expert_is_refused(model: MultiExpertModel) -> None:
-    with pytest.raises(MixtureError, match="all are off"):
+    with pytest.raises(MixtureError, match="no active expert"):
         Mixing(model, [], build_gate(PosteriorGateConfig(), [1.0]))
 
 

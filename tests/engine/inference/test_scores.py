@@ -179,5 +179,5 @@ def test_scores_of_different_texts_are_not_mixed(model: MultiExpertModel, make_t
 
 
 def test_text_of_one_token_cannot_be_scored(model: MultiExpertModel, make_tokens, tmp_path: Path) -> None:
-    with pytest.raises(ScoresError, match="at least 2 tokens"):
+    with pytest.raises(ScoresError, match="fewer than 2 tokens"):
         list(score_tokens(model, "law", EvalSample.of(make_tokens(3, 1), BLOCK), tmp_path))

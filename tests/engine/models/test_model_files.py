@@ -192,7 +192,7 @@ def test_a_token_that_cannot_be_is_no_boundary(config: dict[str, Any], tmp_path:
         json.dumps({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})
     )
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(TokenizerError, match="beginning or ending token"):
+    with pytest.raises(TokenizerError, match="no BOS or EOS token"):
         load_tokenizer(tmp_path)
 
 

@@ -12,7 +12,7 @@ from engine.errors import CorpusError
 from engine.text import blocks
 from engine.text.blocks import Tokens, pack_domain
 from engine.text.corpus import Document
-from engine.text.split import SPLITS, keep_documents, read_split
+from engine.text.split import SPLITS, read_split, store_documents
 from engine.text.tokenizer import Tokenizer, train_tokenizer
 
 TOKENIZER = train_tokenizer(["some words to learn from, again and again"] * 9, 300)
@@ -20,7 +20,7 @@ TOKENIZER = train_tokenizer(["some words to learn from, again and again"] * 9, 3
 
 def packed(texts: list[str], folder: Path, tokenizer: Tokenizer = TOKENIZER) -> Path:
     """The folder of tokens; the documents lie beside it."""
-    list(keep_documents(map(Document, texts), folder / "documents"))
+    list(store_documents(map(Document, texts), folder / "documents"))
     list(pack_domain(folder / "documents" / "0", tokenizer, folder / "tokens"))
     return folder / "tokens"
 
@@ -111,7 +111,7 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
 
 
 def test_progress_counts_documents_to_the_last(tmp_path: Path) -> None:
-    list(keep_documents((Document(f"text {i}") for i in range(30)), tmp_path))
+    list(store_documents((Document(f"text {i}") for i in range(30)), tmp_path))
     events = list(pack_domain(tmp_path / "0", TOKENIZER, tmp_path / "tokens"))
     assert (events[-1].done, events[-1].total, events[-1].unit) == (30, 30, "documents")
     assert all(event.is_first for event in events)

@@ -135,7 +135,7 @@ def test_hostile_file_names_are_only_shown_and_fit_to_be_shown(name: bytes, tmp_
 
 @pytest.mark.parametrize("missing", ["nothing", "nothing/at.txt"])
 def test_a_path_that_is_not_there_is_refused(missing: str, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="must be a file or a folder"):
+    with pytest.raises(CorpusError, match="no file or folder"):
         read(tmp_path / missing)
 
 
@@ -280,5 +280,5 @@ def test_a_kind_of_file_is_no_data_set(tmp_path: Path, monkeypatch: pytest.Monke
     write_jsonl(tmp_path / "private.json", TEXTS)
     monkeypatch.chdir(tmp_path)
     for name in ("json", "json:x"):
-        with pytest.raises(CorpusError, match="“json” is a kind of file"):
+        with pytest.raises(CorpusError, match="“json” is a file format"):
             list(read_dataset(name, ReadOptions(), Report()))

@@ -40,7 +40,7 @@ def test_the_same_text_is_found_each_time() -> None:
 
 
 def test_a_source_of_another_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(CorpusError, match=r"“nothing”.* Known: python, "):
+    with pytest.raises(CorpusError, match=r"“nothing”.* Choose one of python, "):
         next(local_documents("nothing"))
 
 

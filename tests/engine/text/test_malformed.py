@@ -20,7 +20,7 @@ from engine.errors import CorpusError
 from engine.files import new_folder
 from engine.text import records, streams
 from engine.text.corpus import ReadOptions, Report, read_documents
-from engine.text.split import keep_documents
+from engine.text.split import store_documents
 
 GOOD = b'{"text": "one good line"}\n'
 
@@ -80,19 +80,19 @@ CASES = {
     "UTF-16, big end first": Bad("a.jsonl", b"\xfe\xff" + "Wort".encode("utf-16-be"), 1, "UTF-16", "iconv"),
     "UTF-16 without its mark": Bad("a.csv", "text\nsome words".encode("utf-16-le"), 1, "UTF-16", "iconv"),
     "NUL bytes in a text": Bad("a.txt", b"one\ntwo\0\n", 2, "NUL", "tr -d"),
-    "NUL bytes in JSON": Bad("a.jsonl", GOOD + b'{"text": "a\0"}\n', 2, "JSON", "Mend"),
-    "an escaped NUL in JSON": Bad("a.jsonl", GOOD + b'{"text": "a\\u0000"}\n', 2, "NUL", "Mend"),
-    "NUL bytes in CSV": Bad("a.csv", b"text\ngood\nba\0d\n", 3, "NUL", "Mend"),
-    "a lone surrogate, escaped": Bad("a.jsonl", GOOD + b'{"text": "\\ud800"}\n', 2, "half a character", "Mend"),
+    "NUL bytes in JSON": Bad("a.jsonl", GOOD + b'{"text": "a\0"}\n', 2, "JSON", "Fix"),
+    "an escaped NUL in JSON": Bad("a.jsonl", GOOD + b'{"text": "a\\u0000"}\n', 2, "NUL", "Fix"),
+    "NUL bytes in CSV": Bad("a.csv", b"text\ngood\nba\0d\n", 3, "NUL", "Fix"),
+    "a lone surrogate, escaped": Bad("a.jsonl", GOOD + b'{"text": "\\ud800"}\n', 2, "unpaired surrogate", "Fix"),
     "a lone surrogate, encoded": Bad("a.jsonl", b'{"text": "\xed\xa0\x80"}\n', 1, "UTF-8", "iconv"),
-    "the wrong key": Bad("a.jsonl", GOOD + b'{"body": "x", "id": 3}\n', 2, "“body”, “id”", "which field"),
-    "no key at all": Bad("a.jsonl", b"{}\n", 1, "no field", "which field"),
-    "text that is a number": Bad("a.jsonl", GOOD + b'{"text": 7}\n', 2, "int", "Mend"),
-    "text that is null": Bad("a.jsonl", b'{"text": null}\n', 1, "null", "Mend"),
-    "text that is a list": Bad("a.jsonl", b'{"text": ["a"]}\n', 1, "list", "Mend"),
-    "cut JSON": Bad("a.jsonl", GOOD + b'{"text": "brok', 2, "not JSON", "Mend"),
-    "JSON that is none": Bad("a.jsonl", GOOD + b"hello\n", 2, "not JSON", "Mend"),
-    "a number of many digits": Bad("a.jsonl", b'{"text": "a", "n": ' + b"9" * 9000 + b"}", 1, "not JSON", "Mend"),
+    "the wrong key": Bad("a.jsonl", GOOD + b'{"body": "x", "id": 3}\n', 2, "“body”, “id”", "Say which field"),
+    "no key at all": Bad("a.jsonl", b"{}\n", 1, "no fields", "Say which field"),
+    "text that is a number": Bad("a.jsonl", GOOD + b'{"text": 7}\n', 2, "int", "Fix"),
+    "text that is null": Bad("a.jsonl", b'{"text": null}\n', 1, "null", "Fix"),
+    "text that is a list": Bad("a.jsonl", b'{"text": ["a"]}\n', 1, "list", "Fix"),
+    "cut JSON": Bad("a.jsonl", GOOD + b'{"text": "brok', 2, "not JSON", "Fix"),
+    "JSON that is none": Bad("a.jsonl", GOOD + b"hello\n", 2, "not JSON", "Fix"),
+    "a number of many digits": Bad("a.jsonl", b'{"text": "a", "n": ' + b"9" * 9000 + b"}", 1, "not JSON", "Fix"),
     "a bare string per line": Bad("a.jsonl", b'"hello"\n', 1, "str", "Write"),
     "a list on a later line": Bad("a.jsonl", GOOD + b"[1]\n", 2, "list", "Write"),
     "an array instead of lines": Bad("a.json", b'[{"text": "a"}, {"text": "b"}]', 1, "array", "jq -c"),
@@ -104,18 +104,18 @@ CASES = {
     "text behind a quote": Bad("a.csv", b'text\n"a"b\n', 2, "CSV", "quote"),
     "varying columns": Bad("a.csv", b"id,text\n1,a\n2,b,c\n", 3, "2 columns", "quotes"),
     "too few columns": Bad("a.tsv", b"id\ttext\n1\ta\n2\n", 3, "2 columns", "quotes"),
-    "no column for the text": Bad("a.csv", b"id,body\n1,a\n", 1, "“id”, “body”", "which column"),
+    "no column for the text": Bad("a.csv", b"id,body\n1,a\n", 1, "“id”, “body”", "Name the column"),
     "semicolons for commas": Bad("a.csv", b"id;text\n1;a\n", 1, "“id;text”", "commas"),
-    "a header with one name twice": Bad("a.csv", b"text,text\n1,a\n", 1, "once", "Rename"),
+    "a header with one name twice": Bad("a.csv", b"text,text\n1,a\n", 1, "twice", "Rename"),
     "corrupt parquet": Bad("a.parquet", b"PAR1" + b"\x17" * 90 + b"PAR1", None, "parquet", "again"),
     "cut parquet": Bad("a.parquet", table(text=["a", "b"])[:-9], None, "parquet", "again"),
     "empty parquet": Bad("a.parquet", b"", None, "parquet", "again"),
     "text named parquet": Bad("a.parquet", GOOD, None, "parquet", "again"),
-    "parquet without the column": Bad("a.parquet", table(body=["a"]), None, "“body”", "which column"),
-    "parquet with one name twice": Bad("a.parquet", twice_table(), None, "one column", "Rename"),
-    "parquet with numbers for text": Bad("a.parquet", table(text=["a"], n=[1]), 1, "int", "Mend", ReadOptions("n")),
-    "parquet with a null": Bad("a.parquet", table(text=["a", None]), 2, "null", "Mend"),
-    "parquet with lists": Bad("a.parquet", table(text=[["a"]]), 1, "list", "Mend"),
+    "parquet without the column": Bad("a.parquet", table(body=["a"]), None, "“body”", "Name the column"),
+    "parquet with one name twice": Bad("a.parquet", twice_table(), None, "2 columns", "Rename"),
+    "parquet with numbers for text": Bad("a.parquet", table(text=["a"], n=[1]), 1, "int", "Fix", ReadOptions("n")),
+    "parquet with a null": Bad("a.parquet", table(text=["a", None]), 2, "null", "Fix"),
+    "parquet with lists": Bad("a.parquet", table(text=[["a"]]), 1, "list", "Fix"),
     "parquet that is not UTF-8": Bad("a.parquet", not_utf8_table(), 2, "UTF-8", "iconv"),
     "PNG named txt": Bad("a.txt", b"\x89PNG\r\n\x1a\n", 1, "PNG", "hold text"),
     "pickle named txt": Bad("a.txt", pickle.dumps({"text": "a"}), 1, "pickle", "run code"),
@@ -140,11 +140,13 @@ CASES = {
     "a second stream of xz without its head": Bad("a.jsonl.xz", HEADLESS_XZ, None, "unpacked", "again"),
     "a cut second stream of xz": Bad("a.jsonl.xz", TWO_XZ[:-20], None, "unpacked", "again"),
     "damaged xz": Bad("a.txt.xz", b"\xfd7zXZ\x00" + b"\x55" * 99, None, "unpacked", "again"),
-    "a domain that is a list": Bad("a.jsonl", b'{"text": "a", "domain": []}', 1, "list", "Mend", DOMAIN),
-    "a domain without a name": Bad("a.jsonl", b'{"text": "a", "domain": " "}', 1, "1 to 80", "Mend", DOMAIN),
-    "a domain with an escape": Bad("a.jsonl", b'{"text": "a", "domain": "a\\u001b["}', 1, "1 to 80", "Mend", DOMAIN),
-    "a domain of half a character": Bad("a.jsonl", b'{"text": "a", "domain": "\\udfff"}', 1, "half", "Mend", DOMAIN),
-    "domains asked of plain text": Bad("a.txt", b"words\n", 1, "“domain”", "which field", DOMAIN),
+    "a domain that is a list": Bad("a.jsonl", b'{"text": "a", "domain": []}', 1, "list", "Fix", DOMAIN),
+    "a domain without a name": Bad("a.jsonl", b'{"text": "a", "domain": " "}', 1, "1 to 80", "Fix", DOMAIN),
+    "a domain with an escape": Bad("a.jsonl", b'{"text": "a", "domain": "a\\u001b["}', 1, "1 to 80", "Fix", DOMAIN),
+    "a domain with an unpaired surrogate": Bad(
+        "a.jsonl", b'{"text": "a", "domain": "\\udfff"}', 1, "surrogate", "Fix", DOMAIN
+    ),
+    "domains asked of plain text": Bad("a.txt", b"words\n", 1, "“domain”", "Say which field", DOMAIN),
 }
 
 EMPTY = {
@@ -168,7 +170,7 @@ def read(path: Path, options: ReadOptions | None = None) -> list[str]:
 def test_a_malformed_corpus_is_refused_with_file_line_and_remedy(bad: Bad, tmp_path: Path) -> None:
     (tmp_path / bad.name).write_bytes(bad.data)
     with pytest.raises(CorpusError) as refusal, new_folder(tmp_path / "kept") as folder:
-        list(keep_documents(read_documents(tmp_path / bad.name, bad.options, Report()), folder))
+        list(store_documents(read_documents(tmp_path / bad.name, bad.options, Report()), folder))
     assert (refusal.value.path, refusal.value.line) == (bad.name, bad.line)
     assert bad.problem in refusal.value.problem
     assert bad.remedy in refusal.value.next_step
@@ -178,7 +180,7 @@ def test_a_malformed_corpus_is_refused_with_file_line_and_remedy(bad: Bad, tmp_p
 @pytest.mark.parametrize(("name", "data"), EMPTY.values(), ids=EMPTY)
 def test_a_corpus_without_a_document_is_refused(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(CorpusError, match="at least one document"):
+    with pytest.raises(CorpusError, match="no documents"):
         read(tmp_path / name)
 
 

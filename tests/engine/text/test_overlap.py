@@ -19,7 +19,7 @@ from engine.text.overlap import (
     overlap_matrix,
     student_t,
 )
-from engine.text.split import keep_documents
+from engine.text.split import store_documents
 
 SEA = ["the grey sea rose", "the grey sea fell"]
 SKY = ["the grey sky rose"]
@@ -76,7 +76,7 @@ def test_the_matrix_has_experts_down_and_domains_across() -> None:
 
 def test_bigrams_of_a_domain_are_those_of_its_training_text(tmp_path: Path) -> None:
     documents = [Document(f"number {i} was here") for i in range(40)]
-    list(keep_documents(documents, tmp_path / "corpus"))
+    list(store_documents(documents, tmp_path / "corpus"))
     found = domain_bigrams(tmp_path / "corpus" / "0")
     assert "was here" in found
     assert 36 < len(found) < 80, "held-out text was read"
@@ -97,9 +97,9 @@ def test_experts_that_carry_over_where_text_is_shared_correlate_positively() -> 
 
 
 def test_the_cells_at_home_count_only_when_asked_for() -> None:
-    assert correlation(RATIOS, OVERLAPS, with_homes=True).num_cells == 9
+    assert correlation(RATIOS, OVERLAPS, with_own=True).num_cells == 9
     wide = [[2.0, 1.0, 4.0, 7.0], [1.0, 3.0, 5.0, 6.0]]
-    assert correlation(wide, [[0.1, 1, 0.3, 0.2], [1, 0.2, 0.4, 0.3]], homes=[1, 0]).num_cells == 6
+    assert correlation(wide, [[0.1, 1, 0.3, 0.2], [1, 0.2, 0.4, 0.3]], own_columns=[1, 0]).num_cells == 6
 
 
 def test_cells_that_were_not_measured_are_left_out() -> None:
@@ -150,7 +150,7 @@ def test_the_p_is_the_tail_of_students_t() -> None:
     ],
 )
 def test_what_has_no_correlation_is_refused(ratios: list[object], overlaps: list[object]) -> None:
-    with pytest.raises(EngineError, match=r"matrices of one shape|cells that differ"):
+    with pytest.raises(EngineError, match=r"matrices of one shape|different cells"):
         correlation(ratios, overlaps)
 
 

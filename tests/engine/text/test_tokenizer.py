@@ -190,12 +190,12 @@ def test_a_folder_that_wants_its_own_code_run_is_refused(tmp_path: Path) -> None
     (tmp_path / "mine.py").write_text("raise SystemExit('ran')")
     config = {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(TokenizerError, match="must hold a tokenizer"):
+    with pytest.raises(TokenizerError, match="code of its own"):
         load_tokenizer(tmp_path)
 
 
 def test_a_tokenizer_without_a_boundary_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="beginning or ending token"):
+    with pytest.raises(TokenizerError, match="no BOS or EOS token"):
         load_tokenizer(write_folder(tmp_path, byte_level("<s>"), "tokenizer_config.json", {}))
 
 
@@ -217,5 +217,5 @@ def test_a_text_that_breaks_the_tokenizer_is_refused() -> None:
 
 
 def test_a_folder_without_anything_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="must hold a tokenizer"):
+    with pytest.raises(TokenizerError, match=r"has no (fast )?tokenizer"):
         load_tokenizer(tmp_path)

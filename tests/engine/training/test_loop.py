@@ -105,7 +105,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_last_good_one(make_model, m
 def test_a_checkpoint_of_other_settings_is_not_continued(make_model, make_texts, tmp_path: Path) -> None:
     texts = make_texts(KEYS)
     list(train(make_model(KEYS), texts, CONFIG, tmp_path))
-    with pytest.raises(TrainingError, match="same settings"):
+    with pytest.raises(TrainingError, match="other settings"):
         list(train(make_model(KEYS), texts, replace(CONFIG, learning_rate=1e-3), tmp_path))
 
 
@@ -277,20 +277,22 @@ def test_a_loss_that_is_no_number_stops_before_anything_is_updated(make_model, m
 def test_a_last_update_that_breaks_the_weights_is_no_training(make_model, make_texts, tmp_path: Path) -> None:
     config = replace(CONFIG, num_steps=1)
     object.__setattr__(config, "learning_rate", math.inf)  # nobody may ask for it
-    with pytest.raises(NonFiniteLoss, match="after step 1 must be a number"):
+    with pytest.raises(NonFiniteLoss, match="after step 1 is "):
         list(train(make_model(["law"]), make_texts(["law"]), config, tmp_path))
     assert not list(tmp_path.glob("step-*"))
 
 
 def test_a_domain_with_too_little_text_is_refused_by_name(make_model, make_texts, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="“domain law” must hold at least one block of 500 tokens"):
+    with pytest.raises(TrainingError, match=r"“domain law” has .* less than one block of 500"):
         train(make_model(KEYS), make_texts(KEYS), replace(CONFIG, block_size=500), tmp_path)
 
 
 def test_blocks_longer_than_the_context_are_refused(model: MultiExpertModel) -> None:
     context = {"ffn": 64, "token": 63, "adapter": 64}[model.experts_in]
     require_context(model, context)
-    with pytest.raises(TrainingError, match=f"context of {context} tokens, but is {context + 1}"):
+    with pytest.raises(
+        TrainingError, match=f"block_size {context + 1} is above the model.s context of {context} tokens"
+    ):
         require_context(model, context + 1)
 
 

@@ -111,7 +111,7 @@ def test_a_full_disk_pauses_and_the_job_goes_on_once_there_is_room(
         list(run_here(job_id))
     card = house.card(job_id)
     assert (card.state, house.num_effects(job_id)) == ("paused", 0)
-    assert "must have room" in card.error
+    assert "is full" in card.error
     assert "Free some space" in card.next_step
     submit.resume(job_id)
     list(run_here(job_id))
@@ -158,7 +158,7 @@ def test_a_cancel_that_the_last_write_finds_keeps_the_work(
         submit.request_stop(job_id, "cancel")
         return real(*arguments)
 
-    monkeypatch.setattr(attempt, "settle_done", late)
+    monkeypatch.setattr(attempt, "finish_done", late)
     list(run_here(job_id))
     assert (house.card(job_id).state, house.num_effects(job_id)) == ("cancelled", 0)
     assert (house.settings.jobs_folder / job_id / "work" / "step").read_text() == "100"
@@ -180,13 +180,13 @@ def test_leaving_the_terminal_pauses_the_job(house: House, job_id: str) -> None:
     list(itertools.islice(events, 30))
     events.close()  # type: ignore[attr-defined]
     card = house.card(job_id)
-    assert (card.state, card.error) == ("paused", "It was left at the terminal.")
+    assert (card.state, card.error) == ("paused", "It was interrupted at the terminal.")
 
 
 def test_a_job_that_runs_cannot_be_run_here_too(job_id: str) -> None:
     events = run_here(job_id)
     next(iter(events))
-    with pytest.raises(JobError, match="must be in the queue"):
+    with pytest.raises(JobError, match="not in the queue"):
         next(iter(run_here(job_id)))
     events.close()  # type: ignore[attr-defined]
 
@@ -240,7 +240,7 @@ def test_a_registry_that_stays_away_stops_the_work_with_a_checkpoint(
         job_id = rows.create_job(session, wish(steps=100_000))
     claim = take(house.settings, job_id, new_owner())
     assert claim is not None
-    with away_for(60, monkeypatch), pytest.raises(LeaseLost, match="silent"):
+    with away_for(60, monkeypatch), pytest.raises(LeaseLost, match="did not respond for a full lease"):
         list(attempt.attempt(claim, house.settings, os.abort))
     assert int((house.settings.jobs_folder / job_id / "work" / "step").read_text()) > 100
     assert house.row(job_id).state == "running"

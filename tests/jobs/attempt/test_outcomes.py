@@ -60,7 +60,7 @@ def test_a_full_disk_pauses(error: Exception, tmp_path: Path) -> None:
 )
 def test_too_little_memory_says_what_to_make_smaller(error: Exception, tmp_path: Path) -> None:
     state, problem, next_step = ending(error, tmp_path)
-    assert (state, problem[:24]) == ("failed", "The memory is not enough")
+    assert (state, problem[:26]) == ("failed", "There is not enough memory")
     assert "smaller block_size" in next_step
 
 

@@ -112,7 +112,7 @@ def test_an_early_end_is_the_whole_of_the_work_and_is_told() -> None:
         "Stopped early, after step 40 of 300: the weights are those of step 20, the best on held-out text."
     ]
     reporter.add(TrainingFinished(280, 300, 300, {"law": 4.0}))
-    assert reporter.take().messages[0].text.startswith("All 300 steps are made: the weights are those of step 280")
+    assert reporter.take().messages[0].text.startswith("Made all 300 steps: the weights are those of step 280")
 
 
 def test_an_end_with_the_last_weights_is_nothing_to_tell() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.clusters.sources import as_ids
-from engine.clusters.sources import wholes_of as wholes_among
+from engine.clusters.sources import first_in_group as wholes_among
 from engine.events import Event
 from engine.files import ArtifactRef, new_folder
 from engine.text.parquet_rows import Table
-from engine.text.split import SPLITS, wholes_of
+from engine.text.split import SPLITS, first_in_group
 from jobs.kinds.replications.replicate_demix import _measure
 from jobs.kinds.shared.replication_report import with_wholes
 from workbench.replications.demix.names import System
@@ -39,9 +39,9 @@ def write(folder: Path, groups: dict[str, list[str | None]]) -> list[str]:
 
 def test_pieces_have_the_number_of_the_first_and_whole_documents_their_own(tmp_path: Path) -> None:
     write(tmp_path / "cut", {"test": [None, "novel", None, "novel", "poem"]})
-    assert wholes_of(tmp_path / "cut", "test").tolist() == [0, 1, 2, 1, 4]
+    assert first_in_group(tmp_path / "cut", "test").tolist() == [0, 1, 2, 1, 4]
     write(tmp_path / "uncut", {"test": [None, "letter", None]})
-    assert wholes_of(tmp_path / "uncut", "test").tolist() == [0, 1, 2]
+    assert first_in_group(tmp_path / "uncut", "test").tolist() == [0, 1, 2]
 
 
 def test_pieces_among_the_documents_of_a_clustering_are_found_in_whatever_order(tmp_path: Path) -> None:

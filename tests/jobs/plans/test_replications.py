@@ -16,9 +16,9 @@ from jobs.plans.replications import (
     find_replication,
     jobs_of,
     replications,
+    spec_for_domains,
+    spec_for_folder,
     submit_replication,
-    wish_for,
-    wish_on,
 )
 from workbench.errors import BadSpec
 from workbench.job_records import jobs, leases
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wish(folder: Path) -> Replicate:
-    return wish_for(folder, "rep", "smoke", 2)
+    return spec_for_folder(folder, "rep", "smoke", 2)
 
 
 def end(job_id: str, state: str = "done") -> None:
@@ -79,14 +79,14 @@ def test_files_become_domains_and_only_small_groups_stay_together(wish: Replicat
 def test_a_folder_with_too_few_domains_is_refused_with_its_place(folder: Path, missing: str) -> None:
     (folder / missing).unlink()
     with pytest.raises(CorpusError, match=missing.split("/")[0]):
-        wish_for(folder, "rep", "smoke", 2)
+        spec_for_folder(folder, "rep", "smoke", 2)
 
 
 def test_domains_of_the_registry_are_refused_when_named_twice_or_too_few() -> None:
     with pytest.raises(BadSpec, match="name each domain once"):
-        wish_on(["a", "b"], ["a"], "rep", "smoke", 1)
+        spec_for_domains(["a", "b"], ["a"], "rep", "smoke", 1)
     with pytest.raises(BadSpec, match="at least 2"):
-        wish_on(["a"], ["b"], "rep", "smoke", 1)
+        spec_for_domains(["a"], ["b"], "rep", "smoke", 1)
 
 
 def test_every_step_comes_after_what_it_needs(wish: Replicate) -> None:
@@ -174,7 +174,7 @@ def test_a_report_of_fewer_seeds_in_between_does_not_make_it_one_of_fewer(wish: 
 
 def test_a_name_that_something_else_has_is_refused_and_leaves_nothing(wish: Replicate, folder: Path) -> None:
     submit_replication(wish)
-    other = changed(wish_for(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
+    other = changed(spec_for_folder(folder, "rep", "smoke", 2), size="tiny", budget=SIZES["tiny"])
     with pytest.raises(BadSpec, match="exists already"):
         submit_replication(other)
     with reading() as session:
@@ -190,22 +190,22 @@ def test_a_size_that_has_changed_since_changes_no_replication_that_was_begun(
     with reading() as session:
         begun = find_replication(session, "rep")
     assert begun.budget.test_tokens == 1024
-    assert wish_for(folder, "rep", "smoke", 2) == begun  # asked for again, it goes on as it was
+    assert spec_for_folder(folder, "rep", "smoke", 2) == begun  # asked for again, it goes on as it was
     assert submit_replication(begun) == first
-    assert wish_for(folder, "new", "smoke", 2).budget == other
+    assert spec_for_folder(folder, "new", "smoke", 2).budget == other
 
 
 @pytest.mark.parametrize(("name", "domain"), [("r" * 75, "books"), ("my-replication", "b" * 70)])
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(name: str, domain: str) -> None:
     with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
-        wish_on([domain, "news"], ["tweets"], name, "smoke", 1)
+        spec_for_domains([domain, "news"], ["tweets"], name, "smoke", 1)
 
 
 @pytest.mark.parametrize("file", ["a,b.jsonl", "n" * 90 + ".jsonl"])
 def test_a_file_whose_name_cannot_be_a_domains_is_refused_by_its_name(folder: Path, file: str) -> None:
     (folder / "train" / "news.jsonl").rename(folder / "train" / file)
-    with pytest.raises(BadSpec, match=f"{file} cannot name a domain: name: a name must"):
-        wish_for(folder, "rep", "smoke", 2)
+    with pytest.raises(BadSpec, match=f"{file} is not a valid name for a domain: name: a name must"):
+        spec_for_folder(folder, "rep", "smoke", 2)
 
 
 def test_twenty_seeds_are_placed_within_seconds() -> None:
@@ -214,7 +214,7 @@ def test_twenty_seeds_are_placed_within_seconds() -> None:
     with transaction() as session:
         for name in names:
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    wish = wish_on(names[:8], names[8:], "rep", "smoke", 20)
+    wish = spec_for_domains(names[:8], names[8:], "rep", "smoke", 20)
     began = time.process_time()
     assert len(submit_replication(wish)) == len(plan(wish)) > 400
     assert time.process_time() - began < 6
@@ -222,9 +222,9 @@ def test_twenty_seeds_are_placed_within_seconds() -> None:
 
 def test_the_same_text_is_imported_once_and_other_text_gets_another_name(wish: Replicate, folder: Path) -> None:
     submit_replication(wish)
-    again = wish_for(folder, "again", "smoke", 1)
+    again = spec_for_folder(folder, "again", "smoke", 1)
     assert again.imports == wish.imports
-    bounded = wish_for(folder, "bounded", "tiny", 1)  # tiny reads less of it
+    bounded = spec_for_folder(folder, "bounded", "tiny", 1)  # tiny reads less of it
     assert bounded.domains == ["bounded-books", "bounded-news"]
 
 
@@ -232,7 +232,7 @@ def test_a_failed_job_of_a_replication_leaves_no_other_replication_behind(wish: 
     with transaction() as session:
         place(session, plan(wish)[:3])
         assert replications(session) == []
-    with reading() as session, pytest.raises(BadSpec, match="no replication called “rep”"):
+    with reading() as session, pytest.raises(BadSpec, match="no replication “rep”"):
         find_replication(session, "rep")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import TrainingConfig
-from jobs.plans.replications import changed, jobs_of, replications, submit_replication, wish_on
+from jobs.plans.replications import changed, jobs_of, replications, spec_for_domains, submit_replication
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.analysis.classify import Classify
@@ -38,7 +38,7 @@ def wish() -> ReplicateCbtm:
     with transaction() as session:
         for name in ("law", "sea", "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    found = wish_on(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
+    found = spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2, paper="cbtm")
     assert isinstance(found, ReplicateCbtm)
     return found
 
@@ -169,16 +169,16 @@ def test_tasks_are_classified_once_all_models_that_answer_are_there(wish: Replic
 
 def test_two_papers_cannot_share_a_name(wish: ReplicateCbtm) -> None:
     submit_replication(wish)
-    with pytest.raises(BadSpec, match="replication of another paper already \\(cbtm\\)"):
-        wish_on(["law", "sea"], ["tweets"], "rep", "smoke", 2)
-    submit_replication(wish_on(["law", "sea"], ["tweets"], "other", "smoke", 1))
+    with pytest.raises(BadSpec, match="replication of another paper \\(cbtm\\)"):
+        spec_for_domains(["law", "sea"], ["tweets"], "rep", "smoke", 2)
+    submit_replication(spec_for_domains(["law", "sea"], ["tweets"], "other", "smoke", 1))
     with reading() as session:
         assert {(one.name, one.paper) for one in replications(session)} == {("rep", "cbtm"), ("other", "demix")}
 
 
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name() -> None:
     with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
-        wish_on(["law", "sea"], ["tweets"], "r" * 65, "smoke", 1, paper="cbtm")
+        spec_for_domains(["law", "sea"], ["tweets"], "r" * 65, "smoke", 1, paper="cbtm")
 
 
 @pytest.mark.parametrize("letters", range(50, 61))
@@ -189,7 +189,7 @@ def test_every_name_that_is_taken_gives_a_plan(letters: int) -> None:
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
     name = "r" * letters
     if letters + len("-s0-k2-standardise") <= 70:
-        assert plan(wish_on(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm"))
+        assert plan(spec_for_domains(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm"))
     else:
         with pytest.raises(BadSpec, match=r"at most 70 characters, but “.*” would have"):
-            wish_on(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm")
+            spec_for_domains(["law", "sea"], ["tweets"], name, "smoke", 1, paper="cbtm")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.plans.replications import changed, jobs_of, submit_replication, wish_on
+from jobs.plans.replications import changed, jobs_of, spec_for_domains, submit_replication
 from workbench.errors import BadSpec
 from workbench.job_records import jobs
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -33,7 +33,7 @@ def wish() -> ReplicateMode:
     with transaction() as session:
         for name in (*DOMAINS, "tweets"):
             jobs.create_job(session, ImportCorpus(name=name, path=f"/text/{name}"))
-    found = wish_on(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    found = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
     assert isinstance(found, ReplicateMode)
     return found
 
@@ -91,7 +91,7 @@ def test_the_backbone_never_saw_the_targets_and_all_arms_begin_from_its_copy(wis
 @pytest.mark.parametrize("size", SIZES)
 def test_all_trainings_have_equal_batches_and_as_many_steps_but_those_that_are_about_steps(size: str) -> None:
     budget = SIZES[size]  # type: ignore[index]
-    wish = wish_on(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
+    wish = spec_for_domains(DOMAINS, [], "rep", size, 1, paper="mode")  # type: ignore[arg-type]
     steps: list[int] = []
     for step in plan(wish):
         match step.spec:
@@ -115,7 +115,7 @@ def test_asking_again_adds_no_job_and_more_seeds_keep_those_there_are(wish: Repl
 
 @pytest.mark.parametrize("size", SIZES)
 def test_no_two_trainings_of_a_new_replication_start_alike(size: str) -> None:
-    wish = wish_on(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
+    wish = spec_for_domains(DOMAINS, [], "rep", size, 20, paper="mode")  # type: ignore[arg-type]
     starts = starts_of(wish)
     assert len(set(starts)) == len(starts) > 20
 
@@ -133,7 +133,7 @@ def test_a_replication_begun_when_starts_were_shared_goes_on_with_them(wish: Rep
         job = session.get_one(Job, ids[-1])
         budget = {name: told for name, told in job.spec["budget"].items() if name != "own_starts"}  # as it was kept
         job.spec = {**job.spec, "budget": budget}
-    again = wish_on(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
+    again = spec_for_domains(DOMAINS, ["tweets"], "rep", "smoke", 2, paper="mode")
     assert set(starts_of(again)) == {0, 1, 2}
     assert submit_replication(again) == ids
 
@@ -156,13 +156,13 @@ def test_targets_that_are_no_two_other_training_domains_are_refused(
 
 def test_two_domains_are_too_few() -> None:
     with pytest.raises(BadSpec, match="targets: give at least 2, not 1"):
-        wish_on(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
+        spec_for_domains(DOMAINS[:2], [], "rep", "smoke", 1, paper="mode")
 
 
 def test_a_name_too_long_for_what_it_makes_is_refused_with_the_name(wish: ReplicateMode) -> None:
     longest = max(map(len, ModeRun("", 0).names([])))
     assert longest < 30
     with pytest.raises(BadSpec, match=r"at most 80 characters, but “.*” would have"):
-        wish_on(DOMAINS, [], "r" * 65, "smoke", 1, paper="mode")
+        spec_for_domains(DOMAINS, [], "r" * 65, "smoke", 1, paper="mode")
     names = [step.spec.model_dump().get("name", "") for step in plan(wish)]
     assert set(wish.names()) >= {name for name in names if name.startswith("rep-")}

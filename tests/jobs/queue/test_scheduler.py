@@ -62,7 +62,7 @@ def test_a_machine_that_just_woke_up_lets_its_jobs_show_that_they_live(house: Ho
     assert take(house.settings, job_id, "somebody") is not None
     silence(job_id)
     reconciler = Scheduler(house.settings)
-    reconciler._silence._looked_at -= 3600
+    reconciler._reaper._reaped_at -= 3600
     reconciler.round()
     assert house.card(job_id).state == "interrupted"
     reconciler.round()
@@ -81,7 +81,7 @@ def test_a_registry_that_is_away_is_tried_again(house: House, monkeypatch: pytes
     def away(_: scheduler.LeaseReaper) -> None:
         raise RegistryAway("The registry does not answer.")
 
-    monkeypatch.setattr(scheduler.LeaseReaper, "look", away)
+    monkeypatch.setattr(scheduler.LeaseReaper, "reap", away)
     Scheduler(house.settings).run(Over())  # type: ignore[arg-type]
     assert len(rounds) == 4
 

@@ -416,7 +416,7 @@ def test_half_a_character_is_refused_where_it_stands(api: TestClient, field: str
     response = api.post("/v1/completions", content=body, headers={"content-type": "application/json"})
     assert response.status_code == 400
     assert f"{field}" in response.json()["error"]["message"]
-    assert "half a character" in response.json()["error"]["message"]
+    assert "unpaired surrogate" in response.json()["error"]["message"]
 
 
 def test_an_expert_disabled_in_the_registry_says_so(api: TestClient) -> None:

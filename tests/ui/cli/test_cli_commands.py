@@ -237,7 +237,7 @@ def test_an_expert_that_a_job_names_is_not_renamed_and_the_reason_is_said(capsys
     with transaction() as session:
         create_job(session, Evaluate(mixture="both", experts=["both/law"]), "Score law, too")
     assert main(["expert", "rename", "both/law", "statutes"]) == 2
-    assert "must be unused to be renamed, but is needed by job “Score law, too”" in capsys.readouterr().err
+    assert "cannot be renamed: it is needed by job “Score law, too”" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("mixed")

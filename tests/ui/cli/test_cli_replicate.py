@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.plans.replications import find_replication, replications, wish_for
+from jobs.plans.replications import find_replication, replications, spec_for_folder
 from jobs.queue.local_runner import cards_of
 from ui.cli.app import main
 from ui.cli.commands.replicate import _state_words
@@ -39,7 +39,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def test_a_folder_is_asked_for_once_and_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "demix-smoke"
-    assert len(first["jobs"]) == len(plan(wish_for(folder, "demix-smoke", "smoke", 1)))
+    assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 1)))
     assert ask(capsys, "demix", "--name", "demix-smoke", "--size", "smoke") == first
     (row,) = ask(capsys, "list")
     assert (row["name"], row["seeds"], row["done"], row["report"]) == ("demix-smoke", 1, 0, None)
@@ -56,7 +56,7 @@ def test_a_report_of_nothing_marks_nothing_as_tested(folder: Path, capsys: pytes
     assert main(["replicate", "show", "early"]) == 0
     said = capsys.readouterr().out
     assert "DEMix (naive) has less perplexity" in said
-    number = len(plan(wish_for(folder, "early", "smoke", 2))) - 1
+    number = len(plan(spec_for_folder(folder, "early", "smoke", 2))) - 1
     assert f"{number} jobs are not done: {number} queued." in said
 
 
@@ -75,7 +75,7 @@ def test_what_is_paused_is_told_with_the_way_on_and_waits_for_no_worker(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1", "--name", "rep")["jobs"]
-    wish = wish_for(folder, "rep", "smoke", 1)
+    wish = spec_for_folder(folder, "rep", "smoke", 1)
     assert "Start a worker" in _state_words(wish, cards_of(ids))
     with transaction() as session:
         jobs.request_stop(session, ids[0], "pause")
@@ -102,7 +102,7 @@ def test_another_paper_is_asked_for_in_the_same_way_and_listed_beside(
 ) -> None:
     first = ask(capsys, "cbtm", str(folder), "--size", "smoke", "--seeds", "1")
     assert first["name"] == "cbtm-smoke"
-    assert len(first["jobs"]) == len(plan(wish_for(folder, "cbtm-smoke", "smoke", 1, paper="cbtm")))
+    assert len(first["jobs"]) == len(plan(spec_for_folder(folder, "cbtm-smoke", "smoke", 1, paper="cbtm")))
     assert ask(capsys, "cbtm", "--name", "cbtm-smoke")["jobs"] == first["jobs"]
     ask(capsys, "demix", str(folder), "--size", "smoke", "--seeds", "1")
     assert {(row["name"], row["paper"]) for row in ask(capsys, "list")} == {
@@ -147,14 +147,14 @@ def test_a_name_of_one_paper_is_refused_for_another(folder: Path, capsys: pytest
     ("arguments", "words"),
     [
         (["demix", "FOLDER", "--domains", "a,b"], "are both given"),
-        (["demix", "--name", "nobody"], "no replication called “nobody”"),
+        (["demix", "--name", "nobody"], "no replication “nobody”"),
         (["demix", "--domains", "a,b", "--novel", "c"], "no domain called “a”"),
         (["demix", "--domains", "a", "--novel", "c"], "at least 2"),
         (["demix", "/no/such/folder"], "there is none"),
         (["demix", "FOLDER", "--name", "n" * 75], "at most 80 characters"),
         (["demix", "FOLDER", "--removed", "poems"], "only a training domain"),
         (["cbtm", "FOLDER", "--tasks", "/no/such"], "a folder for each task"),
-        (["report", "nobody"], "no replication called “nobody”"),
+        (["report", "nobody"], "no replication “nobody”"),
         (["show", "nobody"], "no report of “nobody” yet"),
     ],
 )

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from engine.mixing.gates.posterior import PosteriorGateConfig
 from engine.text.corpus import Document
-from engine.text.split import keep_documents
+from engine.text.split import store_documents
 from workbench.analysis import evaluations
 from workbench.job_records import jobs, leases
 from workbench.kinds.analysis.evaluate import Evaluate
@@ -96,7 +96,7 @@ def _corpus(session: Session, storage: Storage, name: str) -> CorpusCard:
     id = new_id()
     with storage.new(id) as folder:
         documents = (Document(f"{i}. {TEXTS[name] * 20}", name, None, f"{name}.txt:{i}") for i in range(60))
-        for _ in keep_documents(documents, folder):
+        for _ in store_documents(documents, folder):
             pass
         summary = _summary(folder)
     artifact = artifacts.register_artifact(session, storage, id, "corpus")

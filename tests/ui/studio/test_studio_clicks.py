@@ -89,7 +89,7 @@ def test_an_expert_that_a_job_names_is_not_renamed_and_the_page_says_why() -> No
     app = open_room("experts", experts__chosen=["laws again"])
     named(app.text_input, "New name").set_value("statutes")
     named(app.button, "Rename").click().run()
-    assert "must be unused to be renamed, but is needed by job “Score it, too”" in told(app)
+    assert "cannot be renamed: it is needed by job “Score it, too”" in told(app)
     assert read(experts.get_expert, "laws again")
 
 

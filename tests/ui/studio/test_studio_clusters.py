@@ -270,7 +270,7 @@ def test_a_name_that_another_has_is_refused_whole() -> None:
     app.text_input(key=f"clusters.name.{first.id}").set_value(second.name).run()
     app.text_input(key=f"clusters.notes.{first.id}").set_value("kept?").run()
     named(app.button, "Save").click().run()
-    assert "is called" in everything(app)
+    assert "is already called" in everything(app)
     assert (card().clusters[0].name, card().clusters[0].notes) == (first.name, "")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from jobs.plans.replications import submit_replication, wish_for
+from jobs.plans.replications import spec_for_folder, submit_replication
 from jobs.queue.submit import run_now
 from tests.ui.studio.test_studio_pages import complaints, told
 from workbench.job_records import jobs, leases
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wish(folder: Path) -> Replicate:
-    return wish_for(folder, "rep", "smoke", 1)
+    return spec_for_folder(folder, "rep", "smoke", 1)
 
 
 def open_page(**chosen: Any) -> AppTest:
@@ -49,7 +49,7 @@ def test_nothing_reproduced_yet_offers_the_form_and_one_click_asks_for_all_jobs(
     app.button(key="replication.submit").click().run()
     assert not complaints(app)
     with reading() as session:
-        assert len(jobs.list_jobs(session)) == len(plan(wish_for(folder, "demix-smoke", "smoke", 2)))
+        assert len(jobs.list_jobs(session)) == len(plan(spec_for_folder(folder, "demix-smoke", "smoke", 2)))
     assert "0 of " in told(app)
 
 
@@ -62,7 +62,7 @@ def test_another_paper_has_its_sizes_its_name_and_its_command(folder: Path) -> N
     assert not complaints(app)
     with reading() as session:
         assert len(jobs.list_jobs(session, limit=500)) == len(
-            plan(wish_for(folder, "cbtm-smoke", "smoke", 2, paper="cbtm"))
+            plan(spec_for_folder(folder, "cbtm-smoke", "smoke", 2, paper="cbtm"))
         )
     assert "C-BTM, smoke" in told(app)
 

@@ -197,11 +197,11 @@ def test_a_fault_in_an_upload_names_the_persons_own_file(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("home")
 def test_a_broken_record_may_be_left_out_and_that_is_said_once() -> None:
-    told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Mend or remove it."}
+    told = {"kind": "import-corpus", "error": "x.jsonl, line 2: not JSON.", "next_step": "Fix or remove it."}
     told["failure"] = {"code": "corpus_error", "line": 2}
     assert "--skip-bad" in next_step_of(job("failed", **told, spec={"skip_bad": False}))
-    assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Mend or remove it."
-    assert next_step_of(job("failed", **told | {"failure": {"code": "corpus_error"}})) == "Mend or remove it."
+    assert next_step_of(job("failed", **told, spec={"skip_bad": True})) == "Fix or remove it."
+    assert next_step_of(job("failed", **told | {"failure": {"code": "corpus_error"}})) == "Fix or remove it."
 
 
 def test_the_time_left_is_a_range_where_the_speed_varied() -> None:

@@ -108,7 +108,7 @@ def test_a_name_that_unfinished_jobs_know_a_cluster_by_stays(world: World) -> No
     first, second = clustering(world, facts("a"), facts("b")).clusters
     jobs.create_job(world.session, MakeDomain(clustering="others", name="x", clusters=["a", "b"]))
     jobs.create_job(world.session, SplitCluster(clustering="topics", cluster="a"))
-    with pytest.raises(InUse, match="The cluster “a” must be unused to be renamed, but is needed by job “Split a clus"):
+    with pytest.raises(InUse, match="The cluster “a” cannot be renamed: it is needed by job “Split a clus"):
         rename_cluster(world.session, "topics", "0", "first")
     with pytest.raises(InUse):
         describe_cluster(world.session, first.id, "first", "")
@@ -123,7 +123,7 @@ def test_a_cluster_told_by_its_id_is_that_one_whatever_its_number_is_by_now(worl
     assert [(one.id, one.name, one.notes) for one in card.clusters][1:] == [(third.id, "third", "mine")]
     with pytest.raises(BadSpec, match="was merged into another one"):
         describe_cluster(world.session, second.id, "second", "")
-    with pytest.raises(BadSpec, match="is called “third” already"):
+    with pytest.raises(BadSpec, match="is already called “third”"):
         describe_cluster(world.session, card.clusters[0].id, "third", "")
 
 

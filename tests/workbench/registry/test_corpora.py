@@ -57,13 +57,13 @@ def test_what_is_unknown_lists_what_is_known(world: World) -> None:
 
 def test_documents_can_be_looked_at(world: World) -> None:
     from engine.text.corpus import Document
-    from engine.text.split import keep_documents
+    from engine.text.split import store_documents
 
     world.corpus("library", "law")
     row = corpora.domain_row(world.session, "law")
     with world.storage.new(row.artifact_id) as folder:
         documents = [Document(text=f"text {n}", domain=None, group=None, source="here") for n in range(200)]
-        for _ in keep_documents(iter(documents), folder):
+        for _ in store_documents(iter(documents), folder):
             pass
     first = corpora.preview_documents(world.session, world.storage, "law", "train", limit=3)
     later = corpora.preview_documents(world.session, world.storage, "law", "train", limit=3, offset=2)
@@ -93,7 +93,7 @@ def test_a_corpus_in_use_says_who_needs_it(world: World) -> None:
     world.expert("lawyer", "law")
     with pytest.raises(InUse, match="needed by expert “lawyer”; job “Make my seed”") as caught:
         corpora.delete_corpus(world.session, "library")
-    assert "“library” must be unused" in caught.value.problem
+    assert "“library” cannot be deleted" in caught.value.problem
     assert corpora.get_corpus(world.session, "library")
 
 

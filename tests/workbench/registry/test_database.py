@@ -344,7 +344,7 @@ def test_migrating_twice_changes_nothing(home: Path) -> None:
 @pytest.mark.parametrize("home", ["file", "file/below"])
 def test_a_home_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path, home: str) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(StorageError, match="must be a folder that can be written"):
+    with pytest.raises(StorageError, match="is not writable"):
         database.migrate(Settings(home=tmp_path / home))
 
 
@@ -370,7 +370,7 @@ def test_an_older_registry_is_migrated_and_a_newer_one_is_left_alone() -> None:
     for version, advice in (("0000", "Run `workbench migrate`"), ("9999", "Install the newer workbench")):
         with transaction() as session:
             session.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
-        with pytest.raises(NoRegistry, match=f"must be of version .* but is {version} instead. {advice}"):
+        with pytest.raises(NoRegistry, match=f"has version {version}.* {advice}"):
             database.require_registry()
     with pytest.raises(NoRegistry, match="newer workbench"):
         database.migrate()
@@ -383,7 +383,7 @@ def test_a_file_that_is_no_registry_is_refused(home: Path) -> None:
 
 
 def test_a_url_that_is_none_is_refused_without_showing_it() -> None:
-    with pytest.raises(NoRegistry, match="must be one of SQLAlchemy's") as caught:
+    with pytest.raises(NoRegistry, match="not valid for SQLAlchemy") as caught:
         database.make_engine("secret password")
     assert "secret" not in str(caught.value)
 
@@ -509,7 +509,7 @@ def test_a_connection_that_the_server_cut_is_replaced(registry: str) -> None:
     cut = text(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid() AND datname = 'postgres'"
     )
-    with pytest.raises(RegistryAway, match="does not answer"), transaction() as session:
+    with pytest.raises(RegistryAway, match="does not respond"), transaction() as session:
         session.add(Mixture(name="lost"))
         session.flush()
         with database.make_engine(get_settings().database).connect() as other:

@@ -73,7 +73,7 @@ def test_a_name_that_unfinished_jobs_know_an_expert_by_stays(world: World, state
     job_id = jobs.create_job(world.session, ComposeMode(name="both", experts=["law", "news"]))
     job = world.session.get_one(Job, job_id)
     job.state = state
-    with pytest.raises(InUse, match="“law” must be unused to be renamed, but is needed by job “Compose experts into"):
+    with pytest.raises(InUse, match="“law” cannot be renamed: it is needed by job “Compose experts into"):
         experts.rename(world.session, "law", "jurist")
     assert experts.rename(world.session, "law", "law").name == "law"
     job.state = "cancelled"

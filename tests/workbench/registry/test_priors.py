@@ -146,7 +146,7 @@ def test_without_scores_no_parent_is_proposed_and_the_way_to_them_is_named(score
 def test_a_prior_for_other_experts_is_refused(scored: None) -> None:
     with transaction() as session:
         priors.give_prior(session, "half", {"both/law": 2.0})
-    with pytest.raises(MixtureError, match="has none for “both/sea”"), reading() as session:
+    with pytest.raises(MixtureError, match="has no share for the expert"), reading() as session:
         priors.weights_under(session, "half", ["both/law", "both/sea"])
 
 

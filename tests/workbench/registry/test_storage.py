@@ -302,7 +302,7 @@ def test_a_full_disk_destroys_nothing_and_says_where(tiny_disk: Path, write: obj
     storage = Storage(tiny_disk / "artifacts")
     before = keep(storage)
     assert callable(write)
-    sentence = rf"{storage.folder} must have room .* bytes left"
+    sentence = rf"{storage.folder} is full: .* bytes are free"
     with pytest.raises(DiskFull, match=sentence) as caught, storage.new("a" * 32) as folder:
         write(folder)
     assert "then resume the job" in caught.value.next_step

@@ -17,9 +17,9 @@ from workbench.replications.cbtm.names import (
     SEED,
     Arm,
     System,
-    alone,
     averaged,
     balanced,
+    single_model,
     sparse,
     upcycled,
 )
@@ -57,7 +57,7 @@ def homes(own: float, away: float, changed: Mapping[tuple[int, int], float] | No
     for run in SUBJECT.runs:
         for cluster, home in enumerate(run.domains(MAIN, DOMAINS)):
             nats = {
-                alone(MAIN, model): own if model == cluster else (changed or {}).get((model, cluster), away)
+                single_model(MAIN, model): own if model == cluster else (changed or {}).get((model, cluster), away)
                 for model in range(MAIN.num_models)
             }
             found = losses_of(nats, [home])

@@ -38,7 +38,7 @@ from workbench.replications.cbtm.names import (
     upcycled,
 )
 from workbench.replications.cbtm.scored import Grouping, frozen, in_grid
-from workbench.replications.cbtm.tasks import by_way, routes
+from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
 from workbench.replications.verdicts import NOT_REPRODUCED, REPRODUCED, UNTESTABLE, WEAKER, Claim, Mark, Verdict
 
@@ -228,7 +228,7 @@ def _width(verdicts: list[Verdict], claim: Claim) -> float:
 
 def test_accuracies_stand_beside_the_papers_and_tasks_beside_their_clusters() -> None:
     evidence = evidence_of({}, None, answers(RIGHT))
-    rows = {(row["answers"], row["of"]): row for row in by_way(evidence)}
+    rows = {(row["answers"], row["of"]): row for row in by_variant(evidence)}
     assert rows["Dense", ""]["ours"] == pytest.approx(50)
     assert (rows["Dense", ""]["paper"], rows["cluster routing", "all"]["paper"]) == (66.2, 69.9)
     assert rows["Dense", ""]["low"] < 50 < rows["Dense", ""]["high"]

@@ -26,9 +26,9 @@ from workbench.replications.cbtm.names import (
     Arm,
     CbtmRun,
     System,
-    alone,
     averaged,
     balanced,
+    single_model,
     sparse,
     upcycled,
 )
@@ -161,7 +161,9 @@ def test_one_cluster_is_its_model_and_each_model_stands_alone_at_every_home(
     assert (SEED, 0, "poems") in found.losses
     for home in RUN.domains(MAIN, ()):
         expected = np.exp(-rows(scores, home).double().mean(1).numpy())
-        assert [found.losses[alone(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(expected.tolist())
+        assert [found.losses[single_model(MAIN, n), 0, home].perplexity for n in range(4)] == pytest.approx(
+            expected.tolist()
+        )
     assert found.prior_blocks == dict.fromkeys(SUBJECT.everywhere, DEV // BLOCK)
 
 

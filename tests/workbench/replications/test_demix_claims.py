@@ -15,7 +15,16 @@ from tests.workbench.replications.demix_worlds import DOMAINS, NOVEL, belief_of,
 from workbench.replications.demix import affinity, growth
 from workbench.replications.demix.claims import BEYOND, judge
 from workbench.replications.demix.evidence import DemixEvidence
-from workbench.replications.demix.names import PAPER, READINGS, Mode, System, alone, demix_dapt, dense_dapt, system
+from workbench.replications.demix.names import (
+    PAPER,
+    READINGS,
+    Mode,
+    System,
+    demix_dapt,
+    dense_dapt,
+    single_expert,
+    system,
+)
 from workbench.replications.demix.orders import ORDERS, Order, judge_order
 from workbench.replications.demix.scored import Belief
 from workbench.replications.verdicts import (
@@ -143,7 +152,9 @@ def at_home(
     """Each expert's loss at home and away; `changed` by (expert, domain)."""
     losses: dict[Place, Loss] = {}
     for domain in domains:
-        nats = {alone(one): own if one == domain else (changed or {}).get((one, domain), away) for one in domains}
+        nats = {
+            single_expert(one): own if one == domain else (changed or {}).get((one, domain), away) for one in domains
+        }
         losses |= losses_of(nats, [domain])
     return losses
 
@@ -162,12 +173,12 @@ def test_the_lead_that_is_shown_is_the_least_certain_one_not_the_smallest() -> N
     """One stranger is a little worse on every document, another much worse on most and better on some."""
     losses = at_home(3.0, 3.4)
     for seed in range(2):
-        home = losses[alone("law"), seed, "law"]
+        home = losses[single_expert("law"), seed, "law"]
         apart_N = np.where(np.arange(BLOCKS) // 10 % 3 == 0, -1.0, 0.9) * TOKENS
-        losses[alone("code"), seed, "law"] = replace(home, nats_N=home.nats_N + 0.05 * TOKENS)
+        losses[single_expert("code"), seed, "law"] = replace(home, nats_N=home.nats_N + 0.05 * TOKENS)
         wild = Loss(home.nats_N + apart_N, home.tokens_N, np.arange(BLOCKS) // 10)
-        losses[alone("sea"), seed, "law"] = wild
-        losses[alone("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
+        losses[single_expert("sea"), seed, "law"] = wild
+        losses[single_expert("law"), seed, "law"] = replace(home, documents_N=wild.documents_N)
     found = next(one for one in affinity.judge_affinity(evidence_of(losses)) if one.claim == affinity.DIAGONAL)
     assert found.mark == NOT_REPRODUCED
     assert "3 of 4 domains" in found.ours

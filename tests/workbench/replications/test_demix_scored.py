@@ -15,7 +15,17 @@ from engine.files import ArtifactRef
 from engine.inference.scores import mix_scores, perplexity, whole_blocks
 from engine.mixing.inference_modes import compare_inference_modes
 from engine.mixing.posterior import PosteriorGate, estimate_prior
-from workbench.replications.demix.names import CODE, PAPER, DemixRun, Mode, Reading, System, alone, demix_dapt, system
+from workbench.replications.demix.names import (
+    CODE,
+    PAPER,
+    DemixRun,
+    Mode,
+    Reading,
+    System,
+    demix_dapt,
+    single_expert,
+    system,
+)
 from workbench.replications.demix.scored import DemixMeasured, DemixSubject, measure
 from workbench.replications.demix.sizes import SIZES
 from workbench.replications.scored import ScoredText, ScoreKey, Stored
@@ -83,7 +93,9 @@ def test_every_mode_is_the_engines_own(scores: dict[ScoreKey, Stored], domain: s
 def test_each_expert_stands_alone_under_its_home(scores: dict[ScoreKey, Stored]) -> None:
     found = measured(scores).losses
     expected = np.exp(-rows(scores, "sea", "test").double().mean(1).numpy())
-    assert [found[alone(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(expected.tolist())
+    assert [found[single_expert(home), 0, "sea"].perplexity for home in SUBJECT.domains] == pytest.approx(
+        expected.tolist()
+    )
 
 
 def test_what_was_not_scored_is_left_out(scores: dict[ScoreKey, Stored]) -> None:

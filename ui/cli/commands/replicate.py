@@ -153,16 +153,16 @@ def _spec(
     novel: Sequence[str],
 ) -> Replicate:
     """The spec from a folder or from imported domains; else that of the replication with this name."""
-    from jobs.plans.replications import wish_for, wish_on
+    from jobs.plans.replications import spec_for_domains, spec_for_folder
 
     name = name or f"{paper}-{size or _SIZE}"
     if folder and (domains or novel):
         raise BadUsage("FOLDER and --domains or --novel are both given.", "Give one of them.")
     if folder:
         text = Path(folder).expanduser().absolute()
-        return wish_for(text, name, size or _SIZE, seeds or _SEEDS, paper=paper)
+        return spec_for_folder(text, name, size or _SIZE, seeds or _SEEDS, paper=paper)
     if domains or novel:
-        return wish_on(domains, novel, name, size or _SIZE, seeds or _SEEDS, paper=paper)
+        return spec_for_domains(domains, novel, name, size or _SIZE, seeds or _SEEDS, paper=paper)
     return _existing(paper, name, size, seeds)
 
 

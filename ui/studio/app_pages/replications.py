@@ -9,7 +9,14 @@ from typing import Any, get_args
 
 import streamlit as st
 
-from jobs.plans.replications import find_replication, jobs_of, replications, submit_replication, wish_for, wish_on
+from jobs.plans.replications import (
+    find_replication,
+    jobs_of,
+    replications,
+    spec_for_domains,
+    spec_for_folder,
+    submit_replication,
+)
 from jobs.queue.submit import submit
 from ui.present.charts.chart import Chart
 from ui.present.job_status import is_over
@@ -117,13 +124,13 @@ def _named(cards: Sequence[DomainCard], role: str) -> list[str]:
 
 def _wish(paper: Paper, answers: dict[str, Any], name: str, size: SizeName, seeds: int) -> Replicate:
     if "folder" not in answers:
-        return wish_on(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
+        return spec_for_domains(answers["domains"], answers["novel"], name, size, seeds, paper=paper.name)
     if not answers["folder"].strip():
         raise BadSpec(["folder: give the path of a folder with train/ and novel/."])
     folder = Path(answers["folder"]).expanduser().absolute()
     require_readable([folder])
     require_readable([folder / "train", folder / "novel"])  # either may be a link
-    return wish_for(folder, name, size, seeds, paper=paper.name)
+    return spec_for_folder(folder, name, size, seeds, paper=paper.name)
 
 
 def _command(paper: Paper, answers: dict[str, Any], name: str, size: str, seeds: int) -> str:

@@ -36,8 +36,8 @@ def judge_budgets(evidence: CbtmEvidence) -> list[Verdict]:
 
 def _beats_dense(evidence: CbtmEvidence, number: int) -> Verdict:
     arm, printed = balanced(number), paper.printed(number, number)
-    told = f"{printed} < {paper.DENSE} (table 9, 84B tokens)" if printed else _FIGURE
-    claim = Claim("Figure 5", f"{arm} have less perplexity than one, at equal tokens", told)
+    columns = f"{printed} < {paper.DENSE} (table 9, 84B tokens)" if printed else _FIGURE
+    claim = Claim("Figure 5", f"{arm} have less perplexity than one, at equal tokens", columns)
     return has_less(evidence, claim, System(arm), System(DENSE))
 
 
@@ -47,10 +47,10 @@ def _widens(evidence: CbtmEvidence) -> Verdict:
     claim = Claim("Figure 5", f"the lead of {arm} over one grows with the tokens", _FIGURE)
     smaller = Arm(arm.division, arm.num_models, at_less=True)
     systems = [System(one) for one in (DENSE, arm, DENSE_AT_LESS, smaller)]
-    found = evidence.resampled.estimate(
+    estimate = evidence.resampled.estimate(
         systems, evidence.subject.domains, lambda dense, many, dense_less, less: (dense - many) - (dense_less - less)
     )
-    return is_above(claim, found, unit="perplexity")
+    return is_above(claim, estimate, unit="perplexity")
 
 
 def _has_best(evidence: CbtmEvidence) -> Verdict:
@@ -60,18 +60,18 @@ def _has_best(evidence: CbtmEvidence) -> Verdict:
     chance, too.
     """
     numbers = sorted(evidence.subject.size.clusters)
-    told = f"{paper.BEST} of 1 to 128 clusters are best, at the largest budget"
+    columns = f"{paper.BEST} of 1 to 128 clusters are best, at the largest budget"
     sentence = f"{numbers[-1]} clusters are too many for the tokens: the best number of fewer has less perplexity"
-    claim = Claim("Figure 6", sentence, told)
+    claim = Claim("Figure 6", sentence, columns)
 
     choosing, judging = (evidence.resampled.half(which) for which in range(2))
     domains, (*fewer, most) = evidence.subject.domains, numbers
     if not choosing.seeds_with([System(balanced(number)) for number in numbers], domains):
         return untestable(claim)
     best = _best(choosing, [balanced(number) for number in fewer], domains)
-    found = judging.difference(System(balanced(most)), System(best), domains)
+    estimate = judging.difference(System(balanced(most)), System(best), domains)
     ours = f"best of {_listed(fewer)} on one half of the documents: {best.num_models}; judged on the other half"
-    return is_above(claim, found, ours=ours, unit="perplexity")
+    return is_above(claim, estimate, ours=ours, unit="perplexity")
 
 
 def _moves(evidence: CbtmEvidence) -> Verdict:
@@ -102,8 +102,8 @@ def _crossing(resampled: Resampled, few: int, many: int, domains: Sequence[str])
     """The smaller of two leads: that of few clusters at the smaller budget, and that of many at the whole one."""
     arms = [balanced(number, at_less=at_less) for at_less in (True, False) for number in (few, many)]
 
-    def smaller(few_less: Floats, many_less: Floats, few_whole: Floats, many_whole: Floats) -> Floats:
-        return np.minimum(many_less - few_less, few_whole - many_whole)
+    def smaller(few_less: Floats, many_less: Floats, few_full: Floats, many_full: Floats) -> Floats:
+        return np.minimum(many_less - few_less, few_full - many_full)
 
     return resampled.estimate([System(arm) for arm in arms], domains, smaller)
 
@@ -114,8 +114,8 @@ def _best(resampled: Resampled, arms: Sequence[Arm], domains: Sequence[str]) -> 
 
 
 def _value(resampled: Resampled, arm: Arm, domains: Sequence[str]) -> float:
-    found = resampled.average(System(arm), domains)
-    return math.inf if found is None else found.value
+    estimate = resampled.average(System(arm), domains)
+    return math.inf if estimate is None else estimate.value
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -128,13 +128,13 @@ def _listed(numbers: Sequence[int]) -> str:
 def by_clusters(evidence: CbtmEvidence) -> list[Row]:
     """Perplexity by budget and number of clusters; the seed model first."""
     size = evidence.subject.size
-    whole, less = (tokens_seen(evidence, at_less=at_less) for at_less in (False, True))
+    full, less = (tokens_seen(evidence, at_less=at_less) for at_less in (False, True))
     arms = [*(balanced(n, at_less=True) for n in sorted(size.clusters_at_less)), *map(balanced, sorted(size.clusters))]
     rows: list[Row] = [_row(evidence, SEED, {"clusters": None, "tokens after branching": 0, "budget": "seed model"})]
     for arm in arms:
-        told = {"clusters": arm.num_models, "tokens after branching": less if arm.at_less else whole}
+        columns = {"clusters": arm.num_models, "tokens after branching": less if arm.at_less else full}
         name = f"{size.less:g} of the updates" if arm.at_less else WHOLE
-        rows.append(_row(evidence, System(arm), told | {"budget": name}))
+        rows.append(_row(evidence, System(arm), columns | {"budget": name}))
     return [row | {"paper": _printed_at(row["clusters"], row["budget"])} for row in rows]
 
 
@@ -143,10 +143,10 @@ def _printed_at(clusters: int | None, budget: str) -> float | None:
     return paper.printed(clusters, clusters) if clusters and budget == WHOLE else None
 
 
-def _row(evidence: CbtmEvidence, system: System, told: Row) -> Row:
-    found = evidence.resampled.average(system, evidence.subject.domains)
+def _row(evidence: CbtmEvidence, system: System, columns: Row) -> Row:
+    estimate = evidence.resampled.average(system, evidence.subject.domains)
     novel = evidence.resampled.average(system, evidence.subject.novel)
-    return told | interval_columns(found) | {"novel domains": novel.value if novel else None}
+    return columns | interval_columns(estimate) | {"novel domains": novel.value if novel else None}
 
 
 def tokens_seen(evidence: CbtmEvidence, *, at_less: bool) -> int:
@@ -190,8 +190,10 @@ def _curve(evidence: CbtmEvidence, number: int) -> list[Measured]:
         (System(balanced(number)), tokens_seen(evidence, at_less=False)),
     )
     before = _flops(evidence, seeding_tokens(evidence))
-    found = [(evidence.resampled.average(one, evidence.subject.domains), _flops(evidence, num)) for one, num in points]
-    return [Measured(one.value, before + cost) for one, cost in found if one]
+    estimate = [
+        (evidence.resampled.average(one, evidence.subject.domains), _flops(evidence, num)) for one, num in points
+    ]
+    return [Measured(one.value, before + cost) for one, cost in estimate if one]
 
 
 def _flops(evidence: CbtmEvidence, num_tokens: int, num_clusters: int = 1) -> float:

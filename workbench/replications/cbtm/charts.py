@@ -64,10 +64,10 @@ def _upcycled(findings: Findings) -> Chart | None:
     lines = {str(model): line for (model,), line in grouped(rows, ("model",)).items()}
     for place, (model, line) in enumerate(lines.items()):
         _add_interval_line(drawn, line, "tokens after branching", model, COLOURS[place % len(COLOURS)])
-    told = ", ".join(f"{model} {line[-1]['ours']:.2f}" for model, line in lines.items())
+    text = ", ".join(f"{model} {line[-1]['ours']:.2f}" for model, line in lines.items())
     words = "Line chart: average perplexity by tokens after branching, one line each for one model, clusters and a "
     words += "mixture of experts, with 95 % intervals; lower is better."
-    return Chart(drawn, f"With the most tokens: {told}", words, rows)
+    return Chart(drawn, f"With the most tokens: {text}", words, rows)
 
 
 def _temperature(findings: Findings) -> Chart | None:
@@ -93,9 +93,9 @@ def _ratios(findings: Findings) -> Chart | None:
     if table is None:
         return None
     numbers = [str(number) for number in range(len(table))]
-    strangers = sum(cell < 1 for row in table for cell in row)
+    num_better = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the cluster's own expert"
-    title += "; nobody beats it anywhere" if not strangers else f"; in {strangers} cells a stranger beats it"
+    title += "; nobody beats it anywhere" if not num_better else f"; in {num_better} cells a stranger beats it"
     rows = [
         {"expert": one, "cluster": other, "ratio": table[i][j]}
         for i, one in enumerate(numbers)
@@ -106,19 +106,19 @@ def _ratios(findings: Findings) -> Chart | None:
 
 
 def _labels(findings: Findings) -> Chart | None:
-    found = findings["pictures"]["labels"]
-    if found is None:
+    overlap = findings["pictures"]["labels"]
+    if overlap is None:
         return None
-    numbers = [str(number) for number in range(len(found["shares"][0]))]
-    mostly = sum(max(row) > 0.5 for row in found["shares"])
-    title = f"{mostly} of {len(found['labels'])} labels lie mostly in one cluster: read a row"
+    numbers = [str(number) for number in range(len(overlap["shares"][0]))]
+    mostly = sum(max(row) > 0.5 for row in overlap["shares"])
+    title = f"{mostly} of {len(overlap['labels'])} labels lie mostly in one cluster: read a row"
     rows = [
         {"label": label, "cluster": number, "share": share}
-        for label, row in zip(found["labels"], found["shares"], strict=True)
+        for label, row in zip(overlap["labels"], overlap["shares"], strict=True)
         for number, share in zip(numbers, row, strict=True)
     ]
     words = "Heatmap: the share of each training domain's documents in each cluster; a row sums to 1."
-    drawn = heatmap(found["shares"], numbers, found["labels"], "cluster", "label", "share")
+    drawn = heatmap(overlap["shares"], numbers, overlap["labels"], "cluster", "label", "share")
     drawn.update_xaxes(type="category")
     return Chart(drawn, title, words, rows)
 

@@ -25,7 +25,7 @@ BEYOND = (
 
 def judge(evidence: CbtmEvidence) -> list[Verdict]:
     """Every claim of the paper."""
-    beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
+    beyond = [untestable(Claim(where, sentence, printed), why) for why, where, sentence, printed in BEYOND]
     return [
         *judge_budgets(evidence),
         *judge_weighing(evidence),

@@ -10,7 +10,7 @@ from engine.statistics.bootstrap import Change, Counted
 from engine.statistics.estimates import Estimate, Floats
 from workbench.replications.cbtm import paper
 from workbench.replications.cbtm.evidence import CbtmEvidence
-from workbench.replications.cbtm.names import DENSE, Arm, System, alone
+from workbench.replications.cbtm.names import DENSE, Arm, System, single_model
 from workbench.replications.cbtm.orders import COMPARABLE, has_less
 from workbench.replications.cbtm.plan import shared
 from workbench.replications.findings import Row, interval_columns
@@ -52,8 +52,8 @@ def _balance(evidence: CbtmEvidence, main: Arm, unbalanced: Arm) -> Verdict:
         return has_less(evidence, claim, System(main), System(unbalanced))
     sentence = f"with {main.num_models} clusters balancing has little effect (less than {COMPARABLE:g} %)"
     changes = [Change(System(unbalanced), System(main), domain) for domain in evidence.subject.domains]
-    found = evidence.resampled.changes(changes)
-    return is_within(Claim("§7.2", sentence, "“little effect” with 8 clusters"), found, COMPARABLE, unit="%")
+    results = evidence.resampled.changes(changes)
+    return is_within(Claim("§7.2", sentence, "“little effect” with 8 clusters"), results, COMPARABLE, unit="%")
 
 
 # figure 15 ----------------------------------------------------------------------------------------
@@ -74,10 +74,12 @@ def _leads(evidence: CbtmEvidence, homes: Sequence[str]) -> Iterator[Estimate | 
     """How much less perplexity each cluster's own expert has than the one against which that is least certain, in %."""
     arm = evidence.subject.main
     for own, home in enumerate(homes):
-        strangers = [number for number in range(arm.num_models) if number != own]
-        found = [evidence.resampled.changes([Change(alone(arm, own), alone(arm, one), home)]) for one in strangers]
-        known = [one for one in found if one is not None]
-        yield max(known, key=lambda one: one.high) if known and len(known) == len(found) else None
+        others = [number for number in range(arm.num_models) if number != own]
+        results = [
+            evidence.resampled.changes([Change(single_model(arm, own), single_model(arm, one), home)]) for one in others
+        ]
+        known = [one for one in results if one is not None]
+        yield max(known, key=lambda one: one.high) if known and len(known) == len(results) else None
 
 
 def ratios(evidence: CbtmEvidence, seed: int) -> list[list[float]] | None:
@@ -85,9 +87,9 @@ def ratios(evidence: CbtmEvidence, seed: int) -> list[list[float]] | None:
     arm, losses = evidence.subject.main, evidence.measured.losses
     homes = evidence.subject.runs[seed].domains(arm, ())
     numbers = range(arm.num_models)
-    if any((alone(arm, number), seed, home) not in losses for number in numbers for home in homes):
+    if any((single_model(arm, number), seed, home) not in losses for number in numbers for home in homes):
         return None
-    table = [[losses[alone(arm, number), seed, home].perplexity for home in homes] for number in numbers]
+    table = [[losses[single_model(arm, number), seed, home].perplexity for home in homes] for number in numbers]
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 
@@ -95,12 +97,12 @@ def ratios(evidence: CbtmEvidence, seed: int) -> list[list[float]] | None:
 
 
 def _labels(evidence: CbtmEvidence) -> list[Verdict]:
-    found = list(evidence.groupings(evidence.subject.main.clustering).values())
-    if not found:
+    results = list(evidence.groupings(evidence.subject.main.clustering).values())
+    if not results:
         return [untestable(OWN), untestable(SPREAD)]
-    told = ", ".join(f"{one.information:.2f}" for one in found)
-    ours = f"normalised mutual information {told}"
-    tables = [one.counted for one in found]
+    sentence = ", ".join(f"{one.information:.2f}" for one in results)
+    ours = f"normalised mutual information {sentence}"
+    tables = [one.counted for one in results]
     most, least = (
         evidence.resampled.draws.of_counts(tables, lambda counts, pick=pick: pick(_largest_shares(counts), axis=-1))
         for pick in (np.max, np.min)
@@ -142,8 +144,8 @@ def held_out(evidence: CbtmEvidence) -> list[Counted]:
     for seed in sorted(balanced.keys() & unbalanced.keys()):
         one, other = balanced[seed], unbalanced[seed]
         cells_D = one.clusters_D * other.num_clusters + other.clusters_D
-        kept_D, shape = one.is_held_out_D, (one.num_clusters, other.num_clusters)
-        tables.append(Counted(cells_D[kept_D], one.wholes_D[kept_D], shape))
+        held_out_D, shape = one.is_held_out_D, (one.num_clusters, other.num_clusters)
+        tables.append(Counted(cells_D[held_out_D], one.wholes_D[held_out_D], shape))
     return tables
 
 
@@ -198,17 +200,17 @@ def divisions(evidence: CbtmEvidence) -> list[Row]:
 
 
 def _novel(evidence: CbtmEvidence, system: System) -> float | None:
-    found = evidence.resampled.average(system, evidence.subject.novel)
-    return found.value if found else None
+    results = evidence.resampled.average(system, evidence.subject.novel)
+    return results.value if results else None
 
 
 def terms(evidence: CbtmEvidence) -> list[Row]:
     """Tables 2 to 7: the first words of each cluster of the main arm, in the first seed that has it."""
-    found = list(evidence.groupings(evidence.subject.main.clustering).values())
-    if not found:
+    results = list(evidence.groupings(evidence.subject.main.clustering).values())
+    if not results:
         return []
-    sizes = found[0].counted.table.sum(0)
+    sizes = results[0].counted.table.sum(0)
     return [
         {"cluster": number, "documents": int(sizes[number]), "words": ", ".join(words)}
-        for number, words in enumerate(found[0].terms)
+        for number, words in enumerate(results[0].terms)
     ]

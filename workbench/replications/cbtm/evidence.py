@@ -17,5 +17,5 @@ class CbtmEvidence(Evidence):
 
     def groupings(self, clustering: str) -> dict[int, Grouping]:
         """A clustering of every seed that has it, by seed."""
-        found = self.measured.groupings
-        return {seed: one for (seed, name), one in sorted(found.items()) if name == clustering}
+        groupings = self.measured.groupings
+        return {seed: one for (seed, name), one in sorted(groupings.items()) if name == clustering}

@@ -10,16 +10,16 @@ from workbench.replications.cbtm.budgets import by_clusters, efficiency, seeding
 from workbench.replications.cbtm.claims import judge
 from workbench.replications.cbtm.clusters import divisions, held_out, ratios, terms
 from workbench.replications.cbtm.evidence import CbtmEvidence
-from workbench.replications.cbtm.tasks import by_way, routes
+from workbench.replications.cbtm.tasks import by_variant, routes
 from workbench.replications.cbtm.upcycling import by_budget
 from workbench.replications.cbtm.weighing import by_active, by_rule, by_scaling, by_temperature
 from workbench.replications.findings import Circumstances, Row, common_findings
 
 
-def findings_of(evidence: CbtmEvidence, told: Circumstances) -> Row:
+def findings_of(evidence: CbtmEvidence, circumstances: Circumstances) -> Row:
     """All that the report says, from numbers alone."""
     return {
-        **common_findings(evidence, judge(evidence), told),
+        **common_findings(evidence, judge(evidence), circumstances),
         "seeding_tokens": seeding_tokens(evidence),
         "clusters": evidence.subject.main.num_models,
         "tables": _tables(evidence),
@@ -38,7 +38,7 @@ def _tables(evidence: CbtmEvidence) -> dict[str, list[Row]]:
         "upcycled": by_budget(evidence),
         "divisions": divisions(evidence),
         "terms": terms(evidence),
-        "tasks": by_way(evidence),
+        "tasks": by_variant(evidence),
         "routes": routes(evidence),
     }
 
@@ -59,13 +59,13 @@ def _pictures(evidence: CbtmEvidence) -> dict[str, Any]:
 
 def _labels(evidence: CbtmEvidence) -> Row | None:
     """The share of each label's documents in each cluster, and the normalised mutual information of every seed."""
-    found = list(evidence.groupings(evidence.subject.main.clustering).values())
-    if not found:
+    groupings = list(evidence.groupings(evidence.subject.main.clustering).values())
+    if not groupings:
         return None
-    counts_LK = found[0].counted.table
+    counts_LK = groupings[0].counted.table
     shares_LK = counts_LK / np.maximum(counts_LK.sum(1, keepdims=True), 1)
     return {
-        "labels": list(found[0].labels),
+        "labels": list(groupings[0].labels),
         "shares": shares_LK.round(4).tolist(),
-        "information": [one.information for one in found],
+        "information": [one.information for one in groupings],
     }

@@ -144,7 +144,7 @@ class System:
 SEED = System(None, "alone")
 
 
-def alone(arm: Arm, number: int) -> System:
+def single_model(arm: Arm, number: int) -> System:
     """One model of an arm by itself (figure 15)."""
     return System(arm, "alone", expert=number)
 

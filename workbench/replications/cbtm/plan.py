@@ -29,36 +29,36 @@ from workbench.replications.making import Maker, seeded
 TASKS = "tasks"  # the key of a seed's few-shot classification
 
 
-def steps(wish: ReplicateCbtm) -> list[Step]:
+def steps(spec: ReplicateCbtm) -> list[Step]:
     """Every job but the report, in the order in which they should start."""
-    maker = _Maker(wish)
-    found = [*maker.texts(maker.runs), *(maker.seed(run) for run in maker.runs)]
-    found += [maker.score(run, run.seed_mixture, "test", maker.everywhere, ["seed model"]) for run in maker.runs]
-    for arm in arms_of(wish.budget, len(wish.domains)):
+    maker = _Maker(spec)
+    all_steps = [*maker.texts(maker.runs), *(maker.seed(run) for run in maker.runs)]
+    all_steps += [maker.score(run, run.seed_mixture, "test", maker.everywhere, ["seed model"]) for run in maker.runs]
+    for arm in arms_of(spec.budget, len(spec.domains)):
         for run in maker.runs:
-            found += [*maker.clusters(run, arm), *maker.models(run, arm), *maker.scores(run, arm)]
-    found += [step for run in maker.runs for step in maker.average(run)]
-    if wish.budget.moe:
-        found += [step for run in maker.runs for step in maker.upcycled(run, wish.budget.moe)]
-    return [*found, *(maker.classify(run) for run in maker.runs if wish.tasks)]
+            all_steps += [*maker.clusters(run, arm), *maker.models(run, arm), *maker.scores(run, arm)]
+    all_steps += [step for run in maker.runs for step in maker.average(run)]
+    if spec.budget.moe:
+        all_steps += [step for run in maker.runs for step in maker.upcycled(run, spec.budget.moe)]
+    return [*all_steps, *(maker.classify(run) for run in maker.runs if spec.tasks)]
 
 
 @dataclass(frozen=True)
 class _Maker(Maker):
-    wish: ReplicateCbtm
+    spec: ReplicateCbtm
 
     @property
     def runs(self) -> list[CbtmRun]:
-        return [CbtmRun(self.wish.name, seed) for seed in range(self.wish.seeds)]
+        return [CbtmRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
 
     def seed(self, run: CbtmRun) -> Step:
         """The seed model, trained on all training text."""
         spec = TrainJoint(
             name=run.seed_mixture,
             seed_model=run.seed_model,
-            domains=self.wish.domains,
+            domains=self.spec.domains,
             method="dense",
-            training=seeded(self.wish.budget.seeding, run),
+            training=seeded(self.spec.budget.seeding, run),
         )
         return self.step(run, "seed model", spec, f"train {run.seed_mixture}", [self.key(run, "seed")])
 
@@ -67,25 +67,25 @@ class _Maker(Maker):
         if arm.division == "metadata" or arm.at_less:
             return
         name = run.clustering(arm)
-        found = FindClusters(
+        all_steps = FindClusters(
             name=name,
-            domains=self.wish.domains,
+            domains=self.spec.domains,
             num_clusters=arm.num_models,
             method=arm.division,
             scaling=arm.scaling,
             map_size=0,
             seed=run.seed,
         )
-        yield self.step(run, f"find {arm.clustering}", found, f"find {arm}", self.imports(self.wish.domains))
-        made = MakeClusterDomains(clustering=name, domains=run.domains(arm, self.wish.domains))
+        yield self.step(run, f"find {arm.clustering}", all_steps, f"find {arm}", self.imports(self.spec.domains))
+        made = MakeClusterDomains(clustering=name, domains=run.domains(arm, self.spec.domains))
         needs = [self.key(run, f"find {arm.clustering}")]
         yield self.step(run, f"domains {arm.clustering}", made, f"make domains of {name}", needs)
 
     def models(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
         """A model of each domain of an arm, and the mixture of them."""
-        training = shared(self.wish.budget.training, arm.num_models, self.wish.budget.less if arm.at_less else 1.0)
+        training = shared(self.spec.budget.training, arm.num_models, self.spec.budget.less if arm.at_less else 1.0)
         needs = [self.key(run, "seed model"), *self._domains(run, arm)]
-        for number, domain in enumerate(run.domains(arm, self.wish.domains)):
+        for number, domain in enumerate(run.domains(arm, self.spec.domains)):
             spec = TrainExpert(
                 name=run.model(arm, number),
                 domain=domain,
@@ -97,23 +97,23 @@ class _Maker(Maker):
             )
             yield self.step(run, f"{arm.key} {number}", spec, f"train {run.model(arm, number)}", needs)
         clustering = None if arm.division == "metadata" else run.clustering(arm)
-        mixture = MakeMixture(name=run.mixture(arm), experts=run.experts(arm, self.wish.domains), clustering=clustering)
+        mixture = MakeMixture(name=run.mixture(arm), experts=run.experts(arm, self.spec.domains), clustering=clustering)
         needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
         yield self.step(run, arm.key, mixture, f"compose {run.mixture(arm)}", needs)
 
     def scores(self, run: CbtmRun, arm: Arm) -> Iterator[Step]:
         """Scores everywhere; where figure 15 or BTM's ways to weigh need them, on each cluster and on dev text, too."""
         yield self.score(run, run.mixture(arm), "test", self.everywhere, [arm.key])
-        if arm == balanced(self.wish.budget.num_ablated):
-            homes = self.score(run, run.mixture(arm), "test", run.domains(arm, self.wish.domains), [arm.key])
+        if arm == balanced(self.spec.budget.num_ablated):
+            homes = self.score(run, run.mixture(arm), "test", run.domains(arm, self.spec.domains), [arm.key])
             yield replace(homes, key=f"{homes.key} at home", title=f"{homes.title} of its clusters")
-        if arm.division == "metadata" or arm == balanced(self.wish.budget.num_ablated):
+        if arm.division == "metadata" or arm == balanced(self.spec.budget.num_ablated):
             yield self.score(run, run.mixture(arm), "dev", self.everywhere, [arm.key])
 
     def average(self, run: CbtmRun) -> Iterator[Step]:
         """One model of the arm of the ablations, by the mean of their parameters (§2.4), and its scores."""
-        arm = balanced(self.wish.budget.num_ablated)
-        spec = AverageExperts(name=run.average(arm), experts=run.experts(arm, self.wish.domains))
+        arm = balanced(self.spec.budget.num_ablated)
+        spec = AverageExperts(name=run.average(arm), experts=run.experts(arm, self.spec.domains))
         needs = [self.key(run, f"{arm.key} {number}") for number in range(arm.num_models)]
         key = f"{arm.key} average"
         yield self.step(run, key, spec, f"average the models of {run.mixture(arm)}", needs)
@@ -125,12 +125,12 @@ class _Maker(Maker):
         yield self.step(
             run, "copied seed", seed, f"make a seed model of {run.seed_expert}", [self.key(run, "seed model")]
         )
-        for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, self.wish.budget.less)):
-            training = seeded(shared(self.wish.budget.training, 1, share), run)
+        for arm, share in ((DENSE, 1.0), (DENSE_AT_LESS, self.spec.budget.less)):
+            training = seeded(shared(self.spec.budget.training, 1, share), run)
             spec = TrainJoint(
                 name=run.moe(arm),
                 seed_model=run.copied_seed,
-                domains=run.domains(arm, self.wish.domains),
+                domains=run.domains(arm, self.spec.domains),
                 method="moe",
                 training=training,
                 moe=moe,
@@ -142,16 +142,16 @@ class _Maker(Maker):
 
     def classify(self, run: CbtmRun) -> Step:
         """Few-shot classification by the arm of the ablations, Dense and the seed model beside it (§5)."""
-        arm = balanced(self.wish.budget.num_ablated)
-        beside = [*run.experts(DENSE, self.wish.domains), run.seed_expert]
-        spec = Classify(mixture=run.mixture(arm), path=self.wish.tasks, experts=beside)
+        arm = balanced(self.spec.budget.num_ablated)
+        beside = [*run.experts(DENSE, self.spec.domains), run.seed_expert]
+        spec = Classify(mixture=run.mixture(arm), path=self.spec.tasks, experts=beside)
         needs = [self.key(run, arm.key), self.key(run, DENSE.key)]
         return self.step(run, TASKS, spec, f"classify by {run.mixture(arm)}", needs)
 
     def _domains(self, run: CbtmRun, arm: Arm) -> list[str]:
         """The keys of what makes an arm's domains."""
         if arm.division == "metadata":
-            return list(self.imports(self.wish.domains))
+            return list(self.imports(self.spec.domains))
         return [self.key(run, f"domains {arm.clustering}")]
 
 

@@ -110,13 +110,13 @@ def _upcycled(findings: Findings) -> Iterator[Section]:
     """Nothing where there is no mixture of experts, as in reports from before there was one."""
     if rows := findings["tables"].get("upcycled"):
         moe = findings["budget"]["moe"]
-        told = (
+        sentence = (
             f"Every feed-forward network of the seed model becomes {moe['num_experts']} copies and a fresh router, "
             f"which sends each token through {moe['active_experts']} of them. It reads what Dense reads, in the same "
             "batches: tokens are equal, operations are not. The paper has 32 networks in every other layer, and keeps "
             "the optimizer of the seed's training; here it begins anew, at Dense's rate, as for all models."
         )
-        yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (told,), rows, "upcycled")
+        yield Section("Figure 12: a sparsely upcycled mixture of experts (§6)", (sentence,), rows, "upcycled")
 
 
 def _clusters(findings: Findings) -> Iterator[Section]:
@@ -165,10 +165,10 @@ def _ratio_rows(table: list[list[float]] | None) -> list[dict[str, Any]]:
 def _labels_words(labels: Mapping[str, Any] | None) -> str:
     if labels is None:
         return "The clusters are not there yet."
-    told = ", ".join(f"{one:.2f}" for one in labels["information"])
+    sentence = ", ".join(f"{one:.2f}" for one in labels["information"])
     return (
         "The share of each label's documents in each cluster, first seed. Normalised mutual information, by seed: "
-        f"{told}."
+        f"{sentence}."
     )
 
 

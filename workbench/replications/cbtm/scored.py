@@ -22,10 +22,10 @@ from workbench.replications.cbtm.names import (
     Arm,
     CbtmRun,
     System,
-    alone,
     arms_of,
     averaged,
     balanced,
+    single_model,
     sparse,
     upcycled,
 )
@@ -102,15 +102,15 @@ class CbtmSubject(Subject):
 
 def systems_of(subject: CbtmSubject, arm: Arm) -> list[System]:
     """Every way of weighing by nearness that an arm of several clusters is measured in."""
-    found = [System(arm)]
+    systems = [System(arm)]
     if arm.scaling == OTHER:
-        return [*found, *(System(arm, temperature=one) for one in OTHER_TEMPERATURES)]
+        return [*systems, *(System(arm, temperature=one) for one in OTHER_TEMPERATURES)]
     if arm.division == "balanced" and not arm.at_less:
-        found += [sparse(arm, top_k) for top_k in SPARSE]
+        systems += [sparse(arm, top_k) for top_k in SPARSE]
     if arm == subject.main:
-        found += [in_grid(arm, top_k, temperature) for top_k in top_ks(arm) for temperature in TEMPERATURES]
-        found.append(frozen(subject))
-    return list(dict.fromkeys(found))
+        systems += [in_grid(arm, top_k, temperature) for top_k in top_ks(arm) for temperature in TEMPERATURES]
+        systems.append(frozen(subject))
+    return list(dict.fromkeys(systems))
 
 
 def top_ks(arm: Arm) -> list[int]:
@@ -169,7 +169,7 @@ class _Text(ScoredText):
         test = self._load_arm(self.subject.main, "test")
         if test is not None:
             for number, logprobs_X in enumerate(test.logprobs_EX):
-                self._keep(alone(self.subject.main, number), self.loss(test, logprobs_X))
+                self._keep(single_model(self.subject.main, number), self.loss(test, logprobs_X))
 
     def _measure_arm(self, arm: Arm, test: Loaded) -> None:
         if arm.num_models == 1:

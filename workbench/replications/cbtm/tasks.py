@@ -20,7 +20,7 @@ from workbench.replications.cbtm.evidence import CbtmEvidence
 from workbench.replications.findings import Row
 from workbench.replications.verdicts import NOT_REPRODUCED, Claim, Verdict, is_above, untestable
 
-Way = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
+Variant = tuple[str, int | None]  # routing and top-k; or ("chance", None), ("dense", None), ("seed", None)
 _NONE = "No folder of labelled tasks was given: --tasks FOLDER."
 _FEW = 4  # the paper's top-k
 _95 = 1.959964  # standard deviations
@@ -48,36 +48,36 @@ def judge_tasks(evidence: CbtmEvidence) -> list[Verdict]:
     ]
 
 
-def _is_better(evidence: CbtmEvidence, where: str, better: Way, other: Way) -> Verdict:
-    told = f"{_printed(better)} > {_printed(other)} % with 16 clusters"
+def _is_better(evidence: CbtmEvidence, where: str, better: Variant, other: Variant) -> Verdict:
+    printed = f"{_printed(better)} > {_printed(other)} % with 16 clusters"
     sentence = f"{_words(evidence, better)} is right more often than {_words(evidence, other)}"
-    claim = Claim(where, sentence, told)
+    claim = Claim(where, sentence, printed)
     if not evidence.measured.answers:
         return untestable(claim, _NONE)
-    found = _difference(evidence, better, other)
-    verdict = is_above(claim, found, unit="percentage points")
-    why = "" if found is None else _too_little(evidence, better, other, found)
+    result = _difference(evidence, better, other)
+    verdict = is_above(claim, result, unit="percentage points")
+    why = "" if result is None else _too_little(evidence, better, other, result)
     return replace(verdict, mark=NOT_REPRODUCED, why=f"Undecided: {why}") if why else verdict
 
 
-def _too_little(evidence: CbtmEvidence, better: Way, other: Way, found: Estimate) -> str:
+def _too_little(evidence: CbtmEvidence, better: Variant, other: Variant, result: Estimate) -> str:
     """Why draws on the same examples cannot tell a difference; empty where they can."""
-    if found.high - found.low < _NO_WIDTH:
+    if result.high - result.low < _NO_WIDTH:
         return "every draw of demonstrations gives the same difference, which does not tell how it varies."
     reach = _reach(evidence, better, other)
-    if abs(found.value) > reach:
+    if abs(result.value) > reach:
         return ""
     return f"the tasks have too few examples: by themselves they leave ±{reach:.1f} percentage points."
 
 
-def _reach(evidence: CbtmEvidence, better: Way, other: Way) -> float:
+def _reach(evidence: CbtmEvidence, better: Variant, other: Variant) -> float:
     """How far, at 95 %, other examples might move the difference: that of two shares, averaged over tasks.
 
     As if each way had been asked other examples: which it was right on is not kept. So this is rather too far.
     """
     seed = min(seed for seed in evidence.measured.answers if _tasks(evidence, seed, better))
     examples = {task["name"]: task["num_test"] for task in evidence.measured.answers[seed]["tasks"]}
-    shares = [_tasks(evidence, seed, way) for way in (better, other)]
+    shares = [_tasks(evidence, seed, variant) for variant in (better, other)]
     variance = sum(
         (share := fmean(of_task[name]["seeds"])) * (1 - share) / number
         for of_task in shares
@@ -86,18 +86,18 @@ def _reach(evidence: CbtmEvidence, better: Way, other: Way) -> float:
     return 100 * _95 * math.sqrt(variance) / len(examples)
 
 
-def _words(evidence: CbtmEvidence, way: Way) -> str:
-    routing, top_k = way
+def _words(evidence: CbtmEvidence, variant: Variant) -> str:
+    routing, top_k = variant
     if routing in ("dense", "seed", "chance"):
         return _WORDS[routing]
     return f"{_WORDS[routing]} over {'all' if top_k is None else f'the best {top_k}'} of {evidence.subject.main}"
 
 
-def _printed(way: Way) -> float | None:
-    return paper.TABLE_1.get(way[0]) or paper.TABLE_11.get(way)
+def _printed(variant: Variant) -> float | None:
+    return paper.TABLE_1.get(variant[0]) or paper.TABLE_11.get(variant)
 
 
-def _difference(evidence: CbtmEvidence, better: Way, other: Way) -> Estimate | None:
+def _difference(evidence: CbtmEvidence, better: Variant, other: Variant) -> Estimate | None:
     pairs = {
         seed: (one, two)
         for seed in evidence.measured.answers
@@ -106,23 +106,23 @@ def _difference(evidence: CbtmEvidence, better: Way, other: Way) -> Estimate | N
     if not pairs:
         return None
     apart = [[a - b for a, b in zip(one, two, strict=True)] for one, two in pairs.values()]
-    found = student_mean([fmean(draw) for draw in zip(*apart, strict=True)])
-    return Estimate(found.mean, found.low, found.high, tuple(map(fmean, apart)))
+    result = student_mean([fmean(draw) for draw in zip(*apart, strict=True)])
+    return Estimate(result.mean, result.low, result.high, tuple(map(fmean, apart)))
 
 
-def _accuracies(evidence: CbtmEvidence, seed: int, way: Way) -> list[float]:
+def _accuracies(evidence: CbtmEvidence, seed: int, variant: Variant) -> list[float]:
     """In %, of each draw of demonstrations, averaged over tasks; nothing where it was not measured."""
-    tasks = _tasks(evidence, seed, way).values()
+    tasks = _tasks(evidence, seed, variant).values()
     return [100 * fmean(of_draw) for of_draw in zip(*(task["seeds"] for task in tasks), strict=True)]
 
 
-def _tasks(evidence: CbtmEvidence, seed: int, way: Way) -> Mapping[str, Any]:
+def _tasks(evidence: CbtmEvidence, seed: int, variant: Variant) -> Mapping[str, Any]:
     """What was found of each task; nothing where it was not measured."""
     rows = evidence.measured.answers[seed]["rows"]
-    return next((row["tasks"] for row in rows if _way(evidence, seed, row) == way), {})
+    return next((row["tasks"] for row in rows if _variant(evidence, seed, row) == variant), {})
 
 
-def _way(evidence: CbtmEvidence, seed: int, row: Mapping[str, Any]) -> Way:
+def _variant(evidence: CbtmEvidence, seed: int, row: Mapping[str, Any]) -> Variant:
     """What a row of a classification is here; experts of the mixture by themselves are nothing that we compare."""
     if row["way"] != "beside":
         return row["way"], row["top_k"]
@@ -133,37 +133,37 @@ def _way(evidence: CbtmEvidence, seed: int, row: Mapping[str, Any]) -> Way:
 # tables -------------------------------------------------------------------------------------------
 
 
-def by_way(evidence: CbtmEvidence) -> list[Row]:
+def by_variant(evidence: CbtmEvidence) -> list[Row]:
     """Tables 1 and 11: accuracies in %, averaged over tasks, with the paper's average of 16 clusters."""
     return [
         {
-            "answers": _WORDS[way[0]],
-            "of": _of(way),
-            "ours": found.mean,
-            "low": found.low,
-            "high": found.high,
-            "paper": _printed(way),
+            "answers": _WORDS[variant[0]],
+            "of": _of(variant),
+            "ours": result.mean,
+            "low": result.low,
+            "high": result.high,
+            "paper": _printed(variant),
         }
-        for way in _ways(evidence)
-        if (found := _average(evidence, way))
+        for variant in _variants(evidence)
+        if (result := _average(evidence, variant))
     ]
 
 
-def _ways(evidence: CbtmEvidence) -> Iterator[Way]:
+def _variants(evidence: CbtmEvidence) -> Iterator[Variant]:
     if evidence.measured.answers:
         seed = min(evidence.measured.answers)
         rows = evidence.measured.answers[seed]["rows"]
-        yield from dict.fromkeys(_way(evidence, seed, row) for row in rows if row["way"] != "alone")
+        yield from dict.fromkeys(_variant(evidence, seed, row) for row in rows if row["way"] != "alone")
 
 
-def _of(way: Way) -> str:
-    if way[0] in ("dense", "seed", "chance"):
+def _of(variant: Variant) -> str:
+    if variant[0] in ("dense", "seed", "chance"):
         return ""
-    return "all" if way[1] is None else f"top-{way[1]}"
+    return "all" if variant[1] is None else f"top-{variant[1]}"
 
 
-def _average(evidence: CbtmEvidence, way: Way) -> Any:
-    every = [found for seed in evidence.measured.answers if (found := _accuracies(evidence, seed, way))]
+def _average(evidence: CbtmEvidence, variant: Variant) -> Any:
+    every = [result for seed in evidence.measured.answers if (result := _accuracies(evidence, seed, variant))]
     return student_mean([fmean(draw) for draw in zip(*every, strict=True)]) if every else None
 
 
@@ -171,8 +171,8 @@ def routes(evidence: CbtmEvidence) -> list[Row]:
     """Table 10: the clusters that weigh most on each task, in the first seed."""
     if not evidence.measured.answers:
         return []
-    found = evidence.measured.answers[min(evidence.measured.answers)]
-    return [{"task": task["name"], **_by_place(task["clusters"])} for task in found["tasks"]]
+    result = evidence.measured.answers[min(evidence.measured.answers)]
+    return [{"task": task["name"], **_by_place(task["clusters"])} for task in result["tasks"]]
 
 
 def _by_place(clusters: Sequence[Mapping[str, Any]]) -> Row:

@@ -27,8 +27,8 @@ _FIGURE = "in the figure, without numbers"
 
 def judge_weighing(evidence: CbtmEvidence) -> list[Verdict]:
     """Sparse, sparsified, too soft and too sharp, frozen; and of one set of weights for all text."""
-    found = [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), _frozen(evidence)]
-    return [*found, _average(evidence)]
+    result = [*_sparse(evidence), *_sparsified(evidence), *_temperature(evidence), _frozen(evidence)]
+    return [*result, _average(evidence)]
 
 
 def _sparse(evidence: CbtmEvidence) -> Iterator[Verdict]:
@@ -39,8 +39,8 @@ def _sparse(evidence: CbtmEvidence) -> Iterator[Verdict]:
     for top_k in SPARSE:
         if 1 < top_k < arm.num_models:
             sentence = f"the nearest {top_k} of {arm} are as good as all (a rise of less than {COMPARABLE:g} %)"
-            told = _against(arm, top_k, paper.printed(arm.num_models, arm.num_models), sign="against")
-            yield is_comparable(evidence, Claim("Figure 9", sentence, told), sparse(arm, top_k), System(arm))
+            paper_values = _against(arm, top_k, paper.printed(arm.num_models, arm.num_models), sign="against")
+            yield is_comparable(evidence, Claim("Figure 9", sentence, paper_values), sparse(arm, top_k), System(arm))
 
 
 def _against(arm: Arm, top_k: int, other: float | None, sign: str = "<") -> str:
@@ -64,8 +64,8 @@ def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
     arm = evidence.subject.main
     everyone, few = arm.num_models, 2
     for other in (min(TEMPERATURES), max(TEMPERATURES)):
-        told = _cells(arm, (everyone, T), (everyone, other))
-        claim = Claim("Table 9", f"with all of {arm}, T = {T:g} has less perplexity than T = {other:g}", told)
+        paper_values = _cells(arm, (everyone, T), (everyone, other))
+        claim = Claim("Table 9", f"with all of {arm}, T = {T:g} has less perplexity than T = {other:g}", paper_values)
         yield has_less(evidence, claim, System(arm), in_grid(arm, everyone, other))
     softest = max(TEMPERATURES)
     printed = paper.printed(everyone, everyone, softest)
@@ -77,8 +77,8 @@ def _temperature(evidence: CbtmEvidence) -> Iterator[Verdict]:
         )
         yield has_less(evidence, claim, System(DENSE), in_grid(arm, everyone, softest))
     if everyone > few:
-        told = _cells(arm, (few, softest), (everyone, softest))
-        claim = Claim("Table 9", f"at T = {softest:g} the nearest {few} have less perplexity than all", told)
+        paper_values = _cells(arm, (few, softest), (everyone, softest))
+        claim = Claim("Table 9", f"at T = {softest:g} the nearest {few} have less perplexity than all", paper_values)
         yield has_less(evidence, claim, in_grid(arm, few, softest), in_grid(arm, everyone, softest))
 
 
@@ -109,9 +109,9 @@ def by_active(evidence: CbtmEvidence) -> list[Row]:
     for number in sorted(evidence.subject.size.clusters):
         arm = balanced(number)
         for top_k in sorted({*(one for one in SPARSE if one < number), number}):
-            found = evidence.resampled.average(sparse(arm, top_k), evidence.subject.domains)
-            told = {"clusters": number, "models asked": top_k, **interval_columns(found)}
-            rows.append(told | {"paper": paper.printed(number, top_k)})
+            result = evidence.resampled.average(sparse(arm, top_k), evidence.subject.domains)
+            paper_values = {"clusters": number, "models asked": top_k, **interval_columns(result)}
+            rows.append(paper_values | {"paper": paper.printed(number, top_k)})
     return rows
 
 
@@ -143,7 +143,7 @@ def by_scaling(evidence: CbtmEvidence) -> list[Row]:
 def by_rule(evidence: CbtmEvidence) -> list[Row]:
     """Nearness beside BTM's rules, of clusters and of metadata."""
     subject = evidence.subject
-    ways = (
+    systems = (
         (System(subject.main), "nearness (Eq. 3)"),
         (System(subject.main, "uniform"), "posterior, equal prior"),
         (System(subject.main, "cached"), "posterior, cached prior (BTM)"),
@@ -159,10 +159,10 @@ def by_rule(evidence: CbtmEvidence) -> list[Row]:
             "training domains": _value(evidence, system),
             "novel domains": _value(evidence, system, novel=True),
         }
-        for system, rule in ways
+        for system, rule in systems
     ]
 
 
 def _value(evidence: CbtmEvidence, system: System, novel: bool = False) -> float | None:
-    found = evidence.resampled.average(system, evidence.subject.novel if novel else evidence.subject.domains)
-    return found.value if found else None
+    result = evidence.resampled.average(system, evidence.subject.novel if novel else evidence.subject.domains)
+    return result.value if result else None

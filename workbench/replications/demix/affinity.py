@@ -9,7 +9,7 @@ import numpy as np
 from engine.statistics.bootstrap import Change
 from engine.statistics.estimates import Estimate, correlation_of_pairs, correlation_of_points, share
 from workbench.replications.demix.evidence import DemixEvidence
-from workbench.replications.demix.names import System, alone
+from workbench.replications.demix.names import System, single_expert
 from workbench.replications.demix.paper import FIGURE_2, STABLE_AFTER
 from workbench.replications.demix.scored import Belief
 from workbench.replications.verdicts import Claim, Verdict, is_above, is_below, untestable
@@ -47,25 +47,25 @@ def judge_affinity(evidence: DemixEvidence) -> list[Verdict]:
 def naive_against_dense(evidence: DemixEvidence) -> dict[str, Estimate]:
     """The change from dense to naive DEMix in each training domain, in %."""
     naive, dense = System("naive"), System("dense")
-    found = {d: evidence.resampled.changes([Change(naive, dense, d)]) for d in evidence.subject.domains}
-    return {domain: one for domain, one in found.items() if one is not None}
+    results = {d: evidence.resampled.changes([Change(naive, dense, d)]) for d in evidence.subject.domains}
+    return {domain: one for domain, one in results.items() if one is not None}
 
 
 def _heterogeneous(evidence: DemixEvidence) -> Verdict:
-    found, overlap = naive_against_dense(evidence), evidence.overlap
-    losing = [domain for domain, one in found.items() if one.low > 0]
-    ours = f"naive is worse on {len(losing)} of {len(found)}{': ' if losing else ''}{', '.join(losing)}"
-    if len(found) < len(evidence.subject.domains):
+    results, overlap = naive_against_dense(evidence), evidence.overlap
+    losing = [domain for domain, one in results.items() if one.low > 0]
+    ours = f"naive is worse on {len(losing)} of {len(results)}{': ' if losing else ''}{', '.join(losing)}"
+    if len(results) < len(evidence.subject.domains):
         return untestable(TABLE_4)
-    if overlap is None or len(found) < 4:
+    if overlap is None or len(results) < 4:
         return untestable(TABLE_4, "It needs at least four domains and their measured overlap.", ours)
-    shared = [float(np.mean([overlap[one, other] for other in found if other != one])) for one in found]
-    by_seed = [[one.by_seed[place] for one in found.values()] for place in range(_num_seeds(found.values()))]
+    shared = [float(np.mean([overlap[one, other] for other in results if other != one])) for one in results]
+    by_seed = [[one.by_seed[place] for one in results.values()] for place in range(_num_seeds(results.values()))]
     return is_above(TABLE_4, correlation_of_points(by_seed, shared), ours=ours, unit="r over domains")
 
 
-def _num_seeds(found: Iterable[Estimate]) -> int:
-    return min(len(one.by_seed) for one in found)
+def _num_seeds(results: Iterable[Estimate]) -> int:
+    return min(len(one.by_seed) for one in results)
 
 
 # figure 2 -----------------------------------------------------------------------------------------
@@ -84,18 +84,21 @@ def _diagonal(evidence: DemixEvidence) -> Verdict:
 
 def _lead(evidence: DemixEvidence, domain: str) -> Estimate | None:
     """How much less perplexity the own expert has than the one against which that is least certain, in %."""
-    strangers = [other for other in evidence.subject.domains if other != domain]
-    found = [evidence.resampled.changes([Change(alone(domain), alone(other), domain)]) for other in strangers]
-    known = [one for one in found if one is not None]
-    return max(known, key=lambda one: one.high) if known and len(known) == len(strangers) else None
+    other_domains = [other for other in evidence.subject.domains if other != domain]
+    results = [
+        evidence.resampled.changes([Change(single_expert(domain), single_expert(other), domain)])
+        for other in other_domains
+    ]
+    known = [one for one in results if one is not None]
+    return max(known, key=lambda one: one.high) if known and len(known) == len(other_domains) else None
 
 
 def ratios(evidence: DemixEvidence, seed: int) -> list[list[float]] | None:
     """Figure 2 in one seed: each expert's perplexity on each domain over that of the domain's own expert."""
     losses, domains = evidence.measured.losses, evidence.subject.domains
-    if any((alone(expert), seed, domain) not in losses for expert in domains for domain in domains):
+    if any((single_expert(expert), seed, domain) not in losses for expert in domains for domain in domains):
         return None
-    table = [[losses[alone(expert), seed, domain].perplexity for domain in domains] for expert in domains]
+    table = [[losses[single_expert(expert), seed, domain].perplexity for domain in domains] for expert in domains]
     return [[cell / table[place][place] for place, cell in enumerate(row)] for row in table]
 
 
@@ -109,12 +112,12 @@ def _affinity(evidence: DemixEvidence) -> Verdict:
     if overlap is None or len(domains) < _LEAST_DOMAINS:
         return untestable(AFFINITY, f"It needs at least {_LEAST_DOMAINS} domains and their measured overlap.")
     shared = [[1.0 if one == other else overlap[one, other] for other in domains] for one in domains]
-    found = correlation_of_pairs(-np.array(tables), shared)
-    as_printed = correlation(np.mean(tables, axis=0), shared, with_homes=True)
+    results = correlation_of_pairs(-np.array(tables), shared)
+    as_printed = correlation(np.mean(tables, axis=0), shared, with_own=True)
     numbers = f"r = {as_printed.r:.2f}, t = {as_printed.t:.2f}, p = {as_printed.p:.3f}"
     ours = f"with the diagonal, as the paper counts: {numbers}"
     cells = len(domains) * (len(domains) - 1)
-    return is_above(AFFINITY, found, ours=ours, unit=f"r over {cells} cells without the diagonal")
+    return is_above(AFFINITY, results, ours=ours, unit=f"r over {cells} cells without the diagonal")
 
 
 # figures 4, 7 and 8 -------------------------------------------------------------------------------
@@ -126,8 +129,8 @@ def _known(evidence: DemixEvidence) -> Verdict:
     beliefs = {domain: beliefs_on(evidence, domain) for domain in domains}
     if len(domains) < 2 or not all(beliefs.values()):
         return untestable(KNOWN)
-    leads = {domain: _least_margin(evidence, domain, found) for domain, found in beliefs.items()}
-    updated = sum(all(_leads_at_end(one, domains.index(d)) for one in found) for d, found in beliefs.items())
+    leads = {domain: _least_margin(evidence, domain, results) for domain, results in beliefs.items()}
+    updated = sum(all(_leads_at_end(one, domains.index(d)) for one in results) for d, results in beliefs.items())
     ahead = sum(one.low > 0 for one in leads.values())
     ours = f"{ahead} of {len(domains)} domains; {updated} by the updating prior at the end"
     narrowest = min(leads.values(), key=lambda one: one.low)
@@ -136,8 +139,8 @@ def _known(evidence: DemixEvidence) -> Verdict:
 
 def beliefs_on(evidence: DemixEvidence, domain: str) -> list[Belief]:
     """What a domain's held-out text says, in every seed in which it was scored."""
-    found = evidence.measured.beliefs
-    return [found[seed, domain] for seed in range(evidence.subject.seeds) if (seed, domain) in found]
+    results = evidence.measured.beliefs
+    return [results[seed, domain] for seed in range(evidence.subject.seeds) if (seed, domain) in results]
 
 
 def _least_margin(evidence: DemixEvidence, domain: str, beliefs: Sequence[Belief]) -> Estimate:
@@ -167,10 +170,12 @@ def moved(belief: Belief) -> float | None:
 
 
 def _stable(evidence: DemixEvidence) -> Verdict:
-    found = [[moved(one) for one in beliefs_on(evidence, domain)] for domain in evidence.subject.everywhere]
-    whole = [[one <= SETTLED for one in each if one is not None] for each in found if each and None not in each]
-    if len(whole) < 2:
+    results = [[moved(one) for one in beliefs_on(evidence, domain)] for domain in evidence.subject.everywhere]
+    complete = [[one <= SETTLED for one in each if one is not None] for each in results if each and None not in each]
+    if len(complete) < 2:
         return untestable(STABLE, f"It needs {2 * STABLE_AFTER} blocks of held-out text in two domains at least.")
-    by_seed = [[one[place] for one in whole] for place in range(min(map(len, whole)))]
-    ours = f"{len(whole)} of {len(evidence.subject.everywhere)} domains have enough text; “usually” is more than half"
+    by_seed = [[one[place] for one in complete] for place in range(min(map(len, complete)))]
+    ours = (
+        f"{len(complete)} of {len(evidence.subject.everywhere)} domains have enough text; “usually” is more than half"
+    )
     return is_above(STABLE, share(by_seed), _USUALLY, ours=ours, unit="of the domains")

@@ -118,9 +118,9 @@ def _ratios(findings: Findings) -> Chart | None:
     table, domains = findings["pictures"]["ratios"], findings["domains"]
     if table is None:
         return None
-    strangers = sum(cell < 1 for row in table for cell in row)
+    num_better = sum(cell < 1 for row in table for cell in row)
     title = "Read a column: 1.0 is the domain's own expert"
-    title += "; nobody beats it anywhere" if not strangers else f"; in {strangers} cells a stranger beats it"
+    title += "; nobody beats it anywhere" if not num_better else f"; in {num_better} cells a stranger beats it"
     drawn = ratio_heatmap(table, domains, domains, "domain of the text", "expert of")
     overlap = findings["pictures"]["overlap"]
     rows = [
@@ -133,17 +133,17 @@ def _ratios(findings: Findings) -> Chart | None:
 
 
 def _posteriors(findings: Findings) -> Chart | None:
-    found: Mapping[str, Any] = findings["pictures"]["posteriors"]
-    if not found:
+    data: Mapping[str, Any] = findings["pictures"]["posteriors"]
+    if not data:
         return None
-    experts, texts = findings["domains"], list(found)
+    experts, texts = findings["domains"], list(data)
     own = [text for text in texts if text in experts]
-    right = sum(max(range(len(experts)), key=found[text]["mean"].__getitem__) == experts.index(text) for text in own)
-    drawn = heatmap([found[text]["mean"] for text in texts], experts, texts, "expert of", "text", "posterior")
+    right = sum(max(range(len(experts)), key=data[text]["mean"].__getitem__) == experts.index(text) for text in own)
+    drawn = heatmap([data[text]["mean"] for text in texts], experts, texts, "expert of", "text", "posterior")
     rows = [
         {"text": text, "expert": expert, "mean posterior": mean, "updating prior at the end": updating}
         for text in texts
-        for expert, mean, updating in zip(experts, found[text]["mean"], found[text]["updating"], strict=True)
+        for expert, mean, updating in zip(experts, data[text]["mean"], data[text]["updating"], strict=True)
     ]
     title = f"On {right} of {len(own)} training domains the own expert has the highest posterior: read a row"
     words = "Heatmap: mean end-of-block posterior of each expert on held-out text of each training and novel domain."
@@ -151,25 +151,25 @@ def _posteriors(findings: Findings) -> Chart | None:
 
 
 def _courses(findings: Findings) -> Chart | None:
-    found: Mapping[str, Any] = findings["pictures"]["posteriors"]
-    if not found:
+    data: Mapping[str, Any] = findings["pictures"]["posteriors"]
+    if not data:
         return None
     drawn = figure("blocks of held-out text", "share of the one that leads at the end, in the mean so far")
-    for place, (text, one) in enumerate(found.items()):
+    for place, (text, one) in enumerate(data.items()):
         leader = max(range(len(one["mean"])), key=one["mean"].__getitem__)
-        course = one["course"][leader]
+        history = one["course"][leader]
         style = {"color": COLOURS[place % len(COLOURS)], "dash": "dot" if text in findings["novel"] else "solid"}
         drawn.add_scatter(
-            x=list(range(1, len(course) + 1)),
-            y=course,
+            x=list(range(1, len(history) + 1)),
+            y=history,
             name=label(f"{text}: {findings['domains'][leader]}"),
             mode="lines",
             line=style,
         )
-    moves = {text: [far for far in one["moved"] if far is not None] for text, one in found.items()}
+    moves = {text: [far for far in one["moved"] if far is not None] for text, one in data.items()}
     rows = [{"text": text, "moved": ", ".join(f"{far:.3f}" for far in each)} for text, each in moves.items()]
     stable = sum(max(each) <= SETTLED for each in moves.values() if each)
-    title = f"On {stable} of {len(found)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
+    title = f"On {stable} of {len(data)} domains the posterior is stable after {STABLE_AFTER} blocks in every seed"
     words = "Line chart: the leading expert's share of the mean posterior after each block, one line for each domain."
     return Chart(drawn, title, words, rows)
 

@@ -23,7 +23,7 @@ BEYOND = (
 
 def judge(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     """Every claim of the paper under one reading of the posterior."""
-    beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
+    beyond = [untestable(Claim(where, sentence, printed), why) for why, where, sentence, printed in BEYOND]
     return [*judge_orders(evidence, reading), *judge_affinity(evidence), *judge_growth(evidence, reading), *beyond]
 
 

@@ -36,10 +36,10 @@ from workbench.replications.findings import (
 )
 
 
-def findings_of(evidence: DemixEvidence, curves: Sequence[Curve], told: Circumstances) -> Row:
+def findings_of(evidence: DemixEvidence, curves: Sequence[Curve], circumstances: Circumstances) -> Row:
     """All that the report says, from numbers alone."""
     return {
-        **common_findings(evidence, judge(evidence, PAPER), told),
+        **common_findings(evidence, judge(evidence, PAPER), circumstances),
         "removed": list(evidence.subject.removed),
         "texts": _texts(evidence),
         "readings": _readings(evidence),
@@ -62,9 +62,9 @@ def _readings(evidence: DemixEvidence) -> list[Row]:
 
 def _texts(evidence: DemixEvidence) -> list[Row]:
     """With the documents of the development text that posteriors were read from."""
-    found = {domain: beliefs_on(evidence, domain) for domain in evidence.subject.everywhere}
+    results = {domain: beliefs_on(evidence, domain) for domain in evidence.subject.everywhere}
     documents = {
-        d: max((num_documents(one.documents_N) for one in beliefs), default=None) for d, beliefs in found.items()
+        d: max((num_documents(one.documents_N) for one in beliefs), default=None) for d, beliefs in results.items()
     }
     return [row | {"dev documents": documents[row["text"]]} for row in text_rows(evidence)]
 
@@ -103,15 +103,15 @@ _TABLE_4: tuple[Mode, ...] = ("dense", "naive", "cached")
 
 
 def _perplexity(evidence: DemixEvidence, name: System, domain: str) -> float | None:
-    found = evidence.resampled.average(name, [domain])
-    return None if found is None else found.value
+    results = evidence.resampled.average(name, [domain])
+    return None if results is None else results.value
 
 
 def _modes(evidence: DemixEvidence, reading: Reading) -> list[Row]:
     """The modes of table 5 under one reading."""
     modes: tuple[Mode, ...] = ("naive", "average", "uniform", "updating", "cached")
-    found = {mode: evidence.resampled.average(system(mode, reading), evidence.subject.novel) for mode in modes}
-    return [{"reading": str(reading), "system": WORDS[mode], **interval_columns(one)} for mode, one in found.items()]
+    results = {mode: evidence.resampled.average(system(mode, reading), evidence.subject.novel) for mode in modes}
+    return [{"reading": str(reading), "system": WORDS[mode], **interval_columns(one)} for mode, one in results.items()]
 
 
 def _sizes_of_mixture(evidence: DemixEvidence) -> list[Row]:
@@ -167,8 +167,8 @@ def _dapt(evidence: DemixEvidence) -> list[Row]:
 
 
 def _changed(evidence: DemixEvidence, after: System, before: System, domains: Sequence[str], name: str) -> Row:
-    found = evidence.resampled.changes([Change(after, before, domain) for domain in domains])
-    return {name: found.value if found else None}
+    results = evidence.resampled.changes([Change(after, before, domain) for domain in domains])
+    return {name: results.value if results else None}
 
 
 # curves and pictures ------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def _crossing(evidence: DemixEvidence, curves: Sequence[Curve]) -> dict[str, Row
         method: mean_curve([one for one in curves if one.system == method], evidence.subject.domains)
         for method in METHODS
     }
-    found = {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
-    return {method: asdict(one) if one else None for method, one in found.items()}
+    results = {method: crossing(means["demix"], means[method]) for method in METHODS if method != "demix"}
+    return {method: asdict(one) if one else None for method, one in results.items()}
 
 
 def _forgetting(evidence: DemixEvidence, curves: Sequence[Curve]) -> list[Row]:
@@ -228,14 +228,14 @@ def _overlap(evidence: DemixEvidence) -> list[list[float]] | None:
 
 def _belief(evidence: DemixEvidence, domain: str) -> Row | None:
     """A domain's mean posterior, where the updating prior ends, and the course of the mean in the first seed."""
-    found = beliefs_on(evidence, domain)
-    if not found:
+    results = beliefs_on(evidence, domain)
+    if not results:
         return None
-    first = found[0]
+    first = results[0]
     means_EN = first.posterior_EN.cumsum(1) / np.arange(1, first.posterior_EN.shape[1] + 1)
     return {
-        "mean": np.mean([one.posterior_EN.mean(1) for one in found], axis=0).tolist(),
-        "updating": np.mean([one.updating_EN[:, -1] for one in found], axis=0).tolist(),
+        "mean": np.mean([one.posterior_EN.mean(1) for one in results], axis=0).tolist(),
+        "updating": np.mean([one.updating_EN[:, -1] for one in results], axis=0).tolist(),
         "course": means_EN.round(4).tolist(),
-        "moved": [moved(one) for one in found],
+        "moved": [moved(one) for one in results],
     }

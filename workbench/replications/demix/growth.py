@@ -62,8 +62,8 @@ def _against_dense(evidence: DemixEvidence, reading: Reading, adapted: Sequence[
         novel: evidence.resampled.changes([Change(demix_dapt(novel, reading), dense_dapt(novel), novel)])
         for novel in adapted
     }
-    told = [f"{novel} {found.value:+.0f} %" for novel, found in changes.items() if found]
-    return f"perplexity against dense-DAPT's: {', '.join(told)}" if told else ""
+    message = [f"{novel} {result.value:+.0f} %" for novel, result in changes.items() if result]
+    return f"perplexity against dense-DAPT's: {', '.join(message)}" if message else ""
 
 
 def _judge_dense(evidence: DemixEvidence) -> list[Verdict]:
@@ -86,7 +86,7 @@ def _judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
     subject, resampled = evidence.subject, evidence.resampled
     with_it, minus = system("cached", reading), system("minus expert", reading)
     never = system("minus domain", reading)
-    found = resampled.difference(with_it, minus, subject.domains)
+    result = resampled.difference(with_it, minus, subject.domains)
     if not subject.removed:
         unseen = untestable(MINUS_DOMAIN, "No model was trained without a domain.")
     else:
@@ -95,4 +95,4 @@ def _judge_removal(evidence: DemixEvidence, reading: Reading) -> list[Verdict]:
         difference = resampled.difference(minus, never, subject.removed)
         unseen = is_below(MINUS_DOMAIN, difference, ours=ours, unit="perplexity")
     ours = evidence.against(with_it, minus, subject.domains)
-    return [is_below(MINUS_EXPERT, found, ours=ours, unit="perplexity"), unseen]
+    return [is_below(MINUS_EXPERT, result, ours=ours, unit="perplexity"), unseen]

@@ -114,7 +114,7 @@ def by_evidence(evidence: Evidence) -> Reading:
     return Reading(evidence, PAPER.newest_weight)
 
 
-def alone(domain: str) -> System:
+def single_expert(domain: str) -> System:
     """The DEMix expert of a domain by itself (figure 2)."""
     return System("alone", domain=domain)
 

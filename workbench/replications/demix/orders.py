@@ -86,7 +86,7 @@ def averages(evidence: DemixEvidence, table: int, reading: Reading) -> list[dict
     numbers = paper.TABLE_3 if table == 3 else paper.TABLE_5
     rows = []
     for mode, printed in numbers.items():
-        found = evidence.resampled.average(system(mode, reading), domains)
-        ours = {"ours": found.value, "low": found.low, "high": found.high} if found else {}
+        results = evidence.resampled.average(system(mode, reading), domains)
+        ours = {"ours": results.value, "low": results.low, "high": results.high} if results else {}
         rows.append({"system": WORDS[mode], **dict(zip(paper.SIZES, printed, strict=True)), **ours})
     return rows

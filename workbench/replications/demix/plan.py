@@ -17,32 +17,37 @@ from workbench.replications.demix.names import METHODS, DemixRun
 from workbench.replications.making import Maker, seeded
 
 
-def steps(wish: ReplicateDemix) -> list[Step]:
+def steps(spec: ReplicateDemix) -> list[Step]:
     """Every job but the report, in the order in which they should start."""
-    maker = _Maker(wish)
-    found = [*maker.texts(maker.runs), maker.overlap(), *maker.models(("demix", "dense")), *maker.models(METHODS[2:])]
-    return [*found, *maker.adapted(), *maker.removed()]
+    maker = _Maker(spec)
+    all_steps = [
+        *maker.texts(maker.runs),
+        maker.overlap(),
+        *maker.models(("demix", "dense")),
+        *maker.models(METHODS[2:]),
+    ]
+    return [*all_steps, *maker.adapted(), *maker.removed()]
 
 
 @dataclass(frozen=True)
 class _Maker(Maker):
-    wish: ReplicateDemix
+    spec: ReplicateDemix
 
     @property
     def runs(self) -> list[DemixRun]:
-        return [DemixRun(self.wish.name, seed) for seed in range(self.wish.seeds)]
+        return [DemixRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
 
     def overlap(self) -> Step:
         """The overlap of the training domains."""
-        needs = self.imports(self.wish.domains)
-        spec = MeasureOverlap(domains=self.wish.domains)
-        return Step("overlap", spec, f"{self.wish.name}: measure the bigram overlap", needs)
+        needs = self.imports(self.spec.domains)
+        spec = MeasureOverlap(domains=self.spec.domains)
+        return Step("overlap", spec, f"{self.spec.name}: measure the bigram overlap", needs)
 
     def models(self, methods: Sequence[str]) -> Iterator[Step]:
         """Trainings from the seed model by these methods in every seed, and their scores."""
         for run in self.runs:
             for method in methods:
-                yield self._train(run, method, run.mixture(method), self.wish.domains, method)
+                yield self._train(run, method, run.mixture(method), self.spec.domains, method)
         for run in self.runs:
             for method in methods:
                 yield self.score(run, run.mixture(method), "test", self.everywhere, [method])
@@ -52,25 +57,25 @@ class _Maker(Maker):
     def adapted(self) -> Iterator[Step]:
         """DEMix-DAPT and dense-DAPT on every novel domain, and their scores."""
         for run in self.runs:
-            for novel in self.wish.novel:
+            for novel in self.spec.novel:
                 yield self._add(run, novel)
-                yield self._adapt_whole(run, novel)
+                yield self._adapt_full(run, novel)
         for run in self.runs:
-            added, needs = [run.added(one) for one in self.wish.novel], [f"add {one}" for one in self.wish.novel]
+            added, needs = [run.added(one) for one in self.spec.novel], [f"add {one}" for one in self.spec.novel]
             for split in ("test", "dev"):
                 yield self.score(run, run.mixture("demix"), split, self.everywhere, needs, added)
-            for novel in self.wish.novel:
-                yield self.score(run, run.adapted(novel), "test", [*self.wish.domains, novel], [f"adapt {novel}"])
+            for novel in self.spec.novel:
+                yield self.score(run, run.adapted(novel), "test", [*self.spec.domains, novel], [f"adapt {novel}"])
 
     def removed(self) -> Iterator[Step]:
         """DEMix trained without a domain (–Domain), and its scores there."""
-        runs = self.runs[: self.wish.budget.retrained_seeds]
+        runs = self.runs[: self.spec.budget.retrained_seeds]
         for run in runs:
-            for domain in self.wish.removed:
-                others = [one for one in self.wish.domains if one != domain]
+            for domain in self.spec.removed:
+                others = [one for one in self.spec.domains if one != domain]
                 yield self._train(run, "demix", run.without(domain), others, f"no {domain}")
         for run in runs:
-            for domain in self.wish.removed:
+            for domain in self.spec.removed:
                 for split in ("test", "dev"):
                     yield self.score(run, run.without(domain), split, [domain], [f"no {domain}"])
 
@@ -80,7 +85,7 @@ class _Maker(Maker):
             seed_model=run.seed_model,
             domains=list(domains),
             method=method,
-            training=seeded(self.wish.budget.training, run),
+            training=seeded(self.spec.budget.training, run),
         )
         return self.step(run, key, spec, f"train {name}", [self.key(run, "seed")])
 
@@ -90,21 +95,21 @@ class _Maker(Maker):
             domain=novel,
             mixture=run.mixture("demix"),
             join=False,
-            watch=self.wish.domains,
-            training=seeded(self.wish.budget.adapting, run),
+            watch=self.spec.domains,
+            training=seeded(self.spec.budget.adapting, run),
         )
         needs = [self.key(run, "demix"), *self.imports([novel])]
         return self.step(run, f"add {novel}", spec, f"DEMix-DAPT on {novel}", needs)
 
-    def _adapt_whole(self, run: DemixRun, novel: str) -> Step:
+    def _adapt_full(self, run: DemixRun, novel: str) -> Step:
         spec = TrainExpert(
             name=run.adapted(novel),
             domain=novel,
             mixture=run.mixture("dense"),
             join=False,
             whole=True,
-            watch=self.wish.domains,
-            training=seeded(self.wish.budget.adapting, run),
+            watch=self.spec.domains,
+            training=seeded(self.spec.budget.adapting, run),
         )
         needs = [self.key(run, "dense"), *self.imports([novel])]
         return self.step(run, f"adapt {novel}", spec, f"dense-DAPT on {novel}", needs)

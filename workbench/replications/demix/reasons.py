@@ -33,22 +33,22 @@ _AGAINST_WHOLE: dict[str, Mode] = {
 def tokens_of_an_expert(findings: Findings, method: Mode) -> str:
     """How little an expert sees beside a model that sees all text."""
     budget, num_domains = findings["budget"], len(findings["domains"])
-    whole, each = budget["training_tokens"], budget["training_tokens"] // num_domains
+    total, each = budget["training_tokens"], budget["training_tokens"] // num_domains
     return (
-        f"An expert sees one domain's share of the text, {amount(each)} of {amount(whole)} tokens; "
+        f"An expert sees one domain's share of the text, {amount(each)} of {amount(total)} tokens; "
         f"the feed-forward networks of {WORDS[method]} see all of it. {crossing_words(findings, method)}"
     )
 
 
 def crossing_words(findings: Findings, method: Mode = "dense") -> str:
     """Whether DEMix overtakes a baseline (Dense) on held-out text while they train, and where."""
-    found, other = findings["crossing"].get(method), WORDS[method]
-    if not found:
+    result, other = findings["crossing"].get(method), WORDS[method]
+    if not result:
         return f"Whether DEMix overtakes {other} cannot be seen yet: their curves are not there."
-    last = f"at the end ({amount(found['last_tokens'])} tokens) {found['lower']:.2f} against {found['higher']:.2f}"
-    if found["tokens"] is None:
+    last = f"at the end ({amount(result['last_tokens'])} tokens) {result['lower']:.2f} against {result['higher']:.2f}"
+    if result["tokens"] is None:
         return f"DEMix (naive) does not overtake {other} within what was trained: {last}."
-    return f"DEMix (naive) is below {other} from {amount(found['tokens'])} tokens on, and stays there: {last}."
+    return f"DEMix (naive) is below {other} from {amount(result['tokens'])} tokens on, and stays there: {last}."
 
 
 def _other_readings(findings: Findings, claim: Mapping[str, Any]) -> list[str]:

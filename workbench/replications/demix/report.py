@@ -31,7 +31,7 @@ def sections(findings: Findings) -> list[Section]:
         in_short(findings, crossing_words(findings)),
         the_claims(findings, _MARKS),
         *_readings(findings),
-        Section("Perplexity over training tokens", (crossing_words(findings), _CURVES), _course(findings), "curves"),
+        Section("Perplexity over training tokens", (crossing_words(findings), _CURVES), _history(findings), "curves"),
         *_tables(findings),
         *_pictures(findings),
         failed(findings, reasons),
@@ -67,8 +67,10 @@ def _readings(findings: Findings) -> Iterator[Section]:
         {"where": where, "claim": sentence, **{name: marks.get(name, "—") for name in names}}
         for (where, sentence), marks in by_claim.items()
     ]
-    told = f"The paper's text is read as “{PAPER}”; its released code does “{CODE}”. The same scores, mixed both ways."
-    yield Section("Two readings of the posterior", (told,), rows)
+    sentence = (
+        f"The paper's text is read as “{PAPER}”; its released code does “{CODE}”. The same scores, mixed both ways."
+    )
+    yield Section("Two readings of the posterior", (sentence,), rows)
     yield Section("Novel domains under each reading", (), findings["tables"]["5 by reading"], "modes")
 
 
@@ -114,14 +116,14 @@ _POSTERIORS = (
 )
 
 
-def _course(findings: Findings) -> Rows:
+def _history(findings: Findings) -> Rows:
     """The curves as a table: perplexity by tokens, averaged over seeds."""
     by_tokens: dict[int, dict[Any, list[float]]] = {}
     for row in findings["curves"]:
         by_tokens.setdefault(row["tokens"], {}).setdefault(row["system"], []).append(row["perplexity"])
     return [
-        {"tokens": tokens, **{WORDS.get(name, "DEMix (naive)"): sum(of) / len(of) for name, of in found.items()}}
-        for tokens, found in sorted(by_tokens.items())
+        {"tokens": tokens, **{WORDS.get(name, "DEMix (naive)"): sum(of) / len(of) for name, of in result.items()}}
+        for tokens, result in sorted(by_tokens.items())
     ]
 
 

@@ -18,11 +18,11 @@ from workbench.replications.demix.names import (
     DemixRun,
     Reading,
     System,
-    alone,
     by_evidence,
     demix_dapt,
     dense_dapt,
     own,
+    single_expert,
     system,
 )
 from workbench.replications.demix.sizes import DemixSize
@@ -91,7 +91,7 @@ class _Text(ScoredText):
         for method in _DENSE:
             self._keep(System(method), self.one(self.run.expert(method, self.domain)))
         tokens = self.run.experts("domain-token", self.subject.domains)
-        self._keep(System("domain-token"), self._told_or_best(tokens))
+        self._keep(System("domain-token"), self._given_or_best(tokens))
 
     def _measure_demix(self) -> None:
         experts = self.run.experts("demix", self.subject.domains)
@@ -99,8 +99,8 @@ class _Text(ScoredText):
         if test is None:
             return
         for place, home in enumerate(self.subject.domains):
-            self._keep(alone(home), self.loss(test, test.logprobs_EX[place]))
-        self._keep(System("naive"), self._told_or_best(experts))
+            self._keep(single_expert(home), self.loss(test, test.logprobs_EX[place]))
+        self._keep(System("naive"), self._given_or_best(experts))
         self._measure_mixtures(test, self.load(experts, "dev"))
         self._believe(experts)
 
@@ -163,7 +163,7 @@ class _Text(ScoredText):
         if loss is not None:
             self.measured.losses[name, self.run.seed, self.domain] = loss
 
-    def _told_or_best(self, experts: Sequence[str]) -> Loss | None:
+    def _given_or_best(self, experts: Sequence[str]) -> Loss | None:
         """The domain's own expert; where it has none, the one with the lowest perplexity on this very text (§5.3)."""
         if self.domain in self.subject.domains:
             return self.one(experts[self.subject.domains.index(self.domain)])

@@ -78,8 +78,8 @@ def by_sequences(evidence: ModeEvidence) -> list[Row]:
 
 
 def _retained(evidence: ModeEvidence, arm: Arm) -> Row:
-    found = evidence.accuracy(arm, [evidence.subject.retention])
-    return {on(evidence.subject.retention): found.value if found else None}
+    result = evidence.accuracy(arm, [evidence.subject.retention])
+    return {on(evidence.subject.retention): result.value if result else None}
 
 
 def by_mixture(evidence: ModeEvidence) -> list[Row]:
@@ -98,8 +98,8 @@ def by_mixture(evidence: ModeEvidence) -> list[Row]:
 
 
 def _one(evidence: ModeEvidence, arm: Arm, domain: str) -> float | None:
-    found = evidence.accuracy(arm, [domain])
-    return found.value if found else None
+    result = evidence.accuracy(arm, [domain])
+    return result.value if result else None
 
 
 def amount_words(amount: int | None) -> str:

@@ -78,11 +78,11 @@ def by_layers(size: ModeSize) -> dict[int, Arm]:
 
 def by_sequences(size: ModeSize) -> dict[Literal["lora", "mode"], dict[int | None, Arm]]:
     """Figure 3: on so many sequences of the second target; None is all, and comes last."""
-    whole: dict[Literal["lora", "mode"], Arm] = {
+    arms: dict[Literal["lora", "mode"], Arm] = {
         "lora": Arm("lora", on="second", lora=size.lora),
         "mode": single(size, "second"),
     }
-    return {method: _on(arm, size.sequences) for method, arm in whole.items()}
+    return {method: _on(arm, size.sequences) for method, arm in arms.items()}
 
 
 def by_mixture(size: ModeSize) -> dict[Row, dict[int | None, Arm]]:
@@ -100,7 +100,7 @@ def _on(arm: Arm, amounts: tuple[int, ...]) -> dict[int | None, Arm]:
 
 def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
     """Every arm once, in the first group that needs it; the most telling ones come first."""
-    told: dict[Group, list[Arm]] = {
+    text: dict[Group, list[Arm]] = {
         "table 1": [*(single(size, on) for on in STAGE_1), *table_1(size).values(), copied(size)],
         "steps": list(longer(size).values()),
         "rates": [arm for of_row in by_rate(size).values() for arm in of_row.values()],
@@ -113,10 +113,10 @@ def groups_of(size: ModeSize) -> Mapping[Group, list[Arm]]:
         "figure 5": [arm for of_row in by_mixture(size).values() for arm in of_row.values()],
     }
     first: dict[Arm, Group] = {}
-    for group, arms in told.items():
+    for group, arms in text.items():
         for arm in arms:
             first.setdefault(arm, group)
-    return {group: [arm for arm, of in first.items() if of == group] for group in told}
+    return {group: [arm for arm, of in first.items() if of == group] for group in text}
 
 
 def arms_of(size: ModeSize) -> list[Arm]:

@@ -75,12 +75,12 @@ def _sequences(findings: Findings) -> Chart | None:
     drawn = _lines(rows, "sequences", second, "method")
     _set_amounts(drawn, (row["sequences"] for row in rows), f"training sequences of {label(findings['targets'][1])}")
     drawn.update_yaxes(title=f"{label(findings['targets'][1])}: {_ACCURACY}")
-    found = {(row["method"], row["sequences"]): row[second] for row in rows}
+    data = {(row["method"], row["sequences"]): row[second] for row in rows}
     words = (
         "Line chart: accuracy in % on the second target by the number of training sequences at as many updates, for "
         "LoRA and MoDE, with 95 % intervals; higher is better."
     )
-    return Chart(drawn, _who_leads(found, "MoDE", "LoRA", "training sequences"), words, rows)
+    return Chart(drawn, _who_leads(data, "MoDE", "LoRA", "training sequences"), words, rows)
 
 
 def _mixture(findings: Findings) -> Chart | None:
@@ -93,8 +93,8 @@ def _mixture(findings: Findings) -> Chart | None:
     drawn.update_yaxes(title=f"average {_ACCURACY}")
     drawn.update_layout(height=520, scattermode="group", scattergap=0.7)  # side by side, or intervals hide each other
     drawn.for_each_trace(lambda line: line.update(line_dash="dot" if len(line.x) < len(amounts) else "solid"))
-    found = {(row["model"], row["sequences of each"]): row["average"] for row in rows}
-    title = _who_leads(found, str(Arm("frozen")), str(Arm("composed")), "mixed sequences of each target")
+    data = {(row["model"], row["sequences of each"]): row["average"] for row in rows}
+    title = _who_leads(data, str(Arm("frozen")), str(Arm("composed")), "mixed sequences of each target")
     words = (
         "Line chart: accuracy in %, averaged over both targets and what is retained, by the number of mixed training "
         "sequences, one line for each method, dotted where not every number was tried, with 95 % intervals; higher is "
@@ -103,12 +103,12 @@ def _mixture(findings: Findings) -> Chart | None:
     return Chart(drawn, title, words, rows)
 
 
-def _who_leads(found: Mapping[tuple[str, str], float], one: str, other: str, unit: str) -> str:
+def _who_leads(data: Mapping[tuple[str, str], float], one: str, other: str, unit: str) -> str:
     """On which amounts of text that both have one method has more than another; `found` is by method and amount."""
-    both = sorted((amount for name, amount in found if name == one and (other, amount) in found), key=_number)
-    ahead = [amount for amount in both if found[one, amount] > found[other, amount]]
+    both = sorted((amount for name, amount in data if name == one and (other, amount) in data), key=_number)
+    ahead = [amount for amount in both if data[one, amount] > data[other, amount]]
     rest = [amount for amount in both if amount not in ahead]
-    is_level = any(found[one, amount] == found[other, amount] for amount in rest)
+    is_level = any(data[one, amount] == data[other, amount] for amount in rest)
     lag, each = ("not above", "any") if is_level else ("below", "every")
     if not both:
         return f"Accuracy by the number of {unit}"

@@ -21,5 +21,5 @@ BEYOND = (
 
 def judge(evidence: ModeEvidence) -> list[Verdict]:
     """Every claim of the paper."""
-    beyond = [untestable(Claim(where, sentence, told), why) for why, where, sentence, told in BEYOND]
+    beyond = [untestable(Claim(where, sentence, printed), why) for why, where, sentence, printed in BEYOND]
     return [*judge_multi_domain(evidence), *judge_shapes(evidence), *judge_amounts(evidence), *beyond]

@@ -34,9 +34,9 @@ class ModeEvidence(Evidence):
 
     def num_parameters(self, arm: Arm) -> int | None:
         """What an arm learnt, in the first seed that has it: what it added to the backbone, or all of it."""
-        is_whole = arm.method in ("backbone", "full")
-        names = [run.backbone if is_whole else run.expert(arm, self.subject.targets) for run in self.subject.runs]
-        return next((found for name in names if (found := self.measured.num_parameters.get(name))), None)
+        is_complete = arm.method in ("backbone", "full")
+        names = [run.backbone if is_complete else run.expert(arm, self.subject.targets) for run in self.subject.runs]
+        return next((result for name in names if (result := self.measured.num_parameters.get(name))), None)
 
 
 def on(domain: str) -> str:

@@ -11,11 +11,11 @@ from workbench.replications.mode.paper import DISAGREEMENTS
 from workbench.replications.mode.shapes import by_parameters, by_rank, by_shape
 
 
-def findings_of(evidence: ModeEvidence, told: Circumstances) -> Row:
+def findings_of(evidence: ModeEvidence, circumstances: Circumstances) -> Row:
     """All that the report says, from numbers alone."""
     subject = evidence.subject
     return {
-        **common_findings(evidence, judge(evidence), told),
+        **common_findings(evidence, judge(evidence), circumstances),
         "targets": list(subject.targets),
         "retention": subject.retention,
         "disagreements": list(DISAGREEMENTS),

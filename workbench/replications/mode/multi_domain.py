@@ -45,8 +45,8 @@ def judge_multi_domain(evidence: ModeEvidence) -> list[Verdict]:
 def _has_more(evidence: ModeEvidence, column: Column, more: paper.Row, less: paper.Row) -> Verdict:
     rows = arms.table_1(evidence.subject.size)
     place = _COLUMNS.index(column)
-    told = f"{paper.TABLE_1[more][place]:.2f} > {paper.TABLE_1[less][place]:.2f}"
-    claim = Claim("Table 1", f"{rows[more]} is above {rows[less]} {_where(evidence, column)}", told)
+    paper_values = f"{paper.TABLE_1[more][place]:.2f} > {paper.TABLE_1[less][place]:.2f}"
+    claim = Claim("Table 1", f"{rows[more]} is above {rows[less]} {_where(evidence, column)}", paper_values)
     return has_more(evidence, claim, rows[more], rows[less], _texts(evidence, column))
 
 
@@ -95,8 +95,8 @@ def _at_the_best_rate(evidence: ModeEvidence) -> Iterator[Verdict]:
     rates, rows = arms.by_rate(evidence.subject.size), arms.table_1(evidence.subject.size)
     for less in ("full", "lora"):
         sentence = f"{rows['one']} is above {rows[less]} on average, each at its best rate of {_listed(rates['one'])}"
-        told = f"{paper.TABLE_1['one'][3]:.2f} > {paper.TABLE_1[less][3]:.2f} at 0.001 for all"
-        claim = Claim("§4.1", sentence, told)
+        paper_values = f"{paper.TABLE_1['one'][3]:.2f} > {paper.TABLE_1[less][3]:.2f} at 0.001 for all"
+        claim = Claim("§4.1", sentence, paper_values)
         yield best_has_more(
             evidence, claim, rates["one"], rates[less], evidence.subject.judged, lambda rate: f"{rate:g}"
         )
@@ -112,9 +112,9 @@ def _listed(rates: Mapping[float, Arm]) -> str:
 def by_method(evidence: ModeEvidence) -> list[Row]:
     """Table 1: accuracies with the paper's, perplexity and parameters beside them; the backbone first."""
     size = evidence.subject.size
-    told: list[tuple[Arm, paper.Row | None]] = [(BACKBONE, None)]
-    told += [(arm, row) for row, arm in arms.table_1(size).items()]
-    return [_row(evidence, arm, row) for arm, row in [*told, (arms.copied(size), None)]]
+    paper_values: list[tuple[Arm, paper.Row | None]] = [(BACKBONE, None)]
+    paper_values += [(arm, row) for row, arm in arms.table_1(size).items()]
+    return [_row(evidence, arm, row) for arm, row in [*paper_values, (arms.copied(size), None)]]
 
 
 def _row(evidence: ModeEvidence, arm: Arm, row: paper.Row | None) -> Row:
@@ -142,8 +142,8 @@ def _total(evidence: ModeEvidence, arm: Arm) -> int | None:
 
 
 def _value(evidence: ModeEvidence, arm: Arm, domains: Sequence[str]) -> float | None:
-    found = evidence.accuracy(arm, domains)
-    return found.value if found else None
+    result = evidence.accuracy(arm, domains)
+    return result.value if result else None
 
 
 def by_knowledge(evidence: ModeEvidence) -> list[Row]:
@@ -158,8 +158,8 @@ def by_knowledge(evidence: ModeEvidence) -> list[Row]:
     for arm in arms.table_1(subject.size).values():
         for name, domains in texts.items():
             if domains:
-                found = interval_columns(evidence.lead(arm, BACKBONE, domains), "change")
-                rows.append({"model": str(arm), "text": name, **found})
+                result = interval_columns(evidence.lead(arm, BACKBONE, domains), "change")
+                rows.append({"model": str(arm), "text": name, **result})
     return rows
 
 
@@ -185,7 +185,7 @@ def by_rate(evidence: ModeEvidence) -> list[Row]:
     ]
 
 
-def _short_row(evidence: ModeEvidence, arm: Arm, told: Row) -> Row:
+def _short_row(evidence: ModeEvidence, arm: Arm, paper_values: Row) -> Row:
     subject = evidence.subject
     own = {on(domain): _value(evidence, arm, [domain]) for domain in subject.judged}
-    return told | own | interval_columns(evidence.accuracy(arm, subject.judged), "average")
+    return paper_values | own | interval_columns(evidence.accuracy(arm, subject.judged), "average")

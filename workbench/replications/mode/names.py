@@ -34,14 +34,14 @@ class Arm:
     @property
     def key(self) -> str:
         """What it is called within a run."""
-        told = (
+        label = (
             self._what,
             "" if self.on == "mixed" else self.on,
             f"n{self.sequences}" if self.sequences else "",
             f"rate{self.rate:g}" if self.rate else "",
             f"x{self.longer}" if self.longer > 1 else "",
         )
-        return "-".join(part for part in told if part)
+        return "-".join(part for part in label if part)
 
     @property
     def _what(self) -> str:

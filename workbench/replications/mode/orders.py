@@ -49,9 +49,9 @@ def best_has_more(
     if not choosing.seeds_with([*better.values(), *others.values()], domains):
         return untestable(claim)
     chosen = [_best(choosing, arms, domains) for arms in (better, others)]
-    found = judging.estimate([better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two))
+    result = judging.estimate([better[chosen[0]], others[chosen[1]]], domains, lambda one, two: 100 * (one - two))
     ours = f"{words(chosen[0])} and {words(chosen[1])}, chosen on one half of the documents and judged on the other"
-    return is_above(claim, found, ours=ours, unit=POINTS)
+    return is_above(claim, result, ours=ours, unit=POINTS)
 
 
 def _best(accuracies: Accuracies, arms: Mapping[Key, Arm], domains: Sequence[str]) -> Key:

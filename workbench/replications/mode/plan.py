@@ -24,36 +24,36 @@ from workbench.replications.mode.names import BACKBONE, Arm, ModeRun, trained_on
 COPIED = "copied backbone"
 
 
-def steps(wish: ReplicateMode) -> list[Step]:
+def steps(spec: ReplicateMode) -> list[Step]:
     """Every job but the report, in the order in which they should start."""
-    maker = _Maker(wish)
-    found = [*maker.texts(maker.runs), *(step for run in maker.runs for step in maker.backbone(run))]
-    for group, arms in groups_of(wish.budget).items():
+    maker = _Maker(spec)
+    all_steps = [*maker.texts(maker.runs), *(step for run in maker.runs for step in maker.backbone(run))]
+    for group, arms in groups_of(spec.budget).items():
         for run in maker.runs:
-            found += [maker.train(run, arm) for arm in arms]
-            found += [maker.scores(run, group, arms)] if arms else []
-    return found
+            all_steps += [maker.train(run, arm) for arm in arms]
+            all_steps += [maker.scores(run, group, arms)] if arms else []
+    return all_steps
 
 
 @dataclass(frozen=True)
 class _Maker(Maker):
-    wish: ReplicateMode
+    spec: ReplicateMode
 
     @property
     def runs(self) -> list[ModeRun]:
-        return [ModeRun(self.wish.name, seed) for seed in range(self.wish.seeds)]
+        return [ModeRun(self.spec.name, seed) for seed in range(self.spec.seeds)]
 
     def backbone(self, run: ModeRun) -> Iterator[Step]:
         """A dense model of all that is no target, its scores, and its copy as a seed model."""
         trained = TrainJoint(
             name=run.backbone,
             seed_model=run.seed_model,
-            domains=self.wish.known,
+            domains=self.spec.known,
             method="dense",
-            training=seeded(self.wish.budget.seeding, run),
+            training=seeded(self.spec.budget.seeding, run),
         )
         yield self.step(run, BACKBONE.key, trained, f"train {run.backbone}", [self.key(run, "seed")])
-        expert = run.expert(BACKBONE, self.wish.targets)
+        expert = run.expert(BACKBONE, self.spec.targets)
         copied = MakeSeed(name=run.backbone, source="expert", expert=expert)
         yield self.step(run, COPIED, copied, f"make a seed model of {expert}", [self.key(run, BACKBONE.key)])
         yield self.score(run, run.backbone, "test", self.everywhere, [BACKBONE.key])
@@ -62,14 +62,14 @@ class _Maker(Maker):
         """The training of an arm from the backbone; of a composition, once the experts of stage 1 are there."""
         needs = [COPIED]
         if arm.method in ("frozen", "composed"):
-            needs += [single(self.wish.budget, on).key for on in STAGE_1]
-        after = [*(self.key(run, one) for one in needs), *self.imports(trained_on(arm, self.wish.targets))]
+            needs += [single(self.spec.budget, on).key for on in STAGE_1]
+        after = [*(self.key(run, one) for one in needs), *self.imports(trained_on(arm, self.spec.targets))]
         return self.step(run, arm.key, self._spec(run, arm), f"train {run.mixture(arm)}", after)
 
     def _spec(self, run: ModeRun, arm: Arm) -> TrainJoint | TrainMode | ComposeMode:
-        domains, training = trained_on(arm, self.wish.targets), training_of(self.wish.budget.training, arm, run)
+        domains, training = trained_on(arm, self.spec.targets), training_of(self.spec.budget.training, arm, run)
         if arm.method in ("frozen", "composed"):
-            experts = [run.expert(single(self.wish.budget, on), self.wish.targets) for on in STAGE_1]
+            experts = [run.expert(single(self.spec.budget, on), self.spec.targets) for on in STAGE_1]
             return ComposeMode(
                 name=run.mixture(arm),
                 experts=experts,
@@ -97,18 +97,18 @@ class _Maker(Maker):
 
     def _start(self, run: ModeRun, arm: Arm) -> int:
         """The seed of an expert's random layers; those beside it in one training have the next ones."""
-        if not self.wish.budget.own_starts:
+        if not self.spec.budget.own_starts:
             return run.seed
         return int.from_bytes(hashlib.sha256(f"{run.seed} {arm.key}".encode()).digest()[:6])
 
     def scores(self, run: ModeRun, group: Group, arms: list[Arm]) -> Step:
         """The scores of a group of arms: of table 1 everywhere, of the others on the targets and what is retained."""
         first, *others = arms
-        domains = self.everywhere if group == "table 1" else self.wish.judged
-        experts = [run.expert(arm, self.wish.targets) for arm in others]
+        domains = self.everywhere if group == "table 1" else self.spec.judged
+        experts = [run.expert(arm, self.spec.targets) for arm in others]
         scored = self.score(run, run.mixture(first), "test", domains, [arm.key for arm in arms], experts)
         return replace(
-            scored, key=self.key(run, f"scores of {group}"), title=f"{self.wish.name}: score {group}, seed {run.seed}"
+            scored, key=self.key(run, f"scores of {group}"), title=f"{self.spec.name}: score {group}, seed {run.seed}"
         )
 
 

@@ -52,8 +52,8 @@ def best_words(findings: Findings) -> str:
     named = [row["model"] for row in findings["tables"]["1"]]
     longer = [row for row in findings["tables"]["steps"] if row["average"] is not None and row["model"] not in named]
     listed = ", ".join(f"{row['model']} {row['average']:.2f} %" for row in longer)
-    told = leader_words(findings)
-    return f"{told} With as many steps as the composed model had in all: {listed}." if listed else told
+    sentence = leader_words(findings)
+    return f"{sentence} With as many steps as the composed model had in all: {listed}." if listed else sentence
 
 
 def leader_words(findings: Findings) -> str:
@@ -63,9 +63,9 @@ def leader_words(findings: Findings) -> str:
     if not {_COMPOSED, _FULL} <= of.keys():
         return "Which method is best cannot be seen yet: their scores are not there."
     best = max(of, key=lambda name: of[name])
-    told = f"Best on average over both targets and what is retained: {best}, {of[best]:.2f} %."
+    sentence = f"Best on average over both targets and what is retained: {best}, {of[best]:.2f} %."
     others = [name for name in (_COMPOSED, _FULL) if name != best]
-    return " ".join([told, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
+    return " ".join([sentence, *(f"{name[0].upper()}{name[1:]} has {of[name]:.2f} %." for name in others)])
 
 
 # tables and charts --------------------------------------------------------------------------------
@@ -178,8 +178,10 @@ def _largest_expert(findings: Findings) -> Iterator[str]:
         return
     share, theirs = largest["parameters added"] / backbone, paper.share_of_backbone(*shape)
     if share > 2 * theirs:
-        told = f"An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's parameters here"
-        yield f"{told}, and {100 * theirs:.0f} % of the paper's."
+        sentence = (
+            f"An expert of {shape[0]} × {shape[1]} layers adds {100 * share:.0f} % of the backbone's parameters here"
+        )
+        yield f"{sentence}, and {100 * theirs:.0f} % of the paper's."
 
 
 def _rate_at_the_end(findings: Findings, claim: Mapping[str, Any]) -> Iterator[str]:

@@ -49,8 +49,8 @@ def _ranks(evidence: ModeEvidence) -> Iterator[Verdict]:
 
 def _stand_ins(printed: str, theirs: tuple[int, int], ours: tuple[int, int]) -> str:
     """The paper's numbers with its ranks, and which ranks stand in for them here."""
-    told = f"{printed} (rank {theirs[0]} and {theirs[1]}"
-    return f"{told})" if ours == theirs else f"{told}; here {ours[0]} and {ours[1]} stand in for them)"
+    paper_values = f"{printed} (rank {theirs[0]} and {theirs[1]}"
+    return f"{paper_values})" if ours == theirs else f"{paper_values}; here {ours[0]} and {ours[1]} stand in for them)"
 
 
 def _ffn(evidence: ModeEvidence) -> Iterator[Verdict]:
@@ -110,8 +110,8 @@ def _parameters(evidence: ModeEvidence) -> Iterator[Verdict]:
     most, least = (by_layers[pick(by_layers)] for pick in (max, min))
     claim = Claim("Figure 3", f"{most} is above {least} on {target[0]}", paper.IN_FIGURE)
     yield has_more(evidence, claim, most, least, target)
-    told = "77.51 > 76.51 (tables 3 and 2)"
-    claim = Claim("Figure 3", f"the best number of layers is above the best rank of LoRA on {target[0]}", told)
+    paper_values = "77.51 > 76.51 (tables 3 and 2)"
+    claim = Claim("Figure 3", f"the best number of layers is above the best rank of LoRA on {target[0]}", paper_values)
     yield best_has_more(evidence, claim, _named(by_layers), _named(by_rank), target)
 
 
@@ -143,9 +143,9 @@ def by_shape(evidence: ModeEvidence) -> list[Row]:
 def by_parameters(evidence: ModeEvidence) -> list[Row]:
     """Figure 3, left: accuracy on the second target by what was added."""
     size = evidence.subject.size
-    told = [("LoRA", arm) for arm in arms.by_rank(size).values()]
-    told += [("MoDE", arm) for arm in arms.by_layers(size).values()]
-    return [{"method": method, "model": str(arm), **_columns(evidence, arm)} for method, arm in told]
+    paper_values = [("LoRA", arm) for arm in arms.by_rank(size).values()]
+    paper_values += [("MoDE", arm) for arm in arms.by_layers(size).values()]
+    return [{"method": method, "model": str(arm), **_columns(evidence, arm)} for method, arm in paper_values]
 
 
 def _beside(evidence: ModeEvidence, arm: Arm, printed: tuple[float, float] | None) -> Row:
@@ -156,9 +156,9 @@ def _beside(evidence: ModeEvidence, arm: Arm, printed: tuple[float, float] | Non
 
 def _columns(evidence: ModeEvidence, arm: Arm) -> Row:
     target, retained = evidence.subject.single
-    found, kept = evidence.accuracy(arm, [target]), evidence.accuracy(arm, [retained])
+    result, kept = evidence.accuracy(arm, [target]), evidence.accuracy(arm, [retained])
     return {
         "parameters added": evidence.num_parameters(arm),
-        **interval_columns(found, on(target)),
+        **interval_columns(result, on(target)),
         on(retained): kept.value if kept else None,
     }

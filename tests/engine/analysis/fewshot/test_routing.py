@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.analysis.fewshot.comparison import ROUTINGS, Answered, Nearness, Way, compare_routings
+from engine.analysis.fewshot.comparison import ROUTINGS, Answered, Nearness, RoutingVariant, compare_routings
 from engine.analysis.fewshot.routing import Answers, divisors, fixed_by_performance, keep_best, updating_by_performance
 
 NUM_EXAMPLES, NUM_OPTIONS, LENGTHS = 60, 3, torch.tensor([1, 2, 2])
@@ -51,29 +51,29 @@ def nearness(weights_EN: Tensor) -> Nearness:
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_a_routing_that_finds_the_expert_who_knows_beats_equal_weights(routing: str) -> None:
     found = compare_routings(episode(), ROUTINGS, [1], nearness=nearness(near(4)))
-    assert found.alone[KNOWS] > 0.85
-    assert max(alone for expert, alone in enumerate(found.alone) if expert != KNOWS) < 0.6
-    assert found.by_way[Way(routing, 1)] > found.by_way[Way("equal")] + 0.1  # type: ignore[arg-type]
+    assert found.by_expert[KNOWS] > 0.85
+    assert max(alone for expert, alone in enumerate(found.by_expert) if expert != KNOWS) < 0.6
+    assert found.by_variant[RoutingVariant(routing, 1)] > found.by_variant[RoutingVariant("equal")] + 0.1  # type: ignore[arg-type]
 
 
 def test_top_1_of_fixed_routing_is_the_expert_who_knows() -> None:
     found = compare_routings(episode(), ["fixed-validation"], [1])
-    assert found.by_way[Way("fixed-validation", 1)] == found.alone[KNOWS]
+    assert found.by_variant[RoutingVariant("fixed-validation", 1)] == found.by_expert[KNOWS]
 
 
 def test_the_order_of_the_experts_changes_nothing() -> None:  # L6
     order = [3, 0, 2, 1]
     plain = compare_routings(episode(), ROUTINGS, [1, 2], nearness=nearness(near(4)))
     moved = compare_routings(reordered(episode(), order), ROUTINGS, [1, 2], nearness=nearness(near(4)[order]))
-    assert moved.by_way == plain.by_way
-    assert moved.alone == [plain.alone[expert] for expert in order]
+    assert moved.by_variant == plain.by_variant
+    assert moved.by_expert == [plain.by_expert[expert] for expert in order]
 
 
 def test_one_expert_is_itself_under_every_routing() -> None:  # L2
     one = reordered(episode(), [KNOWS])
     found = compare_routings(one, ROUTINGS, [1, 4], nearness=nearness(near(4)[[KNOWS]]))
-    assert set(found.by_way) == {Way("equal"), *(Way(routing) for routing in ROUTINGS)}
-    assert set(found.by_way.values()) == {found.alone[0]}
+    assert set(found.by_variant) == {RoutingVariant("equal"), *(RoutingVariant(routing) for routing in ROUTINGS)}
+    assert set(found.by_variant.values()) == {found.by_expert[0]}
     log_weights_1N = updating_by_performance(one.test, None, 0.7)
     assert torch.equal(log_weights_1N, torch.zeros_like(log_weights_1N))  # to the bit
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.fewshot.prompts import Episode, Shots, encode_options, make_episode, room_for
+from engine.analysis.fewshot.prompts import Episode, Shots, encode_options, make_episode, max_prompt_tokens
 from engine.analysis.fewshot.tasks import Example, Task, read_tasks
 from engine.errors import CorpusError, ModelError
 from engine.text.tokenizer import Tokenizer
@@ -69,16 +69,16 @@ def test_a_card_gives_the_template_and_the_words(write: Write) -> None:
     [
         ({"train": [*TRAIN, {"text": "no label"}], "test": TRAIN}, ["train.jsonl, line 21", "“label”"]),
         ({"train": [*TRAIN, {"text": " ", "label": "bad"}], "test": TRAIN}, ["line 21", "text", "empty"]),
-        ({"train": [*TRAIN, {"text": "a", "label": ""}], "test": TRAIN}, ["line 21", "A label"]),
+        ({"train": [*TRAIN, {"text": "a", "label": ""}], "test": TRAIN}, ["line 21", "The label"]),
         ({"train": [*TRAIN, {"text": "a", "label": None}], "test": TRAIN}, ["line 21", "null"]),
         ({"train": [{"text": "a", "label": "one"}] * 9, "test": [{"text": "a", "label": "one"}]}, ["2 to", "“one”"]),
-        ({"train": TRAIN}, ["test examples", "no such file"]),
-        ({"train": TRAIN, "test": []}, ["test.jsonl", "holds none"]),
+        ({"train": TRAIN}, ["no file of test examples"]),
+        ({"train": TRAIN, "test": []}, ["test.jsonl", "no labelled examples"]),
         ({"train": TRAIN, "test": TRAIN, "card": {"words": {"good": "yes"}}}, ["“bad”", "task.json"]),
         ({"train": TRAIN, "test": TRAIN, "card": {"template": "{text}"}}, ["task.json", "{label}"]),
         ({"train": TRAIN, "test": TRAIN, "card": {"shots": 3}}, ["“shots”"]),
         ({"train": TRAIN, "test": TRAIN, "card": [1]}, ["list"]),
-        ({"train": TRAIN, "test": TRAIN, "card": {"words": {"bad": "\ud800", "good": "g"}}}, ["must be JSON"]),
+        ({"train": TRAIN, "test": TRAIN, "card": {"words": {"bad": "\ud800", "good": "g"}}}, ["as JSON"]),
     ],
 )
 def test_what_is_no_task_is_refused_with_its_place(write: Write, parts: dict[str, Any], words: list[str]) -> None:
@@ -96,7 +96,7 @@ def test_links_are_not_followed_and_nothing_is_chosen_between_two(write: Write, 
         read_tasks(root)
     (root / "mood" / "test.jsonl").unlink()
     (root / "mood" / "train.csv").write_text("text,label\na,b\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match="one file of train"):
+    with pytest.raises(CorpusError, match="second file of train"):
         read_tasks(root)
 
 
@@ -185,13 +185,13 @@ def test_options_are_tokenized_as_they_stand_in_a_text(tokenizer: Tokenizer) -> 
 def test_words_of_which_one_begins_as_the_other_are_refused(tokenizer: Tokenizer) -> None:
     task = task_of()
     for words in (("b", "b"), ("no", "no way")):
-        with pytest.raises(CorpusError, match="differ in their tokens"):
+        with pytest.raises(CorpusError, match="begin with the same tokens"):
             encode_options(Task("m", ("0", "1"), words, task.template, task.train, task.test), tokenizer)
 
 
 def test_options_that_leave_no_room_are_refused(tokenizer: Tokenizer) -> None:
     options = encode_options(task_of(), tokenizer)
     longest = max(map(len, options))
-    assert room_for(task_of(), options, 50) == 51 - longest
+    assert max_prompt_tokens(task_of(), options, 50) == 51 - longest
     with pytest.raises(ModelError, match="fit a context"):
-        room_for(task_of(), options, longest)
+        max_prompt_tokens(task_of(), options, longest)
