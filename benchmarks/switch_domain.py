@@ -28,7 +28,7 @@ import torch  # noqa: E402
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.files import ArtifactRef, folder_size, new_folder  # noqa: E402
-from engine.inference.loaded import LoadedBase  # noqa: E402
+from engine.loading.loaded_base import LoadedBase  # noqa: E402
 from engine.methods.mode.config import ModeConfig  # noqa: E402
 from engine.methods.mode.files import save_parts  # noqa: E402
 from engine.methods.mode.model import ModeModel  # noqa: E402

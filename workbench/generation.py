@@ -272,7 +272,7 @@ class Host:
 
     def __init__(self, cache_bytes: int = 4 << 30, device: str = "auto") -> None:
         from engine.device import choose_device
-        from engine.inference.model_cache import ModelCache
+        from engine.loading.model_cache import ModelCache
 
         self._cache = ModelCache(cache_bytes, choose_device(device))
         self._tokenizers: dict[ArtifactRef, Tokenizer] = {}

@@ -19,8 +19,8 @@ from jobs.attempt.finish import finish, finish_done
 from jobs.attempt.heartbeat import Heartbeat
 from jobs.attempt.outcomes import STOPPED, Outcome, outcome_of
 from jobs.attempt.reporting import Reporter, Throughput
+from jobs.attempt.runners import load_runner
 from jobs.attempt.work import Claim, Register, Work, log_path
-from jobs.registry import load_runner
 from workbench.errors import JobError, LeaseLost
 from workbench.job_records import jobs as rows
 from workbench.job_records import leases

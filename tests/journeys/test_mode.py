@@ -15,7 +15,7 @@ import torch
 from engine.config import SamplingConfig
 from engine.errors import Problem, ScoresError
 from engine.events import Step, Token
-from engine.inference.loaded import load_base
+from engine.loading.loaded_base import load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.flops import training_flops
 from engine.models.families import load_model

@@ -37,8 +37,8 @@ def posterior_map(
     newest blocks rule; `"mean"` is the mean end-of-block posterior, as in a cached prior. Both start from equal shares.
     Trajectories are those of figures 7 and 8. A domain with less text has fewer blocks.
     """
+    from engine.analysis.inference_modes import stable_after
     from engine.inference.scores import whole_blocks
-    from engine.mixing.inference_modes import stable_after
 
     planned = plan(session, storage, mixture)
     roles = dict(session.execute(select(Domain.name, Domain.role)).tuples().all())
@@ -77,7 +77,7 @@ def posterior_map(
 
 def _path(blocks_ENT: Tensor, evidence: Evidence, newest_weight: float, estimate: Estimate) -> Tensor:
     """The belief [E, N+1] before each block and after the last."""
-    from engine.mixing.inference_modes import running_mean, trajectory
+    from engine.analysis.inference_modes import running_mean, trajectory
     from engine.mixing.posterior import PosteriorGate, UpdatingGate
 
     num_experts, _, block_size = blocks_ENT.shape

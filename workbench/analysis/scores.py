@@ -86,7 +86,7 @@ def compare_modes(
 
     The cached prior of a domain is estimated on `num_blocks` blocks of its dev split.
     """
-    from engine.mixing.inference_modes import compare_inference_modes as compare
+    from engine.analysis.inference_modes import compare_inference_modes as compare
 
     planned = plan(session, storage, mixture)
     homes = dict(session.execute(select(Expert.id, Domain.name).join(Expert.domain)).tuples().all())

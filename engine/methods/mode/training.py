@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from engine.analysis.parent_choice import losses_of, watched_blocks
 from engine.config import TrainingConfig
 from engine.events import Evaluated, Event
+from engine.inference.watched_losses import losses_of, watched_blocks
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.text.blocks import Tokens
 from engine.text.eval_sample import EvalSample

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.analysis.parent_choice import losses_mixed, losses_of, score_each, watched_blocks
+from engine.analysis.parent_choice import score_each
 from engine.clusters.artifact import open_clustering
 from engine.clusters.distances import Distances, measure_distances, open_distances
 from engine.config import AdaptingConfig
 from engine.events import Event, Progress
+from engine.inference.watched_losses import losses_mixed, losses_of, watched_blocks
 from engine.mixing.base import Gate
 from engine.mixing.cluster import Routing
 from engine.mixing.gate_registry import build_gate

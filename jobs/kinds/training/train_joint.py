@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from engine.analysis.parent_choice import losses_of
 from engine.device import choose_device
 from engine.events import Event, Note
 from engine.files import ArtifactRef
+from engine.inference.watched_losses import losses_of
 from engine.methods.joint_training import train_distributed
 from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method

@@ -15,9 +15,9 @@ from engine.events import Token
 from engine.files import ArtifactRef
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import generate
-from engine.inference.loaded import stored_bytes
-from engine.inference.model_cache import ModelCache
 from engine.inference.scores import score_text
+from engine.loading.loaded_base import stored_bytes
+from engine.loading.model_cache import ModelCache
 from engine.methods.mode.block import Block, active_keys
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig

@@ -18,8 +18,8 @@ from engine.config import ModelConfig, TrainingConfig
 from engine.errors import Problem
 from engine.events import Step
 from engine.files import EXPERT_CARD, ArtifactRef, new_folder, verify_folder, write_manifest
-from engine.inference.loaded import LoadedBase, load_base
 from engine.inference.scores import mix_scores
+from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.base import Method, StoredExpert
 from engine.methods.recipe import Recipe
 from engine.methods.registry import get_method, joint_methods, method_of, method_of_files, methods

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
+from engine.analysis.inference_modes import oracle_perplexity
 from engine.inference.scores import mixed_perplexity, perplexity
 from engine.mixing.gate_registry import build_gate
 from engine.mixing.gates.fixed import FixedGateConfig
-from engine.mixing.inference_modes import oracle_perplexity
 from engine.statistics.perplexity import MOST_NATS, perplexity_of
 
 

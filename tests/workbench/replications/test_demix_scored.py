@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from engine.analysis.inference_modes import compare_inference_modes
 from engine.config import TrainingConfig
 from engine.files import ArtifactRef
 from engine.inference.scores import mix_scores, perplexity, whole_blocks
-from engine.mixing.inference_modes import compare_inference_modes
 from engine.mixing.posterior import PosteriorGate, estimate_prior
 from workbench.replications.demix.names import (
     CODE,

@@ -141,7 +141,7 @@ class _Text(ScoredText):
             self._keep(system("minus domain", reading), self._mixture_of(retrained, reading))
 
     def _believe(self, experts: Sequence[str]) -> None:
-        from engine.mixing.inference_modes import trajectory
+        from engine.analysis.inference_modes import trajectory
         from engine.mixing.posterior import UpdatingGate, end_of_block_posteriors
 
         dev = self.load(experts, "dev")

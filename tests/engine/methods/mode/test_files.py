@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from engine.config import LoraConfig
 from engine.errors import DamagedFile, ModelError
 from engine.files import ArtifactRef, new_folder, verify_folder
-from engine.inference.loaded import LoadedBase, load_base
+from engine.loading.loaded_base import LoadedBase, load_base
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import read_parts, save_parts
 from engine.methods.mode.model import ModeModel

@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import DynamicCache
 
-from engine.analysis.parent_choice import losses_of
 from engine.config import Precision, TrainingConfig
 from engine.errors import ModelError, TrainingError
 from engine.events import Evaluated, Step
+from engine.inference.watched_losses import losses_of
 from engine.methods.mode.active_experts import ActiveExperts
 from engine.methods.mode.flops import Learning
 from engine.methods.mode.model import ModeModel

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.files import ArtifactRef
-from engine.inference.loaded import LoadedBase
+from engine.loading.loaded_base import LoadedBase
 
 
 @dataclass(frozen=True)

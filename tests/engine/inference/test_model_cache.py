@@ -15,8 +15,8 @@ from engine.errors import DamagedFile
 from engine.files import ArtifactRef, new_folder
 from engine.inference.ensemble import Ensemble, Group
 from engine.inference.generate import Mixing
-from engine.inference.loaded import LoadedBase
-from engine.inference.model_cache import ModelCache
+from engine.loading.loaded_base import LoadedBase
+from engine.loading.model_cache import ModelCache
 from engine.methods import multi_expert_host
 from engine.methods.mode.config import ModeConfig
 from engine.methods.mode.files import save_parts

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.inference.scores import as_blocks
-from engine.mixing.inference_modes import (
+from engine.analysis.inference_modes import (
     compare_inference_modes,
     running_mean,
     stability_point,
     stable_after,
     trajectory,
 )
+from engine.inference.scores import as_blocks
 from engine.mixing.posterior import PosteriorGate, UpdatingGate, estimate_prior
 
 BLOCK = 16

@@ -1,0 +1,63 @@
+"""Losses on domains that are watched during a training (DEMix §6).
+
+Shapes: E experts, N blocks, X tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.errors import TrainingError
+from engine.inference.scores import as_blocks, score_text
+from engine.mixing.base import Gate
+from engine.models.expert_model import ExpertModel
+from engine.text.blocks import Tokens
+from engine.text.eval_sample import EvalSample
+
+if TYPE_CHECKING:
+    from engine.clusters.distances import Distances
+
+
+def watched_blocks(name: str, tokens: Tokens, block_size: int, num_blocks: int) -> EvalSample:
+    """Blocks of a domain's held-out text. Raises TrainingError when there is no full block."""
+    if tokens.num_blocks(block_size) < 1:
+        raise TrainingError(
+            f"The held-out text of domain “{name}” has {len(tokens)} tokens, less than one block of {block_size}.",
+            "Watch another domain, or choose a smaller block size.",
+        )
+    return EvalSample.of_blocks(tokens, block_size, num_blocks)
+
+
+def losses_of(
+    model: ExpertModel, key: str, texts: Mapping[str, EvalSample], *, in_turn: bool = False
+) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under the model with one of its experts.
+
+    `in_turn` computes one forward pass at a time, for models with experts in other processes.
+    """
+    return {name: -float(score_text(model, key, text, in_turn=in_turn).mean()) for name, text in texts.items()}
+
+
+def losses_mixed(
+    gate: Gate,
+    others: Mapping[str, Tensor],
+    model: ExpertModel,
+    key: str,
+    texts: Mapping[str, EvalSample],
+    distances: Mapping[str, Distances],
+) -> dict[str, float]:
+    """Mean loss (nats per token) of each text under a mixture whose last expert is the model's.
+
+    `others` holds the log-likelihoods [E, X] of each text under the other experts, `distances` the cluster distances
+    for a gate that needs them.
+    """
+    losses = {}
+    for name, text in texts.items():
+        newest_1X = torch.from_numpy(score_text(model, key, text))[None]
+        blocks_ENT = as_blocks(torch.cat([others[name], newest_1X]), text.block_size)
+        losses[name] = -gate.total(blocks_ENT, distances.get(name)) / newest_1X.numel()
+    return losses
