@@ -85,7 +85,7 @@ def test_an_addition_that_changed_nothing_is_certified_with_what_each_domain_gai
     told = f"{sea['change_percent']:+.1f}".replace("-", "−")
     assert f"Perplexity changed by {told} % on sea and by at most" in found["sentence"]
     (alone,) = found["alone"]
-    by_expert = after[2]["perplexity_by_expert"]
+    by_expert = after[2].perplexity_by_expert
     assert (alone["expert"], alone["parent"]) == (by_expert["sailor"], by_expert["small/court"])
 
 

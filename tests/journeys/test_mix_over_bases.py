@@ -246,7 +246,7 @@ def test_one_mixture_across_methods(clustered: Do) -> None:
     assert [row.perplexity for row in alone.domains] == pytest.approx(
         [row.perplexity_by_expert["small/court"] for row in table.domains]
     )
-    off = list(host.stream(planned(MixtureRequest("all", active=["small/court"])), "the court", SAMPLING))
+    off = list(host.stream(planned("all", active=["small/court"]), "the court", SAMPLING))
     assert off == list(host.stream(planned("small/court"), "the court", SAMPLING))  # L2
 
 

@@ -73,7 +73,7 @@ def register(parts: list[str], name: str) -> None:
 
 
 def planned(parts: list[str] | None = None) -> Plan:
-    told = None if parts is None else {"apps/composed": parts}
+    told: dict[str, list[str]] = {} if parts is None else {"apps/composed": parts}
     with reading() as session:
         return generation.plan(session, get_storage(), MixtureRequest("apps", parts=told))
 
